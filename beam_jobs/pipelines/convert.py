@@ -394,6 +394,7 @@ class SendRange(beam.DoFn):
 NUM_SAMPLES = 16  # ranges that are sampled to guess the types
 SAMPLES_AT_ONCE = 8  # of these; in a store each is mostly waiting for its answer
 SURVEYS_AT_ONCE = 4  # likewise; some read a whole range
+SPREAD = 16  # parts at least, for workers to share
 
 
 def input_ranges_of(
@@ -404,7 +405,8 @@ def input_ranges_of(
         only = pickle.dumps((ranges[0], ()))
         return pipeline | "Range" >> beam.Create([only], reshuffle=False)
     if context.source.input.needs_survey(ranges):
-        step = 1 if is_local(ranges[0].uri) else SURVEYS_AT_ONCE
+        step = max(1, min(SURVEYS_AT_ONCE, len(ranges) // SPREAD))
+        step = 1 if is_local(ranges[0].uri) else step
         parts = [ranges[at : at + step] for at in range(0, len(ranges), step)]
         surveys = (
             pipeline

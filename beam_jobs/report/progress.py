@@ -151,7 +151,11 @@ class RunView:
         """Returns what is shown of a position; `now` are seconds of a clock."""
         if position != self.last:
             self.last, self.since = position, now
-        return replace(self._at(now, position), still=now - self.since)
+        view = self._at(now, position)
+        # Publishing counts nothing for long.
+        return (
+            view if view.stage == "publish" else replace(view, still=now - self.since)
+        )
 
     def _at(self, now: float, position: Position) -> View:
         rejected = position.rejected

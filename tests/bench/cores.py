@@ -5,7 +5,7 @@
 
 `pairs` runs a job with one worker that is bound to one core, then with all workers on all
 cores, in turns first; then it copies the shards that were written, by one process and by as
-many as there are cores. It shows medians, their ratio, and that of the paired times. Before all
+many as there are cores. It shows medians of times, and of the ratios of pairs. Before all
 it does so with processes that only compute: cores of a virtual machine may share one of the host.
 
 `serial` runs a job at two sizes, a quarter and all, whose tasks are executed by processes, and

@@ -16,7 +16,9 @@ import time
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import TextIO
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
@@ -35,7 +37,7 @@ class SlowStore:
     def __init__(self, folder: Path, seconds: float, log: TextIO) -> None:
         self.folder, self.seconds, self.log = folder, seconds, log
         self.parts: dict[str, dict[int, bytes]] = defaultdict(dict)
-        self.num_uploads = 0
+        self.uploads, self.putting = count(1), Lock()
         self.listed: dict[tuple[str, str, bool], list[str]] = {}  # for further pages
 
     async def serve(self) -> None:
@@ -116,9 +118,8 @@ class SlowStore:
             case "PUT":
                 return "PUT", self.put(file, asked, body)
             case "POST" if "uploads" in query:
-                self.num_uploads += 1
                 return "START-UPLOAD", _xml(
-                    f"<InitiateMultipartUploadResult><UploadId>{self.num_uploads}"
+                    f"<InitiateMultipartUploadResult><UploadId>{next(self.uploads)}"
                     "</UploadId></InitiateMultipartUploadResult>"
                 )
             case "POST" if "uploadId" in query:
@@ -141,17 +142,20 @@ class SlowStore:
         return method, (400, {}, b"")
 
     def put(self, file: Path, asked: dict[str, str], *body: bytes) -> Answer:
-        tag = _tag(file)
-        if tag and asked.get("if-none-match") == "*":
-            return _unmet()
-        if "if-match" in asked and asked["if-match"] != tag:
-            return _unmet() if tag else _missing()
         file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f"{file.name}.new")
+        new = self.folder / f".put-{next(self.uploads)}"  # in no bucket
         with new.open("wb", buffering=0) as opened:
             opened.writelines(body)
-        new.replace(file)
-        return 200, {"ETag": _tag(file)}, b""
+        with self.putting:
+            tag = _tag(file)
+            if tag and asked.get("if-none-match") == "*":
+                new.unlink()
+                return _unmet()
+            if "if-match" in asked and asked["if-match"] != tag:
+                new.unlink()
+                return _unmet() if tag else _missing()
+            new.replace(file)
+            return 200, {"ETag": _tag(file)}, b""
 
     def read(self, file: Path, asked: dict[str, str], *, empty: bool = False) -> Answer:
         if not (tag := _tag(file)):

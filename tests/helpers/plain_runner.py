@@ -62,9 +62,8 @@ def run_steps(
     needs_survey = len(ranges) > 1 and context.source.input.needs_survey(ranges)
     surveys = [(each.index, 0) for each in reversed(ranges)]
     if needs_survey:
-        surveys = [
-            pair for at in surveys for pair in survey_part([ranges[at[0]]], context)
-        ]
+        parts = [list(ranges[at : at + 3]) for at in range(0, len(ranges), 3)]
+        surveys = [pair for part in parts[::-1] for pair in survey_part(part, context)]
     guessed = list(resolve_ranges(surveys, context, list(ranges)))[::-1]
     by = _by_engine if context.exchange == "engine" else _by_files
     results, shards = by(guessed, context)

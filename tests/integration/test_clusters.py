@@ -40,7 +40,7 @@ EXCHANGES = {
     "cifar": ("engine", "scratch", "reference"),
     "images": ("engine", "scratch", "reference"),
 }
-KILLED = os.environ.get("RECORDMILL_KILLED", "csv").partition(":")[0]
+KILLED = os.environ.get("RECORDMILL_KILLED", "").partition(":")[0] or "csv"
 OPTIONS: list[Argument] = ["--name", "same", "--shards", 5, "--split", "train=0.8"]
 OPTIONS += ["--split", "validation=0.2"]
 
@@ -58,7 +58,7 @@ def inputs(
 ) -> dict[str, list[Path]]:
     """Several input ranges of each source, in one file or many.
 
-    RECORDMILL_KILLED=csv:FILE takes another one where processes are killed, such as a GB.
+    RECORDMILL_KILLED=csv:FILE takes another one, such as a GB, for `-k is_killed`.
     """
     found = {
         "csv": list(mixed.files),
@@ -66,7 +66,7 @@ def inputs(
         "images": [image_folder],
     }
     path = os.environ.get("RECORDMILL_KILLED", "").partition(":")[2]
-    return {**found, KILLED: [Path(path).absolute()] if path else found["csv"]}
+    return {**found, KILLED: [Path(path).absolute()] if path else found[KILLED]}
 
 
 @pytest.fixture(scope="session")
@@ -233,7 +233,7 @@ A_RANGE_IS_DONE = "facts/range-*.json"
 A_RANGE_IS_SENT = "facts/range-engine-*.json"
 A_SHARD_IS_BEGUN = "staging/.*.tfrecord-*"
 THIRDS = (A_RANGE_IS_DONE, A_RANGE_IS_SENT, A_SHARD_IS_BEGUN)
-# Each takes up to 40 processor seconds: `make test-long` has them all.
+# Each takes up to 40 processor seconds: `make test-long` has more.
 # A worker dies while one bundle after the other is at work. Beam waits for ever for one that
 # dies as it starts (ExternalEnvironmentFactory), or just as a bundle is sent to it between two
 # steps (FnApiControlClient). docs/clusters.md says how people see that, and what to do.
@@ -254,8 +254,10 @@ def in_mid_run(output: Path, moment: str = A_RANGE_IS_DONE) -> Callable[[], bool
 
 def is_connected(pid: int) -> bool:
     """Tells whether a worker has begun to talk to its TaskManager."""
-    files = Path(f"/proc/{pid}/fd").iterdir()
-    return any(os.readlink(file).startswith("socket:") for file in files)  # noqa: PTH115
+    with suppress(FileNotFoundError):  # a file is closed, or the process has ended
+        files = Path(f"/proc/{pid}/fd").iterdir()
+        return any(os.readlink(file).startswith("socket:") for file in files)  # noqa: PTH115
+    return False
 
 
 def wait_until(true: Callable[[], bool], running: Callable[[], bool]) -> None:
@@ -312,7 +314,10 @@ def test_worker_is_killed(
     beam = [*engines.flink(), "--parallelism=2"]
     with started(*arguments, *beam) as process:
         wait_until(in_mid_run(output, moment), lambda: process.poll() is None)
-        workers = [*filter(is_connected, descendants(engines.pool.pid))]
+        workers: list[int] = []
+        while not workers:
+            assert process.poll() is None, "ended before its time"
+            workers += filter(is_connected, descendants(engines.pool.pid))
         os.kill(workers[-1], signal.SIGKILL)
         ran = ended(process)
     assert ran.status == 0, f"{ran.err}\n{engines.tails()}"

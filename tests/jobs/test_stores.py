@@ -35,6 +35,7 @@ from store_tools import local_files, options_of, published, to_store
 
 from recordmill.schemas.names import staged_file_name
 from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.sources.arrays import fixed_records
 from recordmill.transforms.storage import clouds, open_store
 from recordmill.transforms.storage.shard_file import write_records
@@ -172,6 +173,8 @@ def test_rows_are_read_by_reference(
         *("cifar", f"{place.root}/in", tmp_path / "remote", *job),
         *("--storage-option", f"input:endpoint_url={address}"),
     )
+    said = json.loads((tmp_path / "remote" / "run.json").read_text())["runner"]
+    assert said == f"embedded ({2 * usable_cores()} workers)"
     for split in ("train", "test"):
         found = shards_of(tmp_path / "remote", split)
         expected = shards_of(tmp_path / "local", split)

@@ -402,7 +402,6 @@ def _unknown_size(uri: str) -> InputError:
 _THREADS = 16
 _LEVELS = 4  # of folders that are listed to find enough for all threads
 _AT_ONCE = BATCH_FILES // _THREADS  # descriptions that are Python objects in a thread
-_LARGE_FOLDER = 100  # files; below it a request for each takes longer than pages
 
 # The descriptions of files that lie side by side, or a folder with all below it.
 _Branch = list[Info] | str
@@ -418,16 +417,12 @@ def _list_folder(top: RemoteFile, root: str) -> Iterator[pa.RecordBatch]:
 def _branches(top: RemoteFile) -> list[_Branch]:
     """Returns what lies below a folder, in order; large folders are not listed yet."""
     branches: list[_Branch] = [top.path]
-    entries, found = None, list[Info]()
-    for most in top.flat_names:  # a small input takes few answers, and no threads
+    if most := top.flat_names:  # a small input takes few answers, and no threads
+        found = list[Info]()
         with suppress(FileNotFoundError):
-            entries = entries or iter(top.entries(deep=True))
-            found += islice(entries, most + 1 - len(found))
+            found = list(islice(top.entries(deep=True), most + 1))
         if len(found) <= most:
             return [found]
-        above = {each["name"].rpartition("/")[0] for each in found}
-        if len(above) * _LARGE_FOLDER < most:
-            break  # each is listed alone: the rest of this would be in vain
     for _ in range(_LEVELS):
         folders = [each for each in branches if isinstance(each, str)]
         if not 0 < len(folders) < _THREADS:

@@ -32,8 +32,7 @@ _COPY_SECONDS = 600.0  # longest wait for a copy in the background
 _CONNECTIONS = 64  # at once, for all threads; the package's default is 10
 _UPLOAD_CHUNK_BYTES = 16 << 20  # four at once: 64 MiB of memory per upload
 _BULK = 1000  # most keys that DeleteObjects takes
-# An answer, and ten: not worth a request for each folder, if these are small.
-_FLAT_NAMES = 999, 10_000
+_FLAT_NAMES = 10_000  # ten answers: not worth a request for each folder
 
 # Without a tag a listing has a time, with a space between date and hour.
 _TAG = re.compile(r'(?:W/)?"?([^"\s]+)"?')
@@ -61,9 +60,9 @@ class RemoteFile:
     # Whether it can put a file on a condition: only if there is none of that name, or only
     # over one version. Then it can read one version only, too.
     exclusive = False
-    # Names below a folder that are listed at once, in pages, as long as there are no more:
-    # none where that takes a request for each folder.
-    flat_names: Sequence[int] = ()
+    # Names below a folder that are listed at once, in pages: 0 where that takes a request
+    # for each folder.
+    flat_names = 0
     imitated = False  # whether other servers speak its language; some ignore conditions
     options: Mapping[str, Any] = {}  # of the file system; the user's options win
     attributes: Mapping[str, Any] = {}  # set on it where its constructor has no option
@@ -596,7 +595,7 @@ class Hub(RemoteFile):
     extra = "hf"
     container = "repository"
     credentials = "set HF_TOKEN, or log in with `hf auth login`"
-    flat_names = (1 << 32,)  # its package has no pages, and repositories are small
+    flat_names = 1 << 32  # its package has no pages, and repositories are small
     hidden = f"; private and gated ones are shown to those with access: {credentials}"
 
 

@@ -91,6 +91,9 @@ def test_nothing_new_for_long() -> None:
     assert line.endswith("41 of about 82 rows, nothing new for 6 min")
     more = replace(half, read=Counts(750, 60))
     assert "nothing new" not in run.at(380, more).line()
+    written = replace(ALL_READ, planned=PLANNED, shards=4)
+    run.at(400, written)
+    assert "nothing new" not in run.at(900, written).line()
 
 
 def test_a_survey() -> None:

@@ -138,6 +138,21 @@ def test_a_split_without_files_is_told(tmp_path: Path) -> None:
     )
 
 
+def test_an_empty_class_beside_files_of_a_split(tmp_path: Path) -> None:
+    """A split's folder holds a file of its own, and is no folder of a class."""
+    write(tmp_path, {"train/cat/1.jpg": JPEG, "train/dog/1.jpg": JPEG})
+    write(tmp_path, {"test/cat/1.jpg": JPEG, "train/labels.csv": b"x"})
+    (tmp_path / "test" / "dog").mkdir()
+    (tmp_path / "train" / "emu").mkdir()
+    with pytest.raises(InputError, match=r"train/emu: is the folder of a class, but"):
+        prepare(ImagesSource(), [tmp_path])
+    (tmp_path / "train" / "emu").rmdir()
+    told = prepare(ImagesSource(), [tmp_path]).source.understood().warnings
+    assert [each.message for each in told if each.code == "empty-folder"] == [
+        f"{tmp_path}/test/dog: is an empty folder"
+    ]
+
+
 def test_a_link_back_is_not_an_empty_class(tmp_path: Path) -> None:
     write(tmp_path, {"cat/1.jpg": JPEG, "dog/1.jpg": JPEG})
     (tmp_path / "here").symlink_to(".")

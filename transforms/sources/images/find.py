@@ -797,10 +797,12 @@ def _empty_folders(
                 for folder in known
                 if _is_below(f"{folder}/", each.folder)
             }
-            for parent in sorted({parts[:index] for parts in below if parts[index:]}):
-                has = {parts[index] for parts in below if parts[:index] == parent}
-                for name in _empty_folders_in(root, "/".join(parent), has):
-                    yield "/".join((*parent, name))
+            full = defaultdict[tuple[str, ...], set[str]](set)
+            for *parent, name in (parts for parts in below if parts[index:]):
+                full[tuple(parent)].add(name)
+            for above in sorted(full):
+                for name in _empty_folders_in(root, "/".join(above), full[above]):
+                    yield "/".join((*above, name))
 
 
 def _empty_folders_in(root: str, parent: str, known: Collection[str]) -> Iterable[str]:
