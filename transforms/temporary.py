@@ -38,6 +38,11 @@ class TemporaryFiles:
         path = Path(folder).absolute()
         self.folder = str(next(p for p in (path, *path.parents) if p.is_dir()))
 
+    def usable(self) -> str | None:
+        """Returns the chosen folder if it can be written to; None for that of TMPDIR."""
+        can_write = self.folder and os.access(self.folder, os.W_OK)
+        return self.folder if can_write else None
+
     @contextmanager
     def writing(self, failure: str, way_out: str = "") -> Iterator[IO[bytes]]:
         """Yields a new file to write to; it stays open.
@@ -45,8 +50,7 @@ class TemporaryFiles:
         Raises:
           InputError: `failure`, if there is no room or no right to write.
         """
-        can_write = self.folder and os.access(self.folder, os.W_OK)
-        folder = self.folder if can_write else None
+        folder = self.usable()
         codes = {*FULL, errno.EROFS, errno.EACCES}
         try:
             with ExitStack() as failed:

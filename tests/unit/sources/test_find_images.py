@@ -23,6 +23,7 @@ from recordmill.transforms.sources.images.find import (
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.storage import open_store
+from recordmill.transforms.temporary import TEMPORARY
 
 JPEG, _ = IMAGES["rgb.jpg"]
 PNG, _ = IMAGES["rgb.png"]
@@ -138,8 +139,14 @@ def test_a_split_without_files_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_an_empty_class_beside_files_of_a_split(tmp_path: Path) -> None:
-    """A split's folder holds a file of its own, and is no folder of a class."""
+def test_an_empty_class_beside_files_of_a_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A split's folder holds a file of its own, and is no folder of a class.
+
+    The first rows of a table are put elsewhere if the chosen folder is gone.
+    """
+    monkeypatch.setattr(TEMPORARY, "folder", str(tmp_path / "gone"))
     write(tmp_path, {"train/cat/1.jpg": JPEG, "train/dog/1.jpg": JPEG})
     write(tmp_path, {"test/cat/1.jpg": JPEG, "train/labels.csv": b"x"})
     (tmp_path / "test" / "dog").mkdir()

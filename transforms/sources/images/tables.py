@@ -361,7 +361,7 @@ def _naming_rows(
     """
     data = read_head(file, _HEAD_BYTES, storage)
     data = data if len(data) == file.size else data[: data.rfind(b"\n") + 1]
-    folder, suffix = TEMPORARY.folder or None, PurePosixPath(file.path).suffix
+    folder, suffix = TEMPORARY.usable(), PurePosixPath(file.path).suffix
     with tempfile.NamedTemporaryFile(dir=folder, suffix=suffix) as head:
         head.write(data)
         head.flush()
