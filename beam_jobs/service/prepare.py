@@ -174,8 +174,7 @@ def _processes(
     if not options.is_embedded or exchange == "engine" or len(ranges) < 2:
         return 0
     asked = options.beam_option("--direct_num_workers") or ""
-    workers = int(asked) if asked.isdecimal() else 0
-    workers = workers or options.workers
+    workers = (int(asked) if asked.isdecimal() else 0) or options.workers
     mode = options.beam_option("--direct_running_mode")
     least = max(PROCESS_BYTES, BYTES_BY_WORKERS // workers)
     if mode is None and (workers < 2 or num_bytes < least):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -26,17 +27,20 @@ from job_tools import (
 from same_dataset import shard_names
 from small_dataset import SCHEMA
 
+from recordmill.beam_jobs.pipelines import convert as convert_steps
 from recordmill.schemas.feature_spec import differences
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.names import staged_file_name
 from recordmill.schemas.options import Compression, Payload
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.schemas.ranges import ShardResult
+from recordmill.schemas.ranges import InputRange, ShardResult
 from recordmill.schemas.tfmd import load_pbtxt
 from recordmill.transforms.commit.staging import description_files
 from recordmill.transforms.dataset.files import load_expected
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.convert_range import survey_ranges
 
 # The other jobs write to memory, which takes direct I/O that a disk refuses.
 pytestmark = pytest.mark.on_disk
@@ -108,6 +112,28 @@ def test_shards_are_balanced(seven_shards: Path) -> None:
     assert len(sizes) == 7
     assert max(sizes) / min(sizes) <= 1.01
     assert_whole(seven_shards)
+
+
+def test_ranges_that_are_scanned_together_make_the_same_bytes(
+    tmp_path: Path,
+    seven_shards: Path,
+    mixed: MixedInput,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a store, where each waits for its answer; the last part has fewer."""
+    sizes = []
+
+    def counted(context: RunContext, ranges: Sequence[InputRange]) -> list[int]:
+        sizes.append(len(ranges))
+        return survey_ranges(context, ranges)
+
+    for name, value in {"is_local": lambda _: False, "SPREAD": 1}.items():
+        monkeypatch.setattr(convert_steps, name, value)
+    monkeypatch.setattr(convert_steps, "survey_ranges", counted)
+    output = tmp_path / "mixed"
+    convert("csv", *mixed.files, output, "--shards", 7)
+    assert contents(output) == contents(seven_shards)
+    assert max(sizes) > 1
 
 
 @pytest.mark.parametrize("exchange", ["scratch", "engine"])

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+from example_counts import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from pixel_zoo import IMAGES
 from source_tools import Reading, prepare, read, write
 
@@ -15,6 +21,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.inventory import Inventory
+from recordmill.transforms.sources.images import find
 from recordmill.transforms.sources.images.find import (
     FolderLayout,
     describe_folders,
@@ -137,6 +144,17 @@ def test_a_split_without_files_is_told(tmp_path: Path) -> None:
     assert told.warnings == (
         InputWarning("empty-folder", f"{tmp_path}/test: is an empty folder"),
     )
+
+
+@examples(300)
+@given(st.lists(st.text("a./\n.Jé", min_size=1, max_size=8), max_size=6))
+def test_endings_are_those_of_the_standard_library(paths: list[str]) -> None:
+    found = (os.path.splitext(path)[1].lower() for path in paths)  # noqa: PTH122
+    expected = Counter(each if len(each) > 1 else "no ending" for each in found)
+    files = Inventory.of(InputFile(path, path, 1) for path in paths)
+    with patch.object(find, "first_names", list):
+        told = find.count_endings(files)
+    assert sorted(told) == sorted(f"{name} {n:,}" for name, n in expected.items())
 
 
 def test_an_empty_class_beside_files_of_a_split(

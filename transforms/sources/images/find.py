@@ -153,8 +153,8 @@ def count_endings(files: Inventory) -> str:
     for batch in files.batches():
         found = pc.struct_field(pc.extract_regex(batch["path"], _ENDING), "ending")
         endings += count_values(pc.utf8_lower(found))
-        endings["no ending"] += found.null_count
-    endings += Counter()  # what counts nothing goes
+        if found.null_count:
+            endings["no ending"] += found.null_count
     return first_names([f"{name} {number:,}" for name, number in endings.most_common()])
 
 
