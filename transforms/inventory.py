@@ -26,6 +26,7 @@ from recordmill.transforms.temporary import (
     TEMPORARY,
     gather,
     is_long,
+    spilled,
     take_batches,
 )
 
@@ -263,8 +264,21 @@ def folders_of(paths: pa.ChunkedArray) -> pa.DictionaryArray:
     >>> folders_of(pa.chunked_array([["a/b/1.jpg", "2.jpg", "a/b/3.jpg"]])).to_pylist()
     ['a/b', '', 'a/b']
     """
-    found = pc.replace_substring_regex(paths, "(^|/)[^/]*$", "")
-    return found.dictionary_encode().combine_chunks()
+    known = dict[str, int]()
+
+    def codes() -> Iterator[bytes]:
+        for part in paths.chunks:
+            found = pc.replace_substring_regex(part, "(^|/)[^/]*$", "")
+            found = found.dictionary_encode()
+            texts = found.dictionary.to_pylist()
+            own = np.array(
+                [known.setdefault(each, len(known)) for each in texts], np.int64
+            )
+            yield own[found.indices].tobytes()
+
+    data = pa.py_buffer(spilled(codes()))
+    indices = pa.Array.from_buffers(pa.int64(), len(paths), [None, data])
+    return pa.DictionaryArray.from_arrays(indices, pa.array(known, pa.string()))
 
 
 def names_of(paths: pa.Array | pa.ChunkedArray) -> pa.StringArray:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -73,13 +74,17 @@ def _files_outside(files: Inventory, output: str) -> Inventory:
         return files
     folder = real_uri(output)
 
-    def is_outside(parent: str) -> bool:  # asks the disk once for each folder
+    @lru_cache
+    def is_outside(parent: str) -> bool:  # which asks the disk
         parent = posixpath.dirname(f"{parent}/")
         return not f"{real_uri(parent)}/".startswith(f"{folder}/")
 
-    parents = folders_of(files.uris)
-    outside = [is_outside(parent) for parent in parents.dictionary.to_pylist()]
-    return files.where(pa.array(outside, pa.bool_()).take(parents.indices))
+    def are_outside(part: Inventory) -> pa.ChunkedArray:
+        parents = folders_of(part.uris)
+        outside = [is_outside(parent) for parent in parents.dictionary.to_pylist()]
+        return pa.chunked_array([pa.array(outside, pa.bool_()).take(parents.indices)])
+
+    return files.where(files.ask(are_outside))
 
 
 _SHOWN_LINKS = 5

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -173,3 +175,40 @@ def test_a_folder_with_very_many_files_is_sorted_at_the_end(
     assert list_inputs([str(tmp_path)])[1].paths.to_pylist() == expected
     assert expected == sorted(expected)
     assert list_inputs([store])[1].paths.to_pylist() == whole
+
+
+PLAN = """
+import sys, tracemalloc
+import pyarrow as pa
+from recordmill.beam_jobs.service.inputs import _files_outside
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import JobSpec
+from recordmill.transforms import inventory, temporary
+from recordmill.transforms.sources.images import find, source
+from recordmill.transforms.sources.registry import make_source
+
+temporary.SPILL_BYTES, temporary.BATCH_ROWS = 1 << 18, 2048
+inventory.BATCH_FILES = find.BATCH_FILES = 2048
+source.BATCH_FILES = 8192
+tracemalloc.start()
+for number in (10, 100_000):
+    names = (f"{n % 3}/{'long' * 20}{n}.png" for n in range(number))
+    files = inventory.Inventory.of(InputFile(n, f"/in/{n}", 1, "") for n in names)
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    images = make_source(JobSpec(source="images", name="rows"))
+    images = images.prepare(_files_outside(files, "/out"))
+    assert sum(each.stop - each.start for each in images.cut(files)) == number
+peak = tracemalloc.get_traced_memory()[1] - before
+print(pa.default_memory_pool().max_memory(), peak)
+"""
+
+
+def test_a_plan_holds_no_column_of_all_files() -> None:
+    """Of images by folder: of 9 MB of paths, little is in Arrow's memory or Python's."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PLAN], capture_output=True, text=True, check=True
+    )
+    arrow, python = map(int, ran.stdout.split())
+    assert arrow < 2_000_000
+    assert python < 1_200_000

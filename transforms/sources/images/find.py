@@ -33,7 +33,7 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import a_or_an, count, first_names
 from recordmill.transforms.arrow import I64, count_values
 from recordmill.transforms.images.header import SIGNATURE_BYTES
-from recordmill.transforms.inventory import Inventory
+from recordmill.transforms.inventory import BATCH_FILES, Inventory
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.sources.file_splits import (
     AUTO,
@@ -674,7 +674,9 @@ def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[Input
 def first_of_each(codes: npt.NDArray[np.integer[Any]], number: int) -> I64:
     """Returns where each of so many codes is first: of 0 0 1 0 2, at 0 2 4."""
     firsts = np.zeros(number, np.int64)
-    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
+    for stop in range(len(codes), 0, -BATCH_FILES):
+        start = max(0, stop - BATCH_FILES)
+        firsts[codes[start:stop][::-1]] = np.arange(start, stop)[::-1]
     return firsts
 
 

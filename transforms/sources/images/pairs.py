@@ -727,6 +727,12 @@ _MASK = r"(?i)[-_ .](?:masks?|segs?|segmentation|labels?|gt|groundtruth|trimap)$
 
 def require_none_beside(images: Inventory) -> None:
     """Refuses images that have their masks in the same folder: 1.jpg and 1_mask.png."""
+
+    def are_named_so(part: Inventory) -> pa.ChunkedArray:
+        return pc.match_substring_regex(without_endings(part.paths), _MASK)
+
+    if 3 * pc.sum(images.ask(are_named_so)).as_py() < len(images):
+        return
     names = without_endings(images.paths.combine_chunks())
     bare = pc.replace_substring_regex(names, _MASK, "")
     is_mask = pc.and_(pc.not_equal(bare, names), pc.is_in(bare, value_set=names))
