@@ -68,6 +68,7 @@ from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.storage.reading import is_local
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.convert_range import (
+    SURVEYS_AT_ONCE,
     convert_range,
     measure_range,
     range_histogram,
@@ -231,8 +232,8 @@ def exchange(
     Each range comes with a guess of its types. With `redo` ranges that were encoded, or
     measured, with other types than they turn out to have are read again.
     """
-    results = input_ranges | "ConvertRanges" >> beam.Map(
-        convert_one, context
+    results = input_ranges | "ConvertRanges" >> beam.FlatMap(
+        convert_some, context
     )  # RangeResult, packed
     by_engine = context.exchange == "engine"
     if redo or by_engine:
@@ -268,6 +269,12 @@ def exchange(
 def settle_types(results: list[bytes], context: RunContext) -> TypeFlags:
     found = _findings(context, RangeResult.unpack(results))
     return context.source.input.settle_types(found)
+
+
+def convert_some(packed: bytes, context: RunContext) -> Iterator[bytes]:
+    """Converts ranges that came together, with what their columns are taken for."""
+    for each in pickle.loads(packed):
+        yield convert_one(pickle.dumps(each), context)
 
 
 def convert_one(packed: bytes, context: RunContext) -> bytes:
@@ -393,8 +400,10 @@ class SendRange(beam.DoFn):
 
 NUM_SAMPLES = 16  # ranges that are sampled to guess the types
 SAMPLES_AT_ONCE = 8  # of these; in a store each is mostly waiting for its answer
-SURVEYS_AT_ONCE = 4  # likewise; some read a whole range
 SPREAD = 16  # parts at least, for workers to share
+# A runner holds what it spreads, 300 bytes for a range alone, several times. So of more
+# ranges some go together, which takes a quarter.
+MOST_ELEMENTS = 1 << 16
 
 
 def input_ranges_of(
@@ -402,47 +411,50 @@ def input_ranges_of(
 ) -> PCollection[bytes]:
     """Emits the input ranges, surveyed if the format needs it, with guessed types."""
     if len(ranges) == 1:
-        only = pickle.dumps((ranges[0], ()))
+        only = pickle.dumps([(ranges[0], ())])
         return pipeline | "Range" >> beam.Create([only], reshuffle=False)
+    # Packed, as Beam copies what it gets, and asks for the type of all that is in it.
     if context.source.input.needs_survey(ranges):
-        step = max(1, min(SURVEYS_AT_ONCE, len(ranges) // SPREAD))
-        step = 1 if is_local(ranges[0].uri) else step
-        parts = [ranges[at : at + step] for at in range(0, len(ranges), step)]
+        at_once = min(SURVEYS_AT_ONCE, len(ranges) // SPREAD)
+        together = 1 if is_local(ranges[0].uri) else at_once
+        step = max(together, 1 + len(ranges) // MOST_ELEMENTS)
+        parts = (ranges[at : at + step] for at in range(0, len(ranges), step))
         surveys = (
             pipeline
-            | "Ranges" >> beam.Create(parts)
-            | "SurveyRanges" >> beam.FlatMap(survey_part, context)  # (index, survey)
+            | "Ranges" >> beam.Create([pickle.dumps(part) for part in parts])
+            | "SurveyRanges" >> beam.Map(survey_part, context)
             | beam.CombineGlobally(ToListCombineFn()).without_defaults()
         )
     else:
-        no_surveys = [(input_range.index, 0) for input_range in ranges]
-        surveys = pipeline | "Ranges" >> beam.Create([no_surveys], reshuffle=False)
+        unread = pickle.dumps(ranges), list[int]()
+        surveys = pipeline | "Ranges" >> beam.Create([[unread]], reshuffle=False)
     return (
         surveys
-        | "ResolveRanges" >> beam.FlatMap(resolve_ranges, context, ranges)
+        | "ResolveRanges" >> beam.FlatMap(resolve_ranges, context)
         | "SpreadRanges" >> beam.Reshuffle()  # (InputRange, guessed TypeFlags), packed
     )
 
 
-def survey_part(
-    part: list[InputRange], context: RunContext
-) -> Iterator[tuple[int, int]]:
+def survey_part(packed: bytes, context: RunContext) -> tuple[bytes, list[int]]:
+    """Returns some ranges, and what surveys found in each."""
     with report_errors_to_launcher(context.workspace):
-        found = context.execute(survey_ranges, part)
-    for input_range, survey in zip(part, found, strict=True):
-        yield input_range.index, survey
+        return packed, context.execute(survey_ranges, pickle.loads(packed))
 
 
 def resolve_ranges(
-    surveys: list[tuple[int, int]], context: RunContext, ranges: list[InputRange]
+    surveys: list[tuple[bytes, list[int]]], context: RunContext
 ) -> Iterator[bytes]:
     """Yields the ranges, resolved by their surveys, with types guessed from samples."""
     with report_errors_to_launcher(context.workspace):
-        numbers = [number for _, number in sorted(surveys)]
-        resolved = context.source.input.resolve_ranges(ranges, numbers)
+        parts = [(pickle.loads(packed), found) for packed, found in surveys]
+        parts.sort(key=lambda part: part[0][0].index)
+        resolved = [each for ranges, _ in parts for each in ranges]
+        if numbers := [number for _, found in parts for number in found]:
+            resolved = context.source.input.resolve_ranges(resolved, numbers)
         step = max(1, len(resolved) // NUM_SAMPLES)
         guess = merge_types(
             ahead(resolved[::step], context.source.sample, SAMPLES_AT_ONCE)
         )
-    for input_range in resolved:
-        yield pickle.dumps((input_range, guess))
+    step = 1 + len(resolved) // MOST_ELEMENTS
+    for at in range(0, len(resolved), step):
+        yield pickle.dumps([(each, guess) for each in resolved[at : at + step]])

@@ -18,7 +18,7 @@ import pytest
 from recordmill.beam_jobs.pipelines import group_by_shard
 from recordmill.beam_jobs.pipelines.convert import (
     SendRange,
-    convert_one,
+    convert_some,
     count_range,
     find_finished,
     list_runs,
@@ -60,11 +60,11 @@ def run_steps(
     """Runs what `convert_dataset` builds."""
     context = pickle.loads(pickle.dumps(context))
     needs_survey = len(ranges) > 1 and context.source.input.needs_survey(ranges)
-    surveys = [(each.index, 0) for each in reversed(ranges)]
+    surveys = [(pickle.dumps(list(ranges)), list[int]())]
     if needs_survey:
         parts = [list(ranges[at : at + 3]) for at in range(0, len(ranges), 3)]
-        surveys = [pair for part in parts[::-1] for pair in survey_part(part, context)]
-    guessed = list(resolve_ranges(surveys, context, list(ranges)))[::-1]
+        surveys = [survey_part(pickle.dumps(part), context) for part in parts[::-1]]
+    guessed = list(resolve_ranges(surveys, context))[::-1]
     by = _by_engine if context.exchange == "engine" else _by_files
     results, shards = by(guessed, context)
     list(publish_dataset(None, context, run_metadata, results, shards))
@@ -73,7 +73,7 @@ def run_steps(
 def _planned(
     guessed: list[bytes], context: RunContext
 ) -> tuple[list[bytes], ShardPlan, TypeFlags]:
-    results = [convert_one(each, context) for each in guessed]
+    results = [found for each in guessed for found in convert_some(each, context)]
     final = settle_types(results, context)
     if context.source.infers_types:
         results = [redo_one(each, context, final) for each in results]

@@ -366,9 +366,12 @@ class SurveyResult:
     found: int
 
 
+SURVEYS_AT_ONCE = 4  # some read a whole range
+
+
 def survey_ranges(context: RunContext, ranges: Sequence[InputRange]) -> list[int]:
-    """Scans ranges, all at once: in a store each is mostly waiting for its answer."""
-    return list(ahead(ranges, partial(_survey_range, context), len(ranges)))
+    """Scans ranges, some at once: in a store each is mostly waiting for its answer."""
+    return list(ahead(ranges, partial(_survey_range, context), SURVEYS_AT_ONCE))
 
 
 def _survey_range(context: RunContext, input_range: InputRange) -> int:

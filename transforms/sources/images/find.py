@@ -663,8 +663,10 @@ def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[Input
     labels = [place.label for place in places]
     names = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     of_folder = np.array([names[label] for label in labels])
-    codes = of_folder[images.folders.indices.to_numpy()]
-    counts, firsts = np.bincount(codes), first_of_each(codes, len(names))
+    codes = images.folders.indices.to_numpy()
+    counts, firsts = np.zeros(len(names), np.int64), np.full(len(names), len(codes))
+    np.add.at(counts, of_folder, np.bincount(codes, minlength=len(labels)))
+    np.minimum.at(firsts, of_folder, first_of_each(codes, len(labels)))
     alike = defaultdict[tuple[int, str], list[InputFile]](list)
     for file, number in zip(images.take(pa.array(firsts)), counts, strict=True):
         alike[int(number), PurePosixPath(file.path).stem].append(file)
