@@ -20,7 +20,6 @@ for all workers.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -53,6 +52,8 @@ from recordmill.schemas.ranges import (
     ShardTask,
     TypeFlags,
     merge_type_flags,
+    pack,
+    unpack,
 )
 from recordmill.schemas.text import human_bytes, json_bytes
 from recordmill.transforms.commit.build_manifest import (
@@ -122,7 +123,7 @@ def convert_one_range(
     run_metadata: dict[str, object],
 ) -> Iterator[Manifest]:
     """Makes a dataset of one range, by the functions of the separate steps."""
-    result = convert_one(pickle.dumps((input_range, ())), context)
+    result = convert_some(pack([(input_range, ())]), context)
     histogram = Histogram.sum_of(
         count_range(result, context), context.num_splits, context.bucket_bits
     )
@@ -232,9 +233,9 @@ def exchange(
     Each range comes with a guess of its types. With `redo` ranges that were encoded, or
     measured, with other types than they turn out to have are read again.
     """
-    results = input_ranges | "ConvertRanges" >> beam.FlatMap(
+    results = input_ranges | "ConvertRanges" >> beam.Map(
         convert_some, context
-    )  # RangeResult, packed
+    )  # lists of RangeResult, packed
     by_engine = context.exchange == "engine"
     if redo or by_engine:
         final_types = AsSingleton(
@@ -245,7 +246,7 @@ def exchange(
         )
     if redo:
         results = results | "RedoRanges" >> beam.Map(
-            redo_one, context, final_types=final_types
+            redo_some, context, final_types=final_types
         )
     nothing = partial(Histogram.empty, context.num_splits, context.bucket_bits)
     plan = (
@@ -271,29 +272,32 @@ def settle_types(results: list[bytes], context: RunContext) -> TypeFlags:
     return context.source.input.settle_types(found)
 
 
-def convert_some(packed: bytes, context: RunContext) -> Iterator[bytes]:
-    """Converts ranges that came together, with what their columns are taken for."""
-    for each in pickle.loads(packed):
-        yield convert_one(pickle.dumps(each), context)
+def convert_some(packed: bytes, context: RunContext) -> bytes:
+    """Converts ranges; with the engine exchange only measures them. Returns the results.
 
-
-def convert_one(packed: bytes, context: RunContext) -> bytes:
-    """Converts a range; with the engine exchange only measures it. Returns the result.
-
-    `packed` are the range, what its columns are taken for, and whether it is read again.
+    `packed` are the ranges, what their columns are taken for, and whether they are read
+    again.
     """
     convert = measure_range if context.exchange == "engine" else convert_range
     with report_errors_to_launcher(context.workspace):
         return context.execute_packed(convert, packed)
 
 
-def redo_one(packed: bytes, context: RunContext, final_types: TypeFlags) -> bytes:
-    (result,) = RangeResult.unpack([packed])
-    if context.source.needs_reencode(
-        result.observed_types, result.encoded_types, final_types
-    ):
-        return convert_one(pickle.dumps((result.range, final_types, True)), context)
-    return packed
+def redo_some(packed: bytes, context: RunContext, final_types: TypeFlags) -> bytes:
+    """Converts those ranges again whose types turned out to be others."""
+    results = RangeResult.unpack([packed])
+    again = [
+        (each.range, final_types, True)
+        for each in results
+        if context.source.needs_reencode(
+            each.observed_types, each.encoded_types, final_types
+        )
+    ]
+    if not again:
+        return packed
+    redone = RangeResult.unpack([convert_some(pack(again), context)])
+    by_index = {each.range.index: each for each in (*results, *redone)}
+    return RangeResult.pack(list(by_index.values()))
 
 
 def count_range(packed: bytes, context: RunContext) -> Iterator[PackedHistogram]:
@@ -304,7 +308,7 @@ def count_range(packed: bytes, context: RunContext) -> Iterator[PackedHistogram]
 def list_runs(_: ShardPlan, results: Iterable[bytes]) -> bytes:
     """Returns all sorted runs by range: the one table that every shard task gets."""
     found = RangeResult.unpack(results)
-    return pickle.dumps([run for result in found for run in result.runs])
+    return pack([run for result in found for run in result.runs])
 
 
 def write_one(task: ShardTask, context: RunContext, runs: bytes) -> ShardResult:
@@ -336,15 +340,18 @@ def exchange_by_engine(
     sent = (
         measured
         | "KeyByIndex"
-        >> beam.Map(lambda one: (RangeResult.index_of(one), one)).with_output_types(
-            tuple[int, bytes]
-        )
+        >> beam.FlatMap(key_by_index).with_output_types(tuple[int, bytes])
         | "SendRanges" >> beam.ParDo(send, final_types, AsSingleton(to_write))
     )  # (shard number, piece), and (NO_SHARD, result of a range)
     written = write_pieces(sent, to_write)
     results = written | "OnlyRanges" >> beam.Filter(isinstance, bytes)
     shards = written | "OnlyShards" >> beam.Filter(isinstance, ShardResult)
     return results, shards
+
+
+def key_by_index(packed: bytes) -> Iterator[tuple[int, bytes]]:
+    for result in RangeResult.unpack([packed]):
+        yield result.range.index, RangeResult.pack([result])
 
 
 def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
@@ -386,7 +393,7 @@ class SendRange(beam.DoFn):
                 context, measured, final_types, to_write.plan, to_write.finished
             ):
                 if isinstance(sent, RangeResult):
-                    yield NO_SHARD, sent.pack()
+                    yield NO_SHARD, RangeResult.pack([sent])
                     return
                 num_bytes += len(sent[1])
                 if self._max_bytes is not None and num_bytes > self._max_bytes:
@@ -401,8 +408,8 @@ class SendRange(beam.DoFn):
 NUM_SAMPLES = 16  # ranges that are sampled to guess the types
 SAMPLES_AT_ONCE = 8  # of these; in a store each is mostly waiting for its answer
 SPREAD = 16  # parts at least, for workers to share
-# A runner holds what it spreads, 300 bytes for a range alone, several times. So of more
-# ranges some go together, which takes a quarter.
+# A runner holds ranges and results several times, 300 bytes for each alone. So of more
+# ranges some go together, and their results, in a fifth of the bytes.
 MOST_ELEMENTS = 1 << 16
 
 
@@ -411,7 +418,7 @@ def input_ranges_of(
 ) -> PCollection[bytes]:
     """Emits the input ranges, surveyed if the format needs it, with guessed types."""
     if len(ranges) == 1:
-        only = pickle.dumps([(ranges[0], ())])
+        only = pack([(ranges[0], ())])
         return pipeline | "Range" >> beam.Create([only], reshuffle=False)
     # Packed, as Beam copies what it gets, and asks for the type of all that is in it.
     if context.source.input.needs_survey(ranges):
@@ -421,12 +428,12 @@ def input_ranges_of(
         parts = (ranges[at : at + step] for at in range(0, len(ranges), step))
         surveys = (
             pipeline
-            | "Ranges" >> beam.Create([pickle.dumps(part) for part in parts])
+            | "Ranges" >> beam.Create([pack(part) for part in parts])
             | "SurveyRanges" >> beam.Map(survey_part, context)
             | beam.CombineGlobally(ToListCombineFn()).without_defaults()
         )
     else:
-        unread = pickle.dumps(ranges), list[int]()
+        unread = pack(ranges), list[int]()
         surveys = pipeline | "Ranges" >> beam.Create([[unread]], reshuffle=False)
     return (
         surveys
@@ -438,7 +445,7 @@ def input_ranges_of(
 def survey_part(packed: bytes, context: RunContext) -> tuple[bytes, list[int]]:
     """Returns some ranges, and what surveys found in each."""
     with report_errors_to_launcher(context.workspace):
-        return packed, context.execute(survey_ranges, pickle.loads(packed))
+        return packed, context.execute(survey_ranges, unpack(packed))
 
 
 def resolve_ranges(
@@ -446,7 +453,7 @@ def resolve_ranges(
 ) -> Iterator[bytes]:
     """Yields the ranges, resolved by their surveys, with types guessed from samples."""
     with report_errors_to_launcher(context.workspace):
-        parts = [(pickle.loads(packed), found) for packed, found in surveys]
+        parts = [(unpack(packed), found) for packed, found in surveys]
         parts.sort(key=lambda part: part[0][0].index)
         resolved = [each for ranges, _ in parts for each in ranges]
         if numbers := [number for _, found in parts for number in found]:
@@ -457,4 +464,4 @@ def resolve_ranges(
         )
     step = 1 + len(resolved) // MOST_ELEMENTS
     for at in range(0, len(resolved), step):
-        yield pickle.dumps([(each, guess) for each in resolved[at : at + step]])
+        yield pack([(each, guess) for each in resolved[at : at + step]])

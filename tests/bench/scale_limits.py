@@ -47,9 +47,10 @@ BASE_BYTES = 168_000_000  # of the imports
 INPUT_FILE_BYTES = 231  # at the peak of a plan or a run, the larger
 INPUT_RANGE_BYTES = 410
 GRAPH_BYTES = 100_000  # of the job's graph, as it is handed to a runner ...
-GRAPH_RANGE_BYTES = 15  # ... and for each range, packed
+GRAPH_RANGE_BYTES = 10  # ... and for each range, packed
 RANGE_RESULT_BYTES = 1_900  # in the memory of the worker that plans ...
-PACKED_RESULT_BYTES = 600  # ... beside the packed one
+PACKED_RESULT_BYTES = 320  # ... beside the packed one ...
+TOGETHER_RESULT_BYTES = 50  # ... or, of many, only that, with nine others
 RUN_BYTES = 320  # of a sorted run in the table that all writers have
 SHARD_RECORD_BYTES = 70  # in a writer's memory, of each record of its shard ...
 SHARD_PIECE_BYTES = 1_150  # ... and of each piece, while they are gathered
@@ -117,8 +118,9 @@ class Case:
     @property
     def results_bytes(self) -> int:
         """Returns the memory of the results of all ranges, packed; and not, if not many."""
-        unpacked = RANGE_RESULT_BYTES if self.ranges <= MOST_UNPACKED else 0
-        return self.ranges * (unpacked + PACKED_RESULT_BYTES)
+        if self.ranges > MOST_UNPACKED:
+            return self.ranges * TOGETHER_RESULT_BYTES
+        return self.ranges * (RANGE_RESULT_BYTES + PACKED_RESULT_BYTES)
 
     @property
     def histogram_bytes(self) -> int:

@@ -22,7 +22,12 @@ import recordmill.beam_jobs.pipelines.convert  # noqa: F401 - a worker has impor
 from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding
-from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
+from recordmill.schemas.ranges import (
+    InputRange,
+    RangeResult,
+    TypeFlags,
+    merge_type_flags,
+)
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.tasks.context import RunContext
@@ -44,7 +49,7 @@ def peak_mib() -> float:
 def exchange_by_files(context: RunContext, input_ranges: Sequence[InputRange]) -> None:
     results = (convert_range(context, each, ()) for each in input_ranges)
     parts = chain.from_iterable(
-        range_histogram(context, each.pack()) for each in results
+        range_histogram(context, RangeResult.pack([each])) for each in results
     )
     Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
 
@@ -53,7 +58,7 @@ def exchange_by_engine(context: RunContext, input_ranges: Sequence[InputRange]) 
     final: TypeFlags = ()
     measured = [measure_range(context, input_range, ()) for input_range in input_ranges]
     parts = chain.from_iterable(
-        range_histogram(context, each.pack()) for each in measured
+        range_histogram(context, RangeResult.pack([each])) for each in measured
     )
     total = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
     final = reduce(merge_type_flags, (one.observed_types for one in measured), final)

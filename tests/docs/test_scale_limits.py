@@ -88,7 +88,7 @@ def test_objects_take_the_memory_that_is_told(
 ) -> None:
     """Results and runs come pickled, with strings of their own; ranges are made here."""
     pickled = [pickle.dumps(make(index)) for index in range(MANY)]
-    packed = [some_result(index).pack() for index in range(MANY)]
+    packed = [RangeResult.pack([some_result(index)]) for index in range(MANY)]
     tracemalloc.start()
     try:
         made: Collection[object]
@@ -108,10 +108,14 @@ def test_objects_take_the_memory_that_is_told(
 def test_packed_results_take_the_memory_that_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert sys.getsizeof(some_result(MANY).pack()) == pytest.approx(
-        scale.PACKED_RESULT_BYTES, rel=0.25
-    )
-    packed = [some_result(index).pack() for index in range(MANY)]
+    alone = sys.getsizeof(RangeResult.pack([some_result(MANY)]))
+    assert alone == pytest.approx(scale.PACKED_RESULT_BYTES, rel=0.25)
+    packed = [
+        RangeResult.pack([some_result(start + at) for at in range(10)])
+        for start in range(0, MANY, 10)
+    ]
+    together = sys.getsizeof(packed[MANY // 20]) / 10
+    assert together == pytest.approx(scale.TOGETHER_RESULT_BYTES, rel=0.25)
     monkeypatch.setattr("recordmill.schemas.ranges.MOST_UNPACKED", MANY - 1)
     tracemalloc.start()
     try:

@@ -21,17 +21,24 @@ from recordmill.beam_jobs.pipelines.convert import (
     convert_some,
     count_range,
     find_finished,
+    key_by_index,
     list_runs,
     plan_dataset,
     publish_dataset,
-    redo_one,
+    redo_some,
     resolve_ranges,
     settle_types,
     survey_part,
     write_one,
 )
 from recordmill.beam_jobs.runners import embedded
-from recordmill.schemas.ranges import InputRange, ShardPlan, ShardResult, TypeFlags
+from recordmill.schemas.ranges import (
+    InputRange,
+    ShardPlan,
+    ShardResult,
+    TypeFlags,
+    pack,
+)
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.tasks.context import RunContext
 
@@ -60,10 +67,10 @@ def run_steps(
     """Runs what `convert_dataset` builds."""
     context = pickle.loads(pickle.dumps(context))
     needs_survey = len(ranges) > 1 and context.source.input.needs_survey(ranges)
-    surveys = [(pickle.dumps(list(ranges)), list[int]())]
+    surveys = [(pack(list(ranges)), list[int]())]
     if needs_survey:
         parts = [list(ranges[at : at + 3]) for at in range(0, len(ranges), 3)]
-        surveys = [survey_part(pickle.dumps(part), context) for part in parts[::-1]]
+        surveys = [survey_part(pack(part), context) for part in parts[::-1]]
     guessed = list(resolve_ranges(surveys, context))[::-1]
     by = _by_engine if context.exchange == "engine" else _by_files
     results, shards = by(guessed, context)
@@ -73,10 +80,10 @@ def run_steps(
 def _planned(
     guessed: list[bytes], context: RunContext
 ) -> tuple[list[bytes], ShardPlan, TypeFlags]:
-    results = [found for each in guessed for found in convert_some(each, context)]
+    results = [convert_some(each, context) for each in guessed]
     final = settle_types(results, context)
     if context.source.infers_types:
-        results = [redo_one(each, context, final) for each in results]
+        results = [redo_some(each, context, final) for each in results]
     parts = chain.from_iterable(count_range(each, context) for each in results)
     histogram = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
     return results, plan_dataset(histogram, context, results), final
@@ -98,9 +105,9 @@ def _by_engine(
     measured, plan, final = _planned(guessed, context)
     to_write = find_finished(plan, context)
     pieces: defaultdict[int, list[bytes]] = defaultdict(list)
-    for number, each in enumerate(measured):
+    for each in chain.from_iterable(map(key_by_index, measured)):
         send = SendRange(context, on_flink=False).process
-        for sent in send((number, each), final, to_write):
+        for sent in send(each, final, to_write):
             pieces[sent[0]].append(sent[1])
     written = [
         each

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.names import staged_file_name
 from recordmill.schemas.options import Compression, Payload
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.schemas.ranges import InputRange, ShardResult
+from recordmill.schemas.ranges import InputRange, ShardResult, unpack
 from recordmill.schemas.tfmd import load_pbtxt
 from recordmill.transforms.commit.staging import description_files
 from recordmill.transforms.dataset.files import load_expected
@@ -149,6 +149,33 @@ def test_results_that_stay_packed_make_the_same_bytes(
     output = tmp_path / "mixed"
     convert("csv", *mixed.files, output, "--shards", 7, "--exchange", exchange)
     assert contents(output) == contents(seven_shards)
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_ranges_that_go_together_make_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
+    """The last one alone; of the first two one is read again, for the other's last row."""
+    for name in ("a", "b", "c"):
+        last = "1.5,2\n" if name == "b" else "1,2\n"
+        (tmp_path / f"{name}.csv").write_text("n,m\n" + "1,1\n" * 80_000 + last)
+    job = ["csv", str(tmp_path / "*.csv")]
+    alone, together = tmp_path / "1" / "rows", tmp_path / "2" / "rows"
+    convert(*job, alone, "--exchange", exchange)
+    read, measured = list[list[int]](), list[list[int]]()
+
+    def noted(context: RunContext, task: Callable[..., Any], packed: bytes) -> bytes:
+        each = unpack(packed)
+        (read if each[0][2:] else measured).append([one[0].index for one in each])
+        return execute(context, task, packed)
+
+    execute = RunContext.execute_packed
+    monkeypatch.setattr(RunContext, "execute_packed", noted)
+    monkeypatch.setattr(convert_steps, "MOST_ELEMENTS", 2)
+    convert(*job, together, "--exchange", exchange)
+    assert contents(together) == contents(alone)
+    assert sorted(measured) == [[0, 1], [2]]
+    assert sorted(read) == [[0], [2]]
 
 
 def test_every_row_is_there_once(seven_shards: Path, mixed: MixedInput) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -23,6 +22,7 @@ from recordmill.schemas.ranges import (
     RowIssue,
     ShardPlan,
     TypeFlags,
+    unpack,
 )
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.dataset.files import require_schema
@@ -97,7 +97,7 @@ class RunContext:
         return self.processes.call(task, *arguments)
 
     def execute_packed(self, task: Callable[..., Any], packed: bytes) -> bytes:
-        """Executes a task with packed arguments, and returns its RangeResult packed.
+        """Executes a task with each of some packed arguments; returns its results packed.
 
         Whoever executes it looks into them: the launcher passes on what others made.
         """
@@ -188,9 +188,8 @@ class RunContext:
         return [Fraction(split.fraction) for split in self.job.splits]
 
 
-def _packed(context: RunContext, task: Callable[..., Any], arguments: bytes) -> bytes:
-    result: RangeResult = task(context, *pickle.loads(arguments))
-    return result.pack()
+def _packed(context: RunContext, task: Callable[..., Any], packed: bytes) -> bytes:
+    return RangeResult.pack([task(context, *each) for each in unpack(packed)])
 
 
 @dataclass(frozen=True, slots=True)

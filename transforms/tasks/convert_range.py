@@ -424,13 +424,17 @@ def convert_range(
 
 
 def range_histogram(context: RunContext, packed: bytes) -> Iterator[PackedHistogram]:
-    """Yields planned bytes and records of a range for each bucket of order keys.
+    """Yields planned bytes and records of ranges for each bucket of order keys.
 
-    `packed` is the range's result. They are to be added: one for each run or batch, and at
+    `packed` are the ranges' results. They are to be added: one for each run or batch, and at
     least one. What the source knows before reading, rejects included, is the same for every
     exchange.
     """
-    (result,) = RangeResult.unpack([packed])
+    for result in RangeResult.unpack([packed]):
+        yield from _histogram(context, result)
+
+
+def _histogram(context: RunContext, result: RangeResult) -> Iterator[PackedHistogram]:
     if context.exchange == "engine":
         kept = _kept_histogram(context, result.range)
         if kept is None:  # lost since

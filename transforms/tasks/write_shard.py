@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +19,7 @@ from recordmill.schemas.ranges import (
     ShardResult,
     ShardTask,
     SortedRunRef,
+    unpack,
 )
 from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.schemas.text import count
@@ -146,7 +146,7 @@ def write_shard(
 ) -> ShardResult:
     """Writes a shard from sorted runs, or returns what an earlier try finished.
 
-    `runs` are all of the job, in range order, or that list pickled; damaged ones of the
+    `runs` are all of the job, in range order, or that list packed; damaged ones of the
     run's own folder are made again, not those of another `folder`.
     """
     if isinstance(runs, bytes):
@@ -174,7 +174,7 @@ def write_shard(
 # All shards of a job have the same table.
 @lru_cache(maxsize=1)
 def _unpack_runs(packed: bytes) -> list[SortedRunRef]:
-    found: list[SortedRunRef] = pickle.loads(packed)
+    found: list[SortedRunRef] = unpack(packed)
     return found
 
 
