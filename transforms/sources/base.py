@@ -438,8 +438,7 @@ class Source(RowSource):
         By default a file with bytes is a range. Files that are not of this format are
         left out.
         """
-        parts = [(file, 0, file.size) for file in files if file.size]
-        return number_ranges(parts, self.splits)
+        return cut_blocks(files, None, self.splits)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         return self.fixed_schema or plain_schema(self.columns(), nulls)
@@ -517,6 +516,19 @@ def number_ranges(
         )
         position += stop - start
     return ranges
+
+
+def cut_blocks(
+    files: Sequence[InputFile], block_bytes: int | None, splits: FileSplits
+) -> list[InputRange]:
+    """Cuts files with bytes into blocks of this size; None: a file is a range."""
+    parts = [
+        (file, start, min(start + step, file.size))
+        for file in files
+        for step in (block_bytes or file.size,)
+        for start in range(0, file.size, max(1, step))
+    ]
+    return number_ranges(parts, splits)
 
 
 def spread_evenly(

@@ -49,11 +49,11 @@ from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
     Source,
+    cut_blocks,
     missing_required,
 )
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.lines import (
-    cut_lines,
     find_compression,
     open_lines,
     read_blocks,
@@ -825,7 +825,8 @@ class JsonLinesSource(ObjectsSource):
         return replace(told, facts=(file, *told.facts)) if self.compression else told
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return cut_lines(files, self.compression, self.range_bytes, self.splits)
+        size = None if self.compression else self.range_bytes
+        return cut_blocks(files, size, self.splits)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A key is in each line, too; short values become longer.

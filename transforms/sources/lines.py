@@ -33,7 +33,7 @@ from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
     Source,
-    number_ranges,
+    cut_blocks,
 )
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
@@ -53,19 +53,6 @@ MAX_LINE_BYTES = 256 << 20
 def find_compression(file: InputFile, storage: StorageOptions) -> str:
     """Returns the compression of a file by its first bytes; "" for none."""
     return compression_of(read_range(file.uri, 0, MARK_BYTES, storage, file.seen))
-
-
-def cut_lines(
-    files: Sequence[InputFile], compression: str, range_bytes: int, splits: FileSplits
-) -> list[InputRange]:
-    """Cuts files of lines into ranges; a compressed one is read from its start."""
-    parts = [
-        (file, start, min(start + step, file.size))
-        for file in files
-        for step in (file.size if compression else range_bytes,)
-        for start in range(0, file.size, max(1, step))
-    ]
-    return number_ranges(parts, splits)
 
 
 def open_lines(
@@ -260,7 +247,9 @@ class TextSource(Source):
         return pa.schema([*TEXT, *self.partitions.types])
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return cut_lines(files, self.compression, self.range_bytes, self.splits)
+        # A compressed file is read from its start.
+        size = None if self.compression else self.range_bytes
+        return cut_blocks(files, size, self.splits)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A short line grows most: one byte and its end become a record.

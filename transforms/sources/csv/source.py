@@ -34,8 +34,8 @@ from recordmill.transforms.sources.base import (
     Rows,
     RowSink,
     Source,
+    cut_blocks,
     missing_required,
-    number_ranges,
     spread_evenly,
 )
 from recordmill.transforms.sources.csv import inspect
@@ -465,16 +465,8 @@ class CsvSource(Source):
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         is_plain = self.rows.packing.is_plain  # else it cannot be read from its middle
-        ranges = number_ranges(
-            [
-                (file, start, min(start + size, file.size))
-                for file in files
-                if file.size
-                for size in (self.range_bytes if is_plain else file.size,)
-                for start in range(0, file.size, size)
-            ],
-            self.splits,
-        )
+        size = self.range_bytes if is_plain else None
+        ranges = cut_blocks(files, size, self.splits)
         # A row that names a file can be of any size: its table is no small one.
         if is_plain and not self.names_files:
             return join_small_files(ranges, self.range_bytes)
