@@ -436,6 +436,19 @@ def _arrays(find: str) -> Callable[[Any, Request], Any]:
     )
 
 
+def _tables(name: str, **more: Any) -> Callable[[TableOptions, Request], Any]:
+    """Returns what makes the source of tables of this name; `more` are its own fields."""
+    return lambda options, request: _load(name)(
+        as_declared=request.as_text,
+        wanted=request.columns,
+        leaves_out=options.extra_columns == "ignore",
+        splits=request.file_splits(options.split_from),
+        partitions=request.partitions(options.partitions),
+        storage=request.storage,
+        **more,
+    )
+
+
 def later(name: str) -> Callable[..., Any]:
     """Returns a function that is imported when it is called."""
     return lambda *arguments: _load(name)(*arguments)
@@ -457,15 +470,7 @@ def _table_format(
         name=name,
         summary=summary,
         options=TableOptions,
-        make_source=lambda options, request: _load("tables.ColumnarSource")(
-            kind=name,
-            as_declared=request.as_text,
-            wanted=request.columns,
-            leaves_out=options.extra_columns == "ignore",
-            splits=request.file_splits(options.split_from),
-            partitions=request.partitions(options.partitions),
-            storage=request.storage,
-        ),
+        make_source=_tables("tables.ColumnarSource", kind=name),
         position_unit="row",
         examples=_examples(f"""
             a folder of tables with the same columns
@@ -701,15 +706,9 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="jsonl",
         summary="JSON Lines: an object in each line (.jsonl, .ndjson).",
         options=JsonLinesOptions,
-        make_source=lambda options, request: _load("json_lines.JsonLinesSource")(
-            as_declared=request.as_text,
-            wanted=request.columns,
-            splits=request.file_splits(options.split_from),
-            storage=request.storage,
-            leaves_out=options.extra_columns == "ignore",
-            partitions=request.partitions(options.partitions),
-            odd_cells=options.odd_cells,
-        ),
+        make_source=lambda options, request: _tables(
+            "json_lines.JsonLinesSource", odd_cells=options.odd_cells
+        )(options, request),
         line_of=later("csv.quotes.line_of"),
         examples=_examples("""
             a folder of files with the same keys
@@ -784,16 +783,7 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="webdataset",
         summary="WebDataset: the samples in tar shards.",
         options=TableOptions,
-        make_source=lambda options, request: _load(
-            "webdataset.source.WebDatasetSource"
-        )(
-            as_declared=request.as_text,
-            wanted=request.columns,
-            leaves_out=options.extra_columns == "ignore",
-            splits=request.file_splits(options.split_from),
-            partitions=request.partitions(options.partitions),
-            storage=request.storage,
-        ),
+        make_source=_tables("webdataset.source.WebDatasetSource"),
         examples=_examples("""
             all shards of a folder
                 recordmill convert webdataset samples out/samples
