@@ -203,6 +203,15 @@ def is_utf8(values: pa.BinaryArray) -> bool:
     return True
 
 
+def bytes_are_utf8(data: bytes) -> bool:
+    """Returns whether bytes are UTF-8, without a copy of them."""
+    if data.isascii():
+        return True
+    offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
+    buffers = [None, offsets, pa.py_buffer(data)]
+    return is_utf8(pa.Array.from_buffers(pa.binary(), 1, buffers))
+
+
 def utf8_reason(raw: bytes, whole: str = "value") -> str:
     r"""Returns why bytes are not UTF-8; "" if they are.
 

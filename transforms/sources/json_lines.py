@@ -40,7 +40,7 @@ from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import read_plain, shown
 from recordmill.transforms.encode.columns import inside_lists, lists_of
-from recordmill.transforms.encode.row_errors import utf8_reason
+from recordmill.transforms.encode.row_errors import bytes_are_utf8, utf8_reason
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -670,10 +670,7 @@ def _split_plain(
     columns, max_rows = len(types), native.loops.row_ends(block)
     if not columns or columns * max_rows > _MOST_CELLS * len(block) + (1 << 16):
         return None
-    try:
-        if not block.isascii():
-            block.decode()
-    except UnicodeDecodeError:
+    if not bytes_are_utf8(block):
         return None
     # Columns a power of two apart would share lines of the cache.
     max_rows = (max_rows // _LINE + 1 | 1) * _LINE - 1

@@ -26,7 +26,7 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.encode.row_errors import utf8_reason
+from recordmill.transforms.encode.row_errors import bytes_are_utf8, utf8_reason
 from recordmill.transforms.exchange.keys import origins_in, origins_of, range_hash
 from recordmill.transforms.sources.base import Rows, RowSink
 from recordmill.transforms.sources.csv.header import header_comments, read_header
@@ -194,7 +194,7 @@ def parse_rows(
     """
     text, dialect = body.text, body.dialect
     rest, issues = without_comments(text, dialect)
-    if broken or not is_utf8(rest):
+    if broken or not bytes_are_utf8(rest):
         # Take out the rows that Arrow cannot split, and split the others.
         spans, reasons = body.spans, dict(broken)
         for row, (start, end) in enumerate(spans):
@@ -270,19 +270,6 @@ def split_cells(
     if batches:
         return batches[0], wrong
     return pa.RecordBatch.from_pylist([], schema=table.schema), wrong
-
-
-def is_utf8(data: bytes) -> bool:
-    """Tells whether bytes are UTF-8."""
-    if data.isascii():
-        return True
-    offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
-    text = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(data)])
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 AHEAD_BYTES = 1 << 16  # behind a block: the end of its last row, mostly
@@ -626,7 +613,7 @@ def _split_joined(files: Sequence[_File]) -> _Split | None:
     ]
     text = b"".join(bodies)
     state = end_state(text, dialect=dialect)
-    if not is_utf8(text) or is_open(state) or state is ESCAPED:
+    if not bytes_are_utf8(text) or is_open(state) or state is ESCAPED:
         return None
     in_row = ~_NEWLINES[np.frombuffer(text, np.uint8)]
     row_starts = np.flatnonzero(in_row & ~np.concatenate([[False], in_row[:-1]]))
