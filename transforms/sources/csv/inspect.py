@@ -167,9 +167,7 @@ class _Reading:
         """Returns how many cells the rows have, or 0 if they do not agree."""
         width, *others = [len(row) for row in self.rows]
         number = others.count(width)
-        common, times = max(
-            Counter(others).items(), key=lambda each: each[1], default=(0, 0)
-        )
+        [(common, times)] = Counter(others).most_common(1) or [(0, 0)]
         # But path, /a|b, /c|d may be a column.
         if common > 1 and number < min(times, _LINES_BEFORE) and common + times > 4:
             width, number = common, times
@@ -218,10 +216,8 @@ def find_delimiter(
         if not wanted and (problem := _rare_delimiter(sample, uri, asked, is_whole)):
             raise InputError(problem)
         return comma
-    best = (
-        comma if comma in possible else max(possible, key=lambda e: possible[e].score)
-    )
     top = max(possible, key=lambda each: possible[each].score)
+    best = comma if comma in possible else top
     if possible[top].score > possible[best].score + _CLEARLY:
         best = top
     least = possible[best].score - _CLEARLY

@@ -275,23 +275,6 @@ _FLAGS = {
 }
 
 
-def _flags_to_append(
-    names: Sequence[str], schema: Schema, folders: Sequence[str]
-) -> TypeFlags:
-    """Returns the type flags of columns whose types a dataset has decided."""
-    require_features(names, schema, folders=folders)
-    flags = {}
-    for feature in schema.features:
-        dtype = feature.dtype
-        if dtype not in _FLAGS or feature.kind is not usual_kind(dtype):
-            raise SchemaError(
-                f"feature {feature.name!r} of the dataset is {dtype} in "
-                f"{feature.kind}; without a declared schema no CSV column becomes that"
-            )
-        flags[feature.name] = int(_FLAGS[dtype]) | _DECIDED
-    return tuple(flags[name] for name in names)
-
-
 _FOLDER_FLAGS = {
     pa.int64(): TypeFlag.INTEGER,
     pa.float64(): TypeFlag.DECIMAL,
@@ -358,9 +341,20 @@ class CsvSource(Source):
     @cached_property
     def _fixed_types(self) -> TypeFlags:
         """Returns the type flags that a dataset has decided, or ()."""
-        schema = self.fixed_schema
-        folders = self.rows.partitions.keys
-        return _flags_to_append(self.names, schema, folders) if schema else ()
+        if (schema := self.fixed_schema) is None:
+            return ()
+        require_features(self.names, schema, folders=self.rows.partitions.keys)
+        flags = {}
+        for feature in schema.features:
+            dtype = feature.dtype
+            if dtype not in _FLAGS or feature.kind is not usual_kind(dtype):
+                raise SchemaError(
+                    f"feature {feature.name!r} of the dataset is {dtype} in "
+                    f"{feature.kind}; without a declared schema no CSV column becomes "
+                    "that"
+                )
+            flags[feature.name] = int(_FLAGS[dtype]) | _DECIDED
+        return tuple(flags[name] for name in self.names)
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         wanted, empty = self.wanted, [file.path for file in files if not file.size]
