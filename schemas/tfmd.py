@@ -35,7 +35,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -233,6 +232,7 @@ _FLOATS_AND_MAPS = re.compile(
 )
 _WHOLE_FRACTION = re.compile(r"^( *min_fraction: 1)$", re.MULTILINE)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+_DEFAULTS = DeclaredFeature().model_dump()
 
 
 def dump_pbtxt(schema: DeclaredSchema | Schema) -> bytes:
@@ -416,17 +416,11 @@ def _add_representations(proto: Message, specs: Sequence[FeatureSpec]) -> None:
                 tensor.partition.add(uniform_row_length=size)
 
 
-@cache
-def _defaults() -> dict[str, Any]:
-    return DeclaredFeature.model_validate("bytes").model_dump()
-
-
 def _annotate(target: Message, feature: DeclaredFeature, said: Fields) -> None:
     """Puts into a comment where the feature differs from what the fields say."""
-    defaults = _defaults()
-    wanted = defaults | feature.model_dump(exclude_defaults=True)
-    given = defaults | said
-    rest = {name: wanted[name] for name in defaults if wanted[name] != given[name]}
+    wanted = _DEFAULTS | feature.model_dump(exclude_defaults=True)
+    given = _DEFAULTS | said
+    rest = {name: wanted[name] for name in wanted if wanted[name] != given[name]}
     if rest:
         from recordmill.schemas.yaml_lines import write_yaml
 

@@ -117,9 +117,7 @@ def tensor_column(nested: Nested) -> StoredColumn:
         [tensor_head(nested.feature.dtype, sizes) for sizes in dims], pa.binary()
     )
     missing = None if nested.valid is None else ~nested.valid
-    heads = heads.take(pa.array(which, mask=missing))
-    if missing is not None:
-        heads = heads.fill_null(b"")
+    heads = heads.take(pa.array(which, mask=missing)).fill_null(b"")
     return StoredColumn(
         pc.binary_join_element_wise(heads, content, b""), None, nested.valid
     )

@@ -169,8 +169,9 @@ def split_by_time(
     numbers = found.fill_null(0).to_numpy(zero_copy_only=False)
     splits = np.zeros(len(values), np.int64)
     for bound in times.bounds:
-        start = _microseconds(bound) if isinstance(bound, datetime) else bound
-        splits += numbers >= start
+        if isinstance(bound, datetime):
+            bound = (bound - _EPOCH) // timedelta(microseconds=1)
+        splits += numbers >= bound
     return pa.array(splits, pa.int64(), mask=missing)
 
 
@@ -209,10 +210,6 @@ def require_times(
         f"boundaries, but {found}; expected {wanted}. Name another column, give boundaries "
         "that are like its values, or write its values so"
     )
-
-
-def _microseconds(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def _numbers_in(values: pa.Array, *, decimal_comma: bool) -> pa.Array:

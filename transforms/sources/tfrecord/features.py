@@ -100,19 +100,6 @@ class TfdsFeature(NamedTuple):
     kind: str = ""  # its type in TFDS, where only the numbers are kept
 
 
-def _tfds_features(data: bytes, read: _Reader) -> dict[str, TfdsFeature]:
-    """Returns the features that TFDS's features.json tells, by their names.
-
-    What has no counterpart here is left out.
-    """
-    try:
-        found = list(_walk(json.loads(data), "", (), read))
-    except NOT_VALID:
-        read.odd.append("the whole file")
-        return {}
-    return {feature.spec.name: feature for feature in found}
-
-
 def _walk(
     node: Mapping[str, Any], name: str, outer: Shape, read: _Reader
 ) -> Iterator[TfdsFeature]:
@@ -446,11 +433,16 @@ def _stored(
 
 
 def _stated(beside: BesideFiles, odd: list[str]) -> dict[str, TfdsFeature]:
+    """Returns the features that files of TFDS tell, by name, if there are such here."""
     stated: dict[str, TfdsFeature] = {}
     where: dict[str, str] = {}
     for folder, text in beside.named(FEATURES_NAME).items():
         reader = _Reader(partial(beside.in_folder, folder), odd)
-        found = _tfds_features(text, reader)
+        try:
+            found = {f.spec.name: f for f in _walk(json.loads(text), "", (), reader)}
+        except NOT_VALID:
+            odd.append("the whole file")
+            continue
         for name, feature in found.items():
             known = stated.setdefault(name, feature).spec
             first = where.setdefault(name, folder)

@@ -361,7 +361,11 @@ def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Row | 
             return f"{name}: found {shown(data)}, expected an integer of 64 bits"
         return {name: int(text)}
     if kind == "array":
-        return _array_value(name, data)
+        try:
+            array = read_npy(data, name)
+        except InputError as error:
+            return str(error)
+        return {name: plain_values(array, array.dtype)}
     if kind == "bytes":
         return {name: data}
     try:
@@ -375,14 +379,6 @@ def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Row | 
         return f"{name}: not JSON that can be read: {error}"
     flat = flat_values(values)
     return f"{name}: {flat}" if isinstance(flat, str) else flat
-
-
-def _array_value(name: str, data: bytes) -> Row | str:
-    try:
-        array = read_npy(data, name)
-    except InputError as error:
-        return str(error)
-    return {name: plain_values(array, array.dtype)}
 
 
 KEY = "key"
