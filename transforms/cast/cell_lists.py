@@ -41,6 +41,7 @@ from recordmill.transforms.encode.columns import (
     known_size,
     list_lengths,
     lists_of,
+    nest,
     null_errors,
     row_starts,
     shape_errors,
@@ -67,7 +68,7 @@ def split_cells(cells: pa.StringArray, separator: str) -> pa.ListArray:
     lists = pc.split_pattern(cells, separator)
     starts = offsets_of(np.where(present(cells), list_lengths(lists), 0))
     values = pc.ascii_trim_whitespace(lists.flatten())
-    return _list_array(starts, values, ~present(cells))
+    return nest(values, [starts], present(cells))
 
 
 def cast_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
@@ -85,7 +86,7 @@ def cast_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     if not feature.sequence:
         _require_depth(levels, shape, array.type)
         errors = merge(errors, shape_errors(levels, valid, shape, ragged=ragged))
-        return CastResult(_together(levels, shape, made.array, ~valid), errors)
+        return CastResult(_together(levels, shape, made.array, valid), errors)
     if len(levels) == 1 and shape:
         levels, uneven = _cut_steps(levels[0], shape)
         errors = merge(errors, uneven)
@@ -94,10 +95,10 @@ def cast_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
         _require_depth(inner, shape, array.type)
         wrong_steps = shape_errors(inner, None, shape, ragged=ragged)
         errors = merge(errors, by_row(wrong_steps, outer))
-        steps = _together(inner, shape, steps, np.zeros(len(inner[0]) - 1, np.bool_))
+        steps = _together(inner, shape, steps)
     elif inner:
         raise SchemaError(f"{array.type} nests lists, but a step is a single value")
-    return CastResult(_list_array(outer, steps, ~valid), errors)
+    return CastResult(nest(steps, [outer], valid), errors)
 
 
 def feature_type(feature: DeclaredFeature) -> pa.DataType:
@@ -148,20 +149,11 @@ def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
 
 
 def _together(
-    levels: Sequence[I64], shape: Shape, values: pa.Array, missing: Mask
+    levels: Sequence[I64], shape: Shape, values: pa.Array, valid: Mask | None = None
 ) -> pa.Array:
     """Puts lists around the values, flat if the shape has no two unknown dimensions."""
-    if _depth(shape) == 1:
-        return _list_array(row_starts(levels), values, missing)
-    for offsets in reversed(levels[1:]):
-        values = _list_array(offsets, values, np.zeros(len(offsets) - 1, bool))
-    return _list_array(levels[0], values, missing)
-
-
-def _list_array(starts: I64, values: pa.Array, missing: Mask) -> pa.ListArray:
-    offsets = pa.array(starts, pa.int32())
-    mask = pa.array(missing) if missing.any() else None
-    return pa.ListArray.from_arrays(offsets, values, mask=mask)
+    is_flat = _depth(shape) == 1
+    return nest(values, [row_starts(levels)] if is_flat else levels, valid)
 
 
 # All cells of a column are joined to one text of lines {"v": cell}, which Arrow's JSON

@@ -49,6 +49,7 @@ from recordmill.transforms.encode.columns import (
     TIME,
     family_of,
     is_text,
+    nest,
     plain,
 )
 from recordmill.transforms.encode.row_errors import (
@@ -238,12 +239,8 @@ def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
     offsets, data = offsets - offsets[0], data[offsets[0] : offsets[-1]]
     # A slice may begin anywhere; Arrow wants values at multiples of their size.
     values = np.require(data.view(read_as), requirements="A")
-    lists = pa.ListArray.from_arrays(
-        pa.array(offsets // size, pa.int32()),
-        pa.array(values, ARROW_TYPES[read_as.name]),
-        mask=pa.array(~valid),
-    )
-    return CastResult(lists, errors)
+    leaf = pa.array(values, ARROW_TYPES[read_as.name])
+    return CastResult(nest(leaf, [offsets // size], valid), errors)
 
 
 # Text is taken as it is: no white space is cut off, and "3" is a label only where a class

@@ -34,7 +34,7 @@ from recordmill.transforms.decode.wire import (
     read_varints,
     unpack_varints,
 )
-from recordmill.transforms.encode.columns import list_depths, wrong_counts
+from recordmill.transforms.encode.columns import list_depths, nest, wrong_counts
 from recordmill.transforms.encode.row_errors import rows_of
 from recordmill.transforms.encode.tensors import DATA_TYPES, tensor_head
 
@@ -484,25 +484,6 @@ def _one_per_row(leaf: pa.Array, lists: Lists) -> pa.Array:
     if len(leaf) == len(lists.present):
         return leaf
     return leaf.take(pa.array(lists.offsets[:-1], mask=lists.counts == 0))
-
-
-def nest(leaf: pa.Array, levels: list[I64], present: Mask) -> pa.Array:
-    """Wraps values in lists: `levels` has the offsets of each level, outermost first.
-
-    Of the outermost lists those that are not present are null.
-    """
-    array = leaf
-    for level, offsets in reversed(list(enumerate(levels))):
-        bitmap = None
-        if level == 0 and not present.all():
-            bitmap = pa.array(present).buffers()[1]
-        array = pa.Array.from_buffers(
-            pa.list_(array.type),
-            len(offsets) - 1,
-            [bitmap, pa.py_buffer(offsets.astype(np.int32))],
-            children=[array],
-        )
-    return array
 
 
 def _check_sizes(

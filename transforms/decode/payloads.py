@@ -26,12 +26,7 @@ from recordmill.schemas.proto.example_pb2 import (
     SequenceExample,
 )
 from recordmill.transforms.arrow import offsets_of
-from recordmill.transforms.decode.columns import (
-    Findings,
-    check_feature,
-    nest,
-    read_column,
-)
+from recordmill.transforms.decode.columns import Findings, check_feature, read_column
 from recordmill.transforms.decode.examples import (
     Decoded,
     Unknown,
@@ -39,6 +34,7 @@ from recordmill.transforms.decode.examples import (
     unknown_feature,
 )
 from recordmill.transforms.decode.wire import WORD_BYTES, Spans, padded_parts
+from recordmill.transforms.encode.columns import nest
 from recordmill.transforms.encode.payloads import check_payload, raw_feature
 
 _SHOWN_BYTES = 24

@@ -305,6 +305,22 @@ def take_apart(
     return levels, array, errors
 
 
+def nest(
+    leaf: pa.Array, levels: Sequence[I64], present: Mask | None = None
+) -> pa.Array:
+    """Wraps values in lists, as `take_apart` had them: the outermost level comes first.
+
+    Of the outermost lists those that are not present are null.
+    """
+    for level, offsets in reversed(list(enumerate(levels))):
+        mask = None
+        if level == 0 and present is not None and not present.all():
+            mask = pa.array(~present)
+        starts = pa.array(offsets.astype(np.int32, copy=False))
+        leaf = pa.ListArray.from_arrays(starts, leaf, mask=mask)
+    return leaf
+
+
 def null_errors(values: pa.Array) -> RowErrors:
     """Returns the nulls among the items of lists."""
     if not values.null_count:

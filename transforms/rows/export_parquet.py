@@ -26,7 +26,7 @@ from recordmill.transforms.arrow import I64, array_parts, offsets_of
 from recordmill.transforms.dataset.export import OnProgress, audio_files, export_shards
 from recordmill.transforms.dataset.files import schema_of_dataset
 from recordmill.transforms.dataset.reader import ShardToRead
-from recordmill.transforms.decode.columns import nest
+from recordmill.transforms.encode.columns import nest
 from recordmill.transforms.storage import Store
 
 _GROUP_BYTES = 32 << 20  # of a row group, about, as Arrow holds it
