@@ -15,7 +15,7 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
 from recordmill.transforms.arrow import require_fit
-from recordmill.transforms.encode.columns import StoredColumn, require_column
+from recordmill.transforms.encode.columns import StoredColumn, nest, require_column
 from recordmill.transforms.encode.examples import (
     encode,
     encode_sequences,
@@ -75,8 +75,7 @@ def _entry_texts(
     texts = _value_texts(kind, column.values)
     is_empty = missing = np.zeros(len(is_first), np.bool_)
     if column.lists is not None:
-        offsets = pa.array(column.lists, pa.int32())
-        rows = pa.ListArray.from_arrays(offsets, texts)
+        rows = nest(texts, [column.lists])
         texts = pc.binary_join(rows, f"{quote},{quote}".encode())
         is_empty = np.diff(column.lists) == 0
     if column.valid is not None:

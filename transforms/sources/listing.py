@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, takewhile
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
@@ -544,9 +544,10 @@ class _StoreTree:
     ) -> Iterable[tuple[str, str]]:
         for folder in folders:
             for name in self.find(folder):
+                below = name.removeprefix(folder).lstrip("/")
                 # A store finds a file of the folder's own name, too.
                 if name.strip("/") != folder.strip("/") and (
-                    hidden or not is_left_out(_below(folder, name))
+                    hidden or not is_left_out(below)
                 ):
                     yield name, folder
 
@@ -740,18 +741,11 @@ def _common_folder(roots: Sequence[str]) -> str:
         raise InputError(
             f"inputs of one run must lie in one store, got {', '.join(sorted(roots))}"
         )
-    common = []
     parts = [root.rpartition("://")[2].split("/") for root in roots]
-    for names in zip(*parts, strict=False):
-        if len(set(names)) > 1:
-            break
-        common.append(names[0])
+    levels = zip(*parts, strict=False)
+    common = [names[0] for names in takewhile(lambda each: len({*each}) == 1, levels)]
     store = next(iter(stores), "")
     return f"{store}://{'/'.join(common)}" if store else "/".join(common) or "/"
-
-
-def _below(root: str, uri: str) -> str:
-    return uri.removeprefix(root).lstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -465,8 +465,7 @@ def _require_same_classes(
 
 def _shown(feature: FeatureSpec) -> str:
     names = feature.class_names
-    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more if names else "without names"
+    return first_names(names, 5) if names else "without names"
 
 
 def _declared(declared: DeclaredSchema, payload: Payload) -> Schema:

@@ -52,7 +52,6 @@ from recordmill.transforms.sources.registry import Records, Request, TfrecordOpt
 from recordmill.transforms.sources.tfrecord.features import (
     RAW,
     BesideFiles,
-    ChosenFeatures,
     SampledRecord,
     choose_features,
     folder_of,
@@ -292,6 +291,12 @@ class TfrecordSource(Source):
             payload=self.payload,
             fixed_schema=schema,
         )
+        kept = "kept as they are, unread" if self.records == "keep" else "decoded"
+        facts = [("records", kept), ("features", chosen.basis)]
+        packed = [f"{k}: {count(n, 'file')}" for k, n in sorted(kinds.items()) if k]
+        if packed and kinds.keys() != {"plain"}:
+            facts.append(("compression", ", ".join(packed)))
+        told = (*facts, *rule.facts)
         known = _KnownInput(
             files=tuple(file._replace(given="") for file in data),
             splits=tuple(splits),
@@ -299,27 +304,11 @@ class TfrecordSource(Source):
             schema=chosen.schema,
             payload=chosen.payload,
             record_bytes=sum(len(each.data) for each in sample) // max(1, len(sample)),
-            summary=self._summary(kinds, rule, chosen, skipped),
+            summary=InputSummary(told, chosen.warnings, SkippedFiles.counted(skipped)),
             checksums=tuple(beside.checksums.values()),
         )
         fixed = schema is not None
         return replace(self, splits=rule, known=known, is_appended=fixed)
-
-    def _summary(
-        self,
-        kinds: Counter[str],
-        splits: FileSplits,
-        chosen: ChosenFeatures,
-        skipped: list[tuple[str, str]],
-    ) -> InputSummary:
-        kept = "kept as they are, unread" if self.records == "keep" else "decoded"
-        facts = [("records", kept), ("features", chosen.basis)]
-        packed = [f"{k}: {count(n, 'file')}" for k, n in sorted(kinds.items()) if k]
-        if packed and kinds.keys() != {"plain"}:
-            facts.append(("compression", ", ".join(packed)))
-        return InputSummary(
-            (*facts, *splits.facts), chosen.warnings, SkippedFiles.counted(skipped)
-        )
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.known.checksums
