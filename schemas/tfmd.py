@@ -232,7 +232,7 @@ _FLOATS_AND_MAPS = re.compile(
 )
 _WHOLE_FRACTION = re.compile(r"^( *min_fraction: 1)$", re.MULTILINE)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-_DEFAULTS = DeclaredFeature().model_dump()
+_DEFAULTS = DeclaredFeature.model_validate("bytes").model_dump()
 
 
 def dump_pbtxt(schema: DeclaredSchema | Schema) -> bytes:
