@@ -133,10 +133,8 @@ def _decode_sequences(
     for feature in lists:
         found = [message.feature_lists.feature_list for message in parsed]
         columns[feature.name] = _steps_column(found, feature, reasons)
-    names_in_order = [feature.name for feature in schema.features]
-    batch = pa.RecordBatch.from_arrays(
-        [columns[name] for name in names_in_order], names_in_order
-    )
+    ordered = {feature.name: columns[feature.name] for feature in schema.features}
+    batch = pa.RecordBatch.from_pydict(ordered)
     return Decoded(batch, sorted(reasons.items()))
 
 

@@ -72,28 +72,17 @@ _FAMILIES = {
     "FIXED_SIZE_BINARY",
     NULL: "NA",
 }
-_FAMILY = {
-    getattr(pa.lib, f"Type_{name}"): family
-    for family, names in _FAMILIES.items()
-    for name in names.split()
-}
-_LISTS = {
-    getattr(pa.lib, f"Type_{name}")
-    for name in [
-        "LIST",
-        "LARGE_LIST",
-        "FIXED_SIZE_LIST",
-        "LIST_VIEW",
-        "LARGE_LIST_VIEW",
-    ]
-}
-_STORED_AS = {
-    INTEGER: Kind.INT64,
-    BOOL: Kind.INT64,
-    TIME: Kind.INT64,
-    FLOAT: Kind.FLOAT,
-    BYTES: Kind.BYTES,
-}
+_STORED_AS = {FLOAT: Kind.FLOAT, BYTES: Kind.BYTES}  # all others as integers
+
+
+def _ids(names: str) -> set[int]:
+    """Returns the ids of Arrow's types of these names."""
+    return {getattr(pa.lib, f"Type_{name}") for name in names.split()}
+
+
+_FAMILY = {each: family for family, names in _FAMILIES.items() for each in _ids(names)}
+_LISTS = _ids("LIST LARGE_LIST FIXED_SIZE_LIST LIST_VIEW LARGE_LIST_VIEW")
+_TEXTS = _ids("STRING LARGE_STRING STRING_VIEW")
 
 
 def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
@@ -207,8 +196,7 @@ def is_list(arrow_type: pa.DataType) -> bool:
 
 def is_text(arrow_type: pa.DataType) -> bool:
     """Returns whether it is one of Arrow's string types."""
-    ids = pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW
-    return arrow_type.id in ids
+    return arrow_type.id in _TEXTS
 
 
 def family_of(arrow_type: pa.DataType) -> int | None:
@@ -273,7 +261,8 @@ def _way_out(leaf: pa.DataType) -> str:
     family = _FAMILY.get(leaf.id)
     if family is None:
         return "leave it out, or give its parts as columns of their own"
-    return f"declare a dtype that fits, {_STORED_AS[family]} can hold the column"
+    stored = _STORED_AS.get(family, Kind.INT64)
+    return f"declare a dtype that fits, {stored} can hold the column"
 
 
 NULL_IN_LIST = "a list holds an empty or null value"

@@ -111,11 +111,10 @@ class Partitions:
         for (key, kind), (_, found) in zip(self.types, now.types, strict=True):
             for file in files if found != kind else ():
                 value = values_in(file.path)[key]
-                if value is not None and _TYPES.index(_type_of({value})) > _TYPES.index(
-                    kind
-                ):
+                own = kind if value is None else _type_of({value})
+                if _TYPES.index(own) > _TYPES.index(kind):
                     raise InputError(
-                        f"{file.uri}: its folder {key}={value} is {_type_of({value})}, "
+                        f"{file.uri}: its folder {key}={value} is {own}, "
                         f"those of the dataset are {kind}; expected such a value. Rename "
                         f"the folder, leave it out with `exclude`, or convert everything "
                         "again without appending"

@@ -168,9 +168,8 @@ def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
         cells = pa.concat_arrays([columns[at] for at in group]).drop_null()
         counts = [len(columns[at]) - columns[at].null_count for at in group]
         starts = [0, *accumulate(counts[:-1])]
-        cells = without_missing(cells)
-        found = np.full(len(cells), int(TypeFlag.MISSING))
-        found[present(cells)] = _flags_of(cells.drop_null())
+        found = flags_of_each(cells)
+        found[found == TypeFlag.NOTHING] = _MISSING  # words: no cell is empty
         sums = np.bitwise_or.reduceat(found, starts)
         for at, total in zip(group, sums.tolist(), strict=True):
             flags[at] = TypeFlag(total)
