@@ -305,7 +305,7 @@ def nest(
         mask = None
         if level == 0 and present is not None and not present.all():
             mask = pa.array(~present)
-        starts = pa.array(offsets.astype(np.int32, copy=False))
+        starts = pa.array(offsets).cast(pa.int32())
         leaf = pa.ListArray.from_arrays(starts, leaf, mask=mask)
     return leaf
 
