@@ -15,7 +15,7 @@ from recordmill.schemas.feature_spec import Content, Kind, Schema
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.ranges import RowIssue, TypeFlags
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.images.header import ImageHeader
 from recordmill.transforms.images.pixel_rules import PixelRules
 from recordmill.transforms.images.transform import FIRST_FRAME, NARROWED
 from recordmill.transforms.inventory import Inventory
@@ -53,13 +53,12 @@ def warn_undecodable(issues: Sequence[RowIssue]) -> list[InputWarning]:
     return [InputWarning("undecodable-images", what)]
 
 
-def require_decodable(found: str) -> None:
-    """Refuses a format that readers could not decode with the others."""
-    if found not in DECODABLE_FORMATS:
-        raise ImageHeaderError(
-            f"{found} is not decoded by TFDS (expected JPEG, PNG or plain BMP, because of "
-            "`undecodable=reject`, or because the dataset has only these)"
-        )
+def why_rejected(kind: str) -> str:
+    """Returns why an image of a format that readers cannot decode is a reject."""
+    return (
+        f"{kind} is not decoded by TFDS (expected JPEG, PNG or plain BMP, because of "
+        "`undecodable=reject`, or because the dataset has only these)"
+    )
 
 
 def observe(
@@ -74,14 +73,6 @@ def observe(
         for (kind, *changes), path in zip(kinds, paths, strict=True)
         if changes or kind not in DECODABLE_FORMATS
     )
-
-
-def all_decodable(observed: TypeFlags) -> bool | None:
-    """Tells whether all images with these type flags can be decoded; None: unknown.
-
-    The flag of a column of images is 1 if one of them cannot be, else 0.
-    """
-    return not observed[0] if observed else None
 
 
 def decodable_in(schema: Schema) -> bool:
@@ -113,15 +104,16 @@ def observe_images(
 
 
 def with_images(schema: Schema, images: Sequence[str], observed: TypeFlags) -> Schema:
-    """Returns a schema in which some columns are images, given their type flags."""
+    """Returns a schema in which some columns are images, given their type flags.
+
+    That of a column is 1 if one of its images cannot be decoded, else 0.
+    """
     flags = dict(zip(images, observed, strict=False))
     features = []
     for feature in schema.features:
         if feature.column in images:
-            seen = (flags[feature.column],) if feature.column in flags else ()
-            decodable = all_decodable(seen)
-            if decodable is None:
-                decodable = not feature.column.endswith(("webp", "gif"))
+            by_name = feature.column.endswith(("webp", "gif"))
+            decodable = not flags.get(feature.column, by_name)
             feature = replace(
                 feature,
                 kind=Kind.BYTES,
@@ -144,10 +136,8 @@ def undecodable_in(headers: Mapping[str, ImageHeader], dataset: Schema | None) -
     """Returns why the images of a row cannot be appended to those of a dataset, or ""."""
     for feature in dataset.features if dataset else ():
         if feature.name in headers and feature.dtype != "bytes":
-            try:
-                require_decodable(headers[feature.name].kind)
-            except ImageHeaderError as error:
-                return f"{feature.name}: {error}"
+            if (kind := headers[feature.name].kind) not in DECODABLE_FORMATS:
+                return f"{feature.name}: {why_rejected(kind)}"
     return ""
 
 

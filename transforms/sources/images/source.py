@@ -47,6 +47,7 @@ from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.objects import (
     BOX,
     MASK,
+    OBJECT_LABEL,
     OUTLINE,
     Placement,
     move_objects,
@@ -136,21 +137,17 @@ class InventoryFile:
 
     def read(self, start: int, stop: int) -> tuple[list[InputFile], pa.Table]:
         """Reads the files from `start` to `stop`, exclusive, and the columns beside."""
-        table = pa.Table.from_batches(list(self._batches(start, stop)))
+        first, end = start // SLICE_FILES, -(-stop // SLICE_FILES)
+        with open_table(self.store, self.name) as reader:
+            batches = [reader.get_batch(number) for number in range(first, end)]
+        whole = pa.Table.from_batches(batches)
+        table = whole.slice(start - first * SLICE_FILES, stop - start)
         columns = (table[name].to_pylist() for name in _SCHEMA.names)
         files = [
             InputFile(path, self.root + path, size, version, "", problem or "")
             for path, size, version, problem in zip(*columns, strict=True)
         ]
         return files, table.drop_columns(_SCHEMA.names)
-
-    def _batches(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        with open_table(self.store, self.name) as reader:
-            for number in range(start // SLICE_FILES, -(-stop // SLICE_FILES)):
-                first = number * SLICE_FILES
-                batch = reader.get_batch(number)
-                low, high = max(start - first, 0), min(stop - first, batch.num_rows)
-                yield batch.slice(low, high - low)
 
 
 def _runs(column: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:
@@ -263,9 +260,6 @@ def parse_references(references: pa.BinaryArray) -> list[Reference]:
     return [Reference(*each) for each in json.loads(b"[%b]" % together)]
 
 
-_TEXT_COLUMNS = ("format", "filename", "source_id", "text")
-
-
 def file_schema(
     names: Mapping[str, str],
     annotations: Annotations,
@@ -279,26 +273,23 @@ def file_schema(
     features = [*annotations.specs(), *more]
     label_type = annotations.label_type
     labels: Shape = (None,) if pa.types.is_list(label_type or pa.null()) else ()
+    nested, classes = annotations.has_objects, annotations.classes
     for column, name in names.items():
-        if column == content.column:
-            features.append(replace(content, name=name))
-            continue
-        if column in ("label", "text") and label_type is None:
-            continue
-        if column == "label" and annotations.has_objects:
-            column = name = annotations.label_name
-        if column == "text" and annotations.has_objects:
-            continue
         feature = FeatureSpec(name, Kind.INT64, column)
-        if column in _TEXT_COLUMNS:
-            lists = labels if column == "text" else ()
-            feature = FeatureSpec(name, Kind.BYTES, column, dtype="string", shape=lists)
-        elif column in ("label", annotations.label_name):
-            nested = annotations.has_objects
-            names_of = annotations.classes
-            feature = replace(
-                feature, shape=labels, class_names=names_of, nested=nested
-            )
+        if column == content.column:
+            feature = replace(content, name=name)
+        elif column == "label":
+            if label_type is None:
+                continue
+            if nested:
+                feature = FeatureSpec(OBJECT_LABEL, Kind.INT64)
+            feature = replace(feature, shape=labels, class_names=classes, nested=nested)
+        elif column == "text":
+            if label_type is None or nested:
+                continue
+            feature = replace(feature, kind=Kind.BYTES, dtype="string", shape=labels)
+        elif column in ("format", "filename", "source_id"):
+            feature = replace(feature, kind=Kind.BYTES, dtype="string")
         features.append(feature)
     return Schema(tuple(features))
 
@@ -772,8 +763,9 @@ class ImagesSource(FilesSource):
         return _GROWTH * super().estimated_bytes(files)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        found = None if self.is_fixed else summary.all_decodable(observed)
-        decodable = self.decodable if found is None else found
+        # What was read counts, if it was: a flag of 1 if one of the images cannot be.
+        is_known = self.is_fixed or not observed
+        decodable = self.decodable if is_known else not observed[0]
         rules, content = self.rules, Content.IMAGE
         if rules.transforms_all:  # of WebP readers get the encoded bytes
             decodable = rules.form != "webp"
@@ -887,19 +879,20 @@ class ImagesSource(FilesSource):
         notes: tuple[str, ...] = (header.kind,)
         if found is None and header.kind not in summary.DECODABLE_FORMATS:
             if undecodable == "reject":
-                summary.require_decodable(header.kind)
+                raise ImageHeaderError(summary.why_rejected(header.kind))
             if undecodable == "reencode":
                 as_png = replace(rules, transforms_all=True, form="png")
                 found = transform_image(data, header, as_png, max_pixels)
                 notes = (header.kind, summary.MADE_PNG)
         image = _Image(header if found is None else found.header)
         if values and self.found.has_objects:
-            at = [*self.found.value_types].index(STATED[0])
-            height, width = values[at : at + 2]
+            known = dict(zip(self.found.value_types, values, strict=False))
+            height, width = (known[name] for name in STATED)
             stated = (height, width) if height and width else None
             placement = place_objects(data, header, stated, found, max_pixels)
-            image = image._replace(placement=placement)
-            image = self._with_outlines(image, values, in_parts=stated is None)
+            outlines = known.get(OUTLINE, ())
+            placed = self._outlines(outlines, placement, in_parts=stated is None)
+            image = _Image(image.header, placement, *placed)
         notes = notes if found is None else (*notes, *found.changes)
         frame = Frame(data, TURNED in notes)
         made = [
@@ -910,17 +903,13 @@ class ImagesSource(FilesSource):
         ]
         return Taken(data if found is None else found.data, image, notes, made)
 
-    def _with_outlines(
-        self, image: _Image, values: Sequence[Any], *, in_parts: bool
-    ) -> _Image:
-        """Returns an image with the outlines of its objects, and their masks."""
-        names, placement = [*self.found.value_types], image.placement
-        if OUTLINE not in names or placement is None:
-            return image
-        outlines = values[names.index(OUTLINE)]
+    def _outlines(
+        self, outlines: Sequence[str], placement: Placement, *, in_parts: bool
+    ) -> tuple[Sequence[str], Sequence[bytes]]:
+        """Returns the outlines of an image's objects on the result, and their masks."""
         has_masks = self.options.masks == "png"
-        if not (has_masks or placement.moves or in_parts):
-            return image._replace(outlines=outlines)
+        if not outlines or not (has_masks or placement.moves or in_parts):
+            return outlines, ()
         # Pillow and pycocotools, for what is drawn.
         from recordmill.transforms.images.outlines import place_outline
 
@@ -928,5 +917,5 @@ class ImagesSource(FilesSource):
             place_outline(each, placement, in_parts=in_parts, draws=has_masks)
             for each in outlines
         ]
-        texts, masks = zip(*placed, strict=True) if placed else ((), ())
-        return image._replace(outlines=texts, masks=masks)
+        texts, masks = zip(*placed, strict=True)
+        return texts, masks
