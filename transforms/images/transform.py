@@ -206,18 +206,12 @@ def deflate(pieces: Iterable[Bytes]) -> list[bytes]:
 
 
 def _block(data: Bytes) -> bytes:
-    counts = np.bincount(data, minlength=_END + 1)
-    counts[_END] = 1
-    lengths = _code_lengths(counts.tolist())
-    codes = _codes(lengths)
+    symbols = np.append(data, np.uint16(_END))
+    lengths = _code_lengths(np.bincount(symbols).tolist())
+    codes, sizes = _codes(lengths), np.array(lengths, np.uint8)
     head = _block_header(lengths)
-    sizes = np.array(lengths, np.uint8)
-    values = np.concatenate(
-        [head[0], codes[data], codes[[_END]], np.zeros(1, np.uint64)]
-    )
-    num_bits = np.concatenate(
-        [head[1], sizes[data], sizes[[_END]], np.array([3], np.uint8)]
-    )
+    values = np.concatenate([head[0], codes[symbols], np.zeros(1, np.uint64)])
+    num_bits = np.concatenate([head[1], sizes[symbols], np.array([3], np.uint8)])
     return _pack_bits(values, num_bits) + _EMPTY_STORED
 
 
@@ -273,13 +267,10 @@ def _block_header(lengths: list[int]) -> tuple[U64, Bytes]:
     of lengths: none for repeats (16 to 18), 4 bits for 0 to 15.
     """
     head = (0, 2, 0, len(_DISTANCE_LENGTHS) - 1, 15, 0, 0, 0)
-    values = [*head, *[_CODE_LENGTH_BITS] * 16]
-    bits = [1, 2, 5, 5, 4, *[3] * 19]
-    values += [
-        _reversed(length, _CODE_LENGTH_BITS)
-        for length in (*lengths, *_DISTANCE_LENGTHS)
-    ]
-    bits += [_CODE_LENGTH_BITS] * (len(values) - len(bits))
+    every = (*lengths, *_DISTANCE_LENGTHS)
+    coded = [_reversed(length, _CODE_LENGTH_BITS) for length in every]
+    values = [*head, *[_CODE_LENGTH_BITS] * 16, *coded]
+    bits = [1, 2, 5, 5, 4, *[3] * 19, *[_CODE_LENGTH_BITS] * len(coded)]
     return np.array(values, np.uint64), np.array(bits, np.uint8)
 
 
