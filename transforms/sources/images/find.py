@@ -303,10 +303,6 @@ class _Given:
     def name(self) -> str:
         return folder_title(self.parts[-1])
 
-    @property
-    def depth(self) -> int:
-        return max(map(len, self.below))
-
     def names(self, level: int) -> set[str]:
         """Returns the names of the folders at a level below this one."""
         return {parts[level - 1] for parts in self.below if len(parts) >= level}
@@ -617,7 +613,7 @@ def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[InputWarnin
     if len(labels) != 1:
         return []
     hint = "if there are more, give the folder that holds all class folders"
-    if levels := {given.label for given in every if given.depth > given.label}:
+    if levels := {given.label for given in every if given.names(given.label + 1)}:
         hint = (
             f"if the folders in it are the classes, use `label_from={min(levels) + 1}`"
         )
@@ -796,17 +792,14 @@ def _empty_folders(
         start = each.folder.count("/") + 1 if each.folder else 0
         # Not the given folder itself, or one above it.
         for index in sorted({each.split, each.label} - {*range(_PARENT, start)}):
-            below = {
-                tuple(folder.split("/")[: index + 1])
-                for folder in known
-                if _is_below(f"{folder}/", each.folder)
-            }
             full = defaultdict[tuple[str, ...], set[str]](set)
-            for *parent, name in (parts for parts in below if parts[index:]):
-                full[tuple(parent)].add(name)
-            for above in sorted(full):
-                for name in _empty_folders_in(root, "/".join(above), full[above]):
-                    yield "/".join((*above, name))
+            for folder in known:
+                *above, name = folder.split("/")[: index + 1]
+                if len(above) == index and _is_below(f"{folder}/", each.folder):
+                    full[tuple(above)].add(name)
+            for parts, names in sorted(full.items()):
+                for name in _empty_folders_in(root, "/".join(parts), names):
+                    yield "/".join((*parts, name))
 
 
 def _empty_folders_in(root: str, parent: str, known: Collection[str]) -> Iterable[str]:

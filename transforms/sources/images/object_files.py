@@ -7,7 +7,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -452,10 +451,6 @@ def _read_coco(
     )
 
 
-def _raw_image(path: str, images: pa.RecordBatch, row: int) -> tuple[str, int, bytes]:
-    return path, 0, json.dumps(images.slice(row, 1).to_pylist()[0]).encode()
-
-
 def _parse_coco(
     file: InputFile, cut: tuple[bytes, list[bytes]], storage: StorageOptions
 ) -> tuple[Objects, dict[str, str], set[str]]:
@@ -556,7 +551,10 @@ def _parse_coco(
         )
     corners[~(has_all & has_size)] = 0, 0, 1, 1
     paths = images["file_name"].to_pylist()
-    raw = partial(_raw_image, file.path, images)
+
+    def raw(row: int) -> tuple[str, int, bytes]:
+        return file.path, 0, json.dumps(images.slice(row, 1).to_pylist()[0]).encode()
+
     all_found = Objects(
         *(file, paths, sizes, problems, of_image, corners, labels, more),
         raw=raw,

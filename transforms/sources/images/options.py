@@ -541,14 +541,11 @@ class ImagesOptions(FileOptions):
 
     def pixel_rules(self) -> PixelRules:
         """Returns what is done with pixels; refuses options that exclude each other."""
-        _refuse_first(
-            {
-                "`mask_pad` is for `pad`: give it, or leave out `mask_pad`": (
-                    self.mask_pad != ImagesOptions.model_fields["mask_pad"].default
-                    and not self.pad
-                )
-            }
-        )
+        usual = ImagesOptions.model_fields["mask_pad"].default
+        if self.mask_pad != usual and not self.pad:
+            raise UsageError(
+                "`mask_pad` is for `pad`: give it, or leave out `mask_pad`"
+            )
         raw = self.pixels == "raw"
         transforming = [
             name
