@@ -283,13 +283,13 @@ def export() -> None:
 
 
 def _export(
+    write: Callable[..., list[str]],
+    reader: str,
+    *,
     output: str,
     folder: str,
-    storage: BothSides,
-    write: Callable[..., list[str]],
-    *,
     as_json: bool,
-    reader: str,
+    storage: BothSides,
 ) -> None:
     """Exports a dataset by a function, and shows for which reader it is."""
     from recordmill.transforms.storage import open_store
@@ -311,9 +311,7 @@ def _export(
     short_help="For TFDS, also of appended parts and from gzip.",
     folders=("output", "folder"),
 )
-def tfds_command(
-    output: str, folder: str, *, as_json: bool, storage: BothSides
-) -> None:
+def tfds_command(**given: Any) -> None:
     """Fills FOLDER with the dataset of OUTPUT, for tfds.builder_from_directory.
 
     A dataset without appended parts and without gzip needs no export. Local shards are
@@ -321,8 +319,7 @@ def tfds_command(
     """
     from recordmill.transforms.dataset.export import export_tfds
 
-    reader = "tfds.builder_from_directory"
-    _export(output, folder, storage, export_tfds, as_json=as_json, reader=reader)
+    _export(export_tfds, "tfds.builder_from_directory", **given)
 
 
 @_command(
@@ -331,17 +328,14 @@ def tfds_command(
     short_help="Parquet files, also for Hugging Face datasets.",
     folders=("output", "folder"),
 )
-def parquet_command(
-    output: str, folder: str, *, as_json: bool, storage: BothSides
-) -> None:
+def parquet_command(**given: Any) -> None:
     """Fills FOLDER with the dataset of OUTPUT as Parquet files.
 
     Hugging Face datasets reads images and class labels as such. The last file is _SUCCESS.
     """
     from recordmill.transforms.rows.export_parquet import export_parquet
 
-    reader = "readers of Parquet"
-    _export(output, folder, storage, export_parquet, as_json=as_json, reader=reader)
+    _export(export_parquet, "readers of Parquet", **given)
 
 
 @_command(
@@ -350,9 +344,7 @@ def parquet_command(
     short_help="Tar shards for WebDataset.",
     folders=("output", "folder"),
 )
-def webdataset_command(
-    output: str, folder: str, *, as_json: bool, storage: BothSides
-) -> None:
+def webdataset_command(**given: Any) -> None:
     """Fills FOLDER with the dataset of OUTPUT as tar shards for WebDataset.
 
     Images, the only class label and arrays are files of their own, all else is in JSON.
@@ -360,8 +352,7 @@ def webdataset_command(
     """
     from recordmill.transforms.rows.export_webdataset import export_webdataset
 
-    reader = "WebDataset"
-    _export(output, folder, storage, export_webdataset, as_json=as_json, reader=reader)
+    _export(export_webdataset, "WebDataset", **given)
 
 
 for _format in (tfds_command, parquet_command, webdataset_command):
