@@ -65,7 +65,11 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
                 f"{paths[-1]}: a file, expected the folder OUTPUT as the last: {line}"
             )
         section, values = _divided(values)
-        _convert(ctx, paths, {"source": source.name, **values, source.name: section})
+        values = {"source": source.name, **values, source.name: section}
+        values |= {"inputs": list(paths[:-1]), "output": paths[-1]}
+        in_file = {name: value for name, value in values.items() if name not in _OWN}
+        loaded = _with_given(load_typed(in_file), ctx, values)
+        _start(loaded, ctx, only_plan=values["plan"])
 
     section_options = _own_options(own, group=f"Options of {source.name}")
     paths = click.Argument(
@@ -126,15 +130,6 @@ convert.examples = (
     ("options of a format", "recordmill convert images --help"),
     ("a table", "recordmill convert csv table.csv out/table"),
 )
-
-
-def _convert(
-    ctx: click.Context, paths: tuple[str, ...], values: dict[str, Any]
-) -> None:
-    values |= {"inputs": list(paths[:-1]), "output": paths[-1]}
-    in_file = {name: value for name, value in values.items() if name not in _OWN}
-    loaded = _with_given(load_typed(in_file), ctx, values)
-    _start(loaded, ctx, only_plan=values["plan"])
 
 
 def _start(loaded: LoadedJob, ctx: click.Context, *, only_plan: bool = False) -> None:

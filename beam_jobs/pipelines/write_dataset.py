@@ -279,7 +279,8 @@ class EncodeRows(beam.DoFn):
             # Unique, also among the pieces of a repeated bundle.
             origin = (uuid4().int >> 64, 0)
             block = Block.joined(self._blocks)
-            yield from cut_block(block, _one_shard_each(num_splits), origin)
+            whole = SplitPlan("", (0, KEY_SPACE), (1,), (1,))  # a split in one shard
+            yield from cut_block(block, ShardPlan((whole,) * num_splits), origin)
         for summary in summaries:
             yield TaggedOutput(SUMMARIES, summary)
         if runs:
@@ -301,12 +302,6 @@ def _in_global_window(
         value = GlobalWindows.windowed_value(output.value)
         return TaggedOutput(output.tag, value)
     return GlobalWindows.windowed_value(output)
-
-
-def _one_shard_each(num_splits: int) -> ShardPlan:
-    """Returns a plan with one shard for each split."""
-    whole = SplitPlan("", (0, KEY_SPACE), (1,), (1,))
-    return ShardPlan((whole,) * num_splits)
 
 
 def _shard_from_runs(

@@ -106,7 +106,9 @@ _FEW_SHOWN = 5
 
 def feature_card(summary: ColumnSummary) -> Card:
     """Returns the card of a feature that is not a label."""
-    facts, charts, tables = _common_facts(summary), [], []
+    missing, charts, tables = sum(summary.missing), [], []
+    facts = _fact_of("Missing", missing, missing + summary.rows)
+    facts += _fact_of("Empty", summary.empty, summary.rows)
     images, numbers, common = summary.images, summary.numbers, summary.common
     if images is not None and images.bytes.values:
         facts.append(_range_fact("Bytes of a file", images.bytes))
@@ -141,14 +143,6 @@ def feature_card(summary: ColumnSummary) -> Card:
         charts += _number_charts("Values in a row", summary.lengths)
     name, kind = shown(summary.feature.name), kind_text(summary.feature)
     return Card(name, kind, facts, charts, tables, wide=images is not None)
-
-
-def _common_facts(summary: ColumnSummary) -> list[Fact]:
-    missing = sum(summary.missing)
-    return [
-        *_fact_of("Missing", missing, missing + summary.rows),
-        *_fact_of("Empty", summary.empty, summary.rows),
-    ]
 
 
 def _fact_of(name: str, number: int, total: int) -> list[Fact]:

@@ -183,8 +183,12 @@ def run_pipeline(
             build(pipeline)
             pipeline.run().wait_until_finish()
 
-    with _switching_threads_often():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
         run_in_thread(run, threading.Event(), on_poll, POLL_SECONDS)
+    finally:
+        sys.setswitchinterval(before)
 
 
 @contextmanager
@@ -243,13 +247,3 @@ def is_flink(pipeline: beam.Pipeline) -> bool:
     from recordmill.beam_jobs.runners.portable import runs_on_flink
 
     return runs_on_flink(pipeline)
-
-
-@contextmanager
-def _switching_threads_often() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)

@@ -331,20 +331,15 @@ def array_of(values: Sequence[Any], form: Form, feature: DeclaredFeature) -> pa.
     errors leave.
     """
     depth, leaf = form
-    if leaf not in _TYPES and leaf:
+    if not leaf:  # nested as deep as the values and at least as the feature
+        inner, shape = inside_lists(feature_type(feature))
+        return pa.array(values, lists_of(inner, (None,) * max(depth, len(shape))))
+    if leaf not in _TYPES:
         return _lists_of_arrays(values, np.dtype(leaf))
-    if not leaf:
-        return pa.array(values, _empty_lists(depth, feature))
     kind = _TYPES[leaf]
     if kind is None:
         return pa.array(values)
     return pa.array(values, lists_of(kind, (None,) * depth))
-
-
-def _empty_lists(depth: int, feature: DeclaredFeature) -> pa.DataType:
-    """Returns a list type, nested as deep as the values and at least as the feature."""
-    leaf, shape = inside_lists(feature_type(feature))
-    return lists_of(leaf, (None,) * max(depth, len(shape)))
 
 
 def _lists_of_arrays(values: Sequence[Any], dtype: np.dtype[Any]) -> pa.Array:

@@ -86,7 +86,7 @@ def find_leftovers(
     runs, signs, at_work = list[str](), dict[str, bytes](), list[Launch]()
     for folder in work.folders:
         run = folder.removeprefix(f"{WORK_FOLDER}/")
-        if _is_link(store, folder):
+        if isinstance(store, LocalStore) and Path(store.root, folder).is_symlink():
             continue
         if _OURS.fullmatch(folder):
             files |= store.unfinished(folder)
@@ -136,7 +136,3 @@ def has_traces(store: Store) -> bool:
     work = store.list_level(WORK_FOLDER)
     runs = (folder.removeprefix(f"{WORK_FOLDER}/") for folder in work.folders)
     return LOCK_FOLDER in work.folders or any(map(RUN_PATTERN.fullmatch, runs))
-
-
-def _is_link(store: Store, folder: str) -> bool:
-    return isinstance(store, LocalStore) and Path(store.root, folder).is_symlink()
