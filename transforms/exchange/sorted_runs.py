@@ -62,6 +62,7 @@ from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.local import write_windows
+from recordmill.transforms.storage.reading import fill_from
 from recordmill.transforms.tfrecord import crc32c
 
 WINDOW_BYTES = 8 << 20
@@ -412,9 +413,7 @@ def append_run(file: IO[bytes], run: SortedRows) -> Part:
     file.flush()
 
     def fill(target: memoryview, offset: int) -> None:
-        done = 0
-        while done < len(target):
-            done += os.preadv(file.fileno(), [target[done:]], begin + offset + done)
+        fill_from(file.fileno(), begin + offset, target)
 
     return _part_at(run.keys, run.planned_bytes, offsets, fill)
 
@@ -668,7 +667,6 @@ class SortedRunFolder:
     def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
         """Fills `target` with the run's payload that begins at byte `offset`."""
         uri = name = f"{self.folder}/{run.stem}.records"
-        done = 0
         if self.store is not None:
             uri = self.store.uri_of(name)
             data = self.store.read_range(name, offset, offset + len(target))
@@ -676,9 +674,7 @@ class SortedRunFolder:
             target[:done] = data
         else:
             with Path(name).open("rb", buffering=0) as file:
-                file.seek(offset)
-                while done < len(target) and (size := file.readinto(target[done:])):
-                    done += size
+                done = fill_from(file.fileno(), offset, target)
         if done < len(target):
             raise RecordmillError(
                 f"{uri}: the scratch file ends before byte {offset + len(target)}"

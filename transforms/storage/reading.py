@@ -160,7 +160,7 @@ class LocalInput(Input):
         return self._opened(lambda descriptor: _read_part(descriptor, start, end))
 
     def read_into(self, start: int, target: U8) -> int:
-        return self._opened(lambda descriptor: _fill_from(descriptor, start, target))
+        return self._opened(lambda file: fill_from(file, start, target.data))
 
     def read_rows(self, offsets: I64, target: U8, positions: I64) -> None:
         size = target.shape[1]
@@ -511,10 +511,11 @@ def _read_all(descriptor: int) -> bytes:
         return file.read()
 
 
-def _fill_from(descriptor: int, start: int, target: U8) -> int:
+def fill_from(descriptor: int, start: int, target: memoryview) -> int:
+    """Fills memory with the bytes of an open file; returns how many there were."""
     done = 0
     while done < len(target):
-        count = os.preadv(descriptor, [target.data[done:]], start + done)
+        count = os.preadv(descriptor, [target[done:]], start + done)
         if not count:
             break
         done += count
