@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from recordmill.schemas.errors import SchemaError
@@ -88,22 +89,17 @@ def estimate_run(
         input_ranges = source.input.surveyed(ranges)
     else:
         input_ranges = source.input.sample_ranges(ranges)
-    if not whole:  # the ranges that are looked at may keep no row
-        every, share = source.unsampled()
+        every, share = source.unsampled()  # these ranges may keep no row
         sampled = replace(context, source=every)
     sample = _Sample(sampled, input_ranges, whole=whole)
+    histogram = sample.histogram
     if source.sizes_known_upfront:
-        parts = (
-            part
-            for input_range in ranges
-            for part in listed_histogram(context, input_range)
-        )
+        parts = chain.from_iterable(listed_histogram(context, each) for each in ranges)
         histogram = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
-        splits = tuple(_from_plan(context, histogram, sample))
-    elif sample.histogram is not None:
-        splits = tuple(_from_plan(context, sample.histogram, sample))
+    if histogram is not None:
+        splits = _from_plan(context, histogram, sample)
     else:
-        splits = tuple(_extrapolate(context, ranges, sample, share))
+        splits = _extrapolate(context, ranges, sample, share)
     positions = sum(input_range.num_positions for input_range in ranges)
     scale = positions / sample.positions if sample.positions else 1.0
     in_scratch = sample.framed_bytes if context.exchange == "scratch" else 0
@@ -113,7 +109,7 @@ def estimate_run(
         rows=round(sample.rows * scale),
         rejected=round(sample.rejected * scale * share),
         reason=sample.reason,
-        splits=splits,
+        splits=tuple(splits),
         scratch_bytes=round(in_scratch * scale * share),
         found=sample.found,
     )
