@@ -68,9 +68,7 @@ class Histogram:
 
     def __reduce__(self) -> tuple[Callable[..., Histogram], tuple[Any, ...]]:
         """Returns the pickled form: the filled buckets, in few bytes."""
-        filled = np.flatnonzero(self.records)
-        columns = filled, self.bytes.ravel()[filled], self.records.ravel()[filled]
-        return _restored, (self.records.shape, *map(_narrowed, columns))
+        return _restored, (self.records.shape, *map(_narrowed, self._filled()))
 
     def to_bytes(self) -> PackedHistogram:
         """Packs the filled buckets: small if a range fills few of very many.
@@ -78,13 +76,7 @@ class Histogram:
         Little-endian u64: shape (2), number of filled buckets, their indices in the
         flattened array, their bytes, their records.
         """
-        filled = np.flatnonzero(self.records)
-        return _pack(
-            self.records.shape,
-            filled,
-            self.bytes.ravel()[filled],
-            self.records.ravel()[filled],
-        )
+        return _pack(self.records.shape, *self._filled())
 
     def add(self, packed: PackedHistogram) -> None:
         """Adds a histogram of the same shape that was packed by `to_bytes`.
@@ -100,6 +92,11 @@ class Histogram:
                 f"{3 + 3 * count} words and shape {list(self.records.shape)}"
             )
         self._add_filled(*words[3:].reshape(3, count))
+
+    def _filled(self) -> tuple[I64, I64, I64]:
+        """Returns the filled buckets: their indices, bytes and records."""
+        filled = np.flatnonzero(self.records)
+        return filled, self.bytes.ravel()[filled], self.records.ravel()[filled]
 
     def _add_filled(self, filled: I64, num_bytes: I64, num_records: I64) -> None:
         # The indices are distinct, so a plain indexed addition counts each once.
