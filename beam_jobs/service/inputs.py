@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,10 +37,10 @@ from recordmill.transforms.sources.listing import (
 )
 from recordmill.transforms.sources.registry import Request, describe_inputs, make_source
 from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.local import write_windows
 from recordmill.transforms.storage.reading import full_uri, is_local, real_uri
 from recordmill.transforms.tasks.fingerprint import fingerprint_of
 from recordmill.transforms.temporary import TEMPORARY
-from recordmill.transforms.tfrecord import crc32c
 
 # The second run of `recordmill convert images data data/out` finds the shards of the first
 # below its input, and skips them. A file in there that a person names is refused.
@@ -289,13 +289,9 @@ def _disk(options: RunOptions) -> Path:
 
 
 def _write(stream: IO[bytes], folder: Path) -> Path:
-    crc = size = 0
     path = folder / "stdin"
     try:
-        with path.open("wb") as file:
-            while block := stream.read(_BLOCK_BYTES):
-                file.write(block)
-                crc, size = crc32c(block, crc), size + len(block)
+        size, crc = write_windows(path, iter(partial(stream.read, _BLOCK_BYTES), b""))
     except OSError as error:
         raise _no_room(folder.parent, error) from error
     if not size:
