@@ -171,7 +171,8 @@ def _packed(inputs: KeptInputs) -> Iterator[bytes]:
     # Python's gzip module writes the operating system and, by default, the time. So many at
     # once: the packed bytes depend on how the lines are cut.
     packer = gzip_packer(_LEVEL)
-    lines = bytearray(_json_line(head).encode())
+    text = json.dumps(head, ensure_ascii=False, separators=(",", ":"))
+    lines = bytearray(f"{text}\n".encode())
     for batch in inputs.files.batches():
         path, text = _quoted(batch["path"]), _quoted(batch[told].fill_null(""))
         kind = pc.if_else(batch["is_unreadable"], f',"{_UNREADABLE}"', "")
@@ -184,10 +185,6 @@ def _packed(inputs: KeptInputs) -> Iterator[bytes]:
             del lines[:_PACKED_BYTES]
     yield packer.compress(lines)
     yield packer.flush()
-
-
-def _json_line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def _quoted(texts: pa.StringArray) -> pa.StringArray:
@@ -233,8 +230,8 @@ def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
     if not all(type(path) is str for path in paths):
         raise TypeError
     nothing = [None] * len(told)
-    if by_content:
-        told = tuple(map(_checked_content, told, sizes))
+    if by_content and None in map(bytes_of_content, told, sizes):
+        raise ValueError
     columns = (
         *(paths, sizes, nothing if by_content else told),
         *([kind == [name] for kind in kinds] for name in (_SIDE, _UNREADABLE)),
@@ -242,12 +239,6 @@ def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
     )
     arrays = map(pa.array, columns, _KEPT.types)
     return pa.RecordBatch.from_arrays(list(arrays), schema=_KEPT)
-
-
-def _checked_content(content: str, size: int) -> str:
-    if bytes_of_content(content, size) is None:
-        raise ValueError(content)
-    return content
 
 
 def _first_problem(data: bytes) -> str:
