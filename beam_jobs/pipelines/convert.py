@@ -197,11 +197,6 @@ def _findings(
     return context.findings(*merge_column_info(results, shards), issues, rows)
 
 
-def merge_types(found: Iterable[TypeFlags]) -> TypeFlags:
-    """Merges type flags: (1, 2) and (4, 2) give (5, 2)."""
-    return reduce(merge_type_flags, found, ())
-
-
 def plan_dataset(
     histogram: Histogram, context: RunContext, packed: Iterable[bytes]
 ) -> ShardPlan:
@@ -459,9 +454,8 @@ def resolve_ranges(
         if numbers := [number for _, found in parts for number in found]:
             resolved = context.source.input.resolve_ranges(resolved, numbers)
         step = max(1, len(resolved) // NUM_SAMPLES)
-        guess = merge_types(
-            ahead(resolved[::step], context.source.sample, SAMPLES_AT_ONCE)
-        )
+        samples = ahead(resolved[::step], context.source.sample, SAMPLES_AT_ONCE)
+        guess: TypeFlags = reduce(merge_type_flags, samples, ())
     step = 1 + len(resolved) // MOST_ELEMENTS
     for at in range(0, len(resolved), step):
         yield pack([(each, guess) for each in resolved[at : at + step]])

@@ -105,14 +105,10 @@ def _spans(array: pa.ListArray) -> list[slice | None]:
 
 
 def _shaped(values: np.ndarray[Any, Any], shape: _Shape) -> np.ndarray[Any, Any]:
-    return values.reshape(_sides(len(values), shape))
-
-
-def _sides(count: int, shape: _Shape) -> tuple[int, ...]:
-    """Returns the shape of `count` values; a side that cannot be computed is 0."""
+    """Returns values in a shape; a side that cannot be computed is 0."""
     known = math.prod(size for size in shape if size is not None)
-    open_side = count // known if known else 0
-    return tuple(open_side if size is None else size for size in shape)
+    open_side = len(values) // known if known else 0
+    return values.reshape([open_side if size is None else size for size in shape])
 
 
 def read_batches(
