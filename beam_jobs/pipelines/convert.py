@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial, reduce
+from itertools import chain
 from typing import cast
 
 import apache_beam as beam
@@ -53,6 +54,7 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
     pack,
+    pack_long,
     unpack,
 )
 from recordmill.schemas.text import human_bytes, json_bytes
@@ -302,8 +304,8 @@ def count_range(packed: bytes, context: RunContext) -> Iterator[PackedHistogram]
 
 def list_runs(_: ShardPlan, results: Iterable[bytes]) -> bytes:
     """Returns all sorted runs by range: the one table that every shard task gets."""
-    found = RangeResult.unpack(results)
-    return pack([run for result in found for run in result.runs])
+    runs = chain.from_iterable(each.runs for each in RangeResult.unpack(results))
+    return pack_long(runs)
 
 
 def write_one(task: ShardTask, context: RunContext, runs: bytes) -> ShardResult:

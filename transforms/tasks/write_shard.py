@@ -19,7 +19,7 @@ from recordmill.schemas.ranges import (
     ShardResult,
     ShardTask,
     SortedRunRef,
-    unpack,
+    unpack_long,
 )
 from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.schemas.text import count
@@ -146,8 +146,8 @@ def write_shard(
 ) -> ShardResult:
     """Writes a shard from sorted runs, or returns what an earlier try finished.
 
-    `runs` are all of the job, in range order, or that list packed; damaged ones of the
-    run's own folder are made again, not those of another `folder`.
+    `runs` are all of the job, in range order, or what `pack_long` made of them; damaged
+    ones of the run's own folder are made again, not those of another `folder`.
     """
     if isinstance(runs, bytes):
         runs = _unpack_runs(runs)
@@ -174,8 +174,7 @@ def write_shard(
 # All shards of a job have the same table.
 @lru_cache(maxsize=1)
 def _unpack_runs(packed: bytes) -> list[SortedRunRef]:
-    found: list[SortedRunRef] = unpack(packed)
-    return found
+    return list(unpack_long(packed))
 
 
 def write_inline(
