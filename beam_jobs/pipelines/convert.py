@@ -451,7 +451,7 @@ def resolve_ranges(
     """Yields the ranges, resolved by their surveys, with types guessed from samples."""
     with report_errors_to_launcher(context.workspace):
         parts = [(unpack(packed), found) for packed, found in surveys]
-        parts.sort(key=lambda part: part[0][0].index)
+        parts.sort(key=lambda part: [each.index for each in part[0][:1]])
         resolved = [each for ranges, _ in parts for each in ranges]
         if numbers := [number for _, found in parts for number in found]:
             resolved = context.source.input.resolve_ranges(resolved, numbers)

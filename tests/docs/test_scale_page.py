@@ -6,13 +6,11 @@ import json
 import sys
 from dataclasses import asdict, replace
 
-import pytest
 from pages import ROOT
 
 BENCH = ROOT / "tests/bench"
 sys.path.append(str(BENCH))
 
-import scale_limits  # noqa: E402
 import scale_page  # noqa: E402
 from scale_page import Kept  # noqa: E402
 from scale_runs import Run  # noqa: E402
@@ -144,10 +142,3 @@ def test_seconds_of_a_busy_machine_are_not_judged() -> None:
 
 def test_what_was_not_measured_is_told() -> None:
     assert scale_page.made_block("large", kept()) == ["Not measured yet."]
-
-
-def test_files_take_the_memory_that_was_measured() -> None:
-    """The larger of what a plan and a run took for each file more."""
-    runs = Kept((BENCH / "scale.json").read_text()).runs("files")
-    found = max(scale_page.file_bytes(runs, step) for step in ("plan", "run"))
-    assert found == pytest.approx(scale_limits.INPUT_FILE_BYTES, rel=0.1)

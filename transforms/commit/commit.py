@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from itertools import chain
 
 from recordmill.schemas.errors import (
     BusyError,
@@ -130,7 +131,11 @@ def find_records(
     `listed` are the names of all files, if they are known.
     """
     names: dict[str, list[str]] = {}
-    for name in store.list(WORK_FOLDER) if listed is None else listed:
+    if listed is None:  # not all of the work folder, where a run has files of each range
+        folders = store.list_level(WORK_FOLDER).folders
+        of_commits = (each for each in folders if each.startswith(RECORD_PREFIX))
+        listed = chain.from_iterable(map(store.list, of_commits))
+    for name in listed:
         if match := _RECORD.fullmatch(name):
             names.setdefault(match[1], []).append(name)
     return [CommitRecord(store, mark, tuple(names[mark])) for mark in sorted(names)]

@@ -315,7 +315,7 @@ def test_few_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         waits = 0
         act()
         found.append(waits)
-    assert found == [2, 24, 2, 8]
+    assert found == [2, 25, 2, 8]
 
 
 @pytest.mark.parametrize("recorded", [0, 6])
