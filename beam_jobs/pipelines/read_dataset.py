@@ -87,7 +87,7 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
         if folder == MANIFEST_NAME:
             folder = "."
         self._store = open_store(folder, StorageOptions.of(storage or {}))
-        self._splits = (split,) if isinstance(split, str) else split
+        self._split = split
         self._as: As = as_
 
     def expand(self, begin: PBegin) -> PCollection[Any]:
@@ -95,7 +95,7 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
             begin
             | "Begin" >> beam.Create([None], reshuffle=False)
             | "ListShards"
-            >> beam.FlatMap(_list_shards, self._store, self._splits, self._as)
+            >> beam.FlatMap(_list_shards, self._store, self._split, self._as)
             | "SpreadShards" >> beam.Reshuffle()  # ShardToRead
             | "ReadShards"
             >> beam.FlatMap(read_shard, self._as).with_output_types(_ELEMENTS[self._as])
@@ -103,7 +103,7 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
 
 
 def _list_shards(
-    _: None, store: Store, splits: Sequence[str] | None, as_: As
+    _: None, store: Store, split: str | Sequence[str] | None, as_: As
 ) -> list[ShardToRead]:
     manifest = read_manifest(store)
     report_lineage(sources=[store.uri])
@@ -112,7 +112,7 @@ def _list_shards(
             f"ReadDataset({store.uri!r}): its records have payload {manifest.payload!r}, "
             "which holds no examples. Use as_='bytes', 'dict' or 'batch'"
         )
-    return shards_to_read(store, manifest, splits)
+    return shards_to_read(store, manifest, split)
 
 
 def read_shard(shard: ShardToRead, as_: As) -> Iterator[Any]:

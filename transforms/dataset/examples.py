@@ -137,8 +137,7 @@ def read_examples(
       UsageError: there is no such split, or no example with that index.
       OutputError, CorruptRecordError: a shard or one of the records is damaged.
     """
-    splits = [selection.split] if selection.split else None
-    shards = shards_to_read(store, manifest, splits)
+    shards = shards_to_read(store, manifest, selection.split or None)
     records = sum(shard.entry.records for shard in shards)
     if selection.first and selection.first >= records:
         raise UsageError(

@@ -101,7 +101,7 @@ def export_shards(
     require_empty(target, store)
     names, done = list[str](), 0
     for split, entry in manifest.splits.items():
-        shards = shards_to_read(store, manifest, [split])
+        shards = shards_to_read(store, manifest, split)
         for number, shard in enumerate(shards):
             names.append(name_of(split, number, len(entry.shards)))
             with new_file(target, names[-1]) as path:

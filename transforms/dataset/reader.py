@@ -200,14 +200,15 @@ class ShardToRead:
 
 
 def shards_to_read(
-    store: Store, manifest: Manifest, splits: Sequence[str] | None = None
+    store: Store, manifest: Manifest, splits: str | Sequence[str] | None = None
 ) -> list[ShardToRead]:
-    """Returns the shards of some splits, or of all, in the manifest's order.
+    """Returns the shards of a split, some, or all, in the manifest's order.
 
     Raises:
       UsageError: a split does not exist.
     """
-    for name in splits or ():
+    names = (splits,) if isinstance(splits, str) else splits or ()
+    for name in names:
         if name not in manifest.splits:
             raise UsageError(
                 f"{store.uri}: no split {name!r}; there are "
@@ -219,7 +220,7 @@ def shards_to_read(
         ShardToRead(store, split, entry, *form, schema, payload)
         for split, found in manifest.splits.items()
         for entry in found.shards
-        if not splits or split in splits
+        if not names or split in names
     ]
 
 

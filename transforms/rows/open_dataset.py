@@ -371,14 +371,13 @@ def open_dataset(
     """
     store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
     manifest = read_manifest(store)
-    splits = (split,) if isinstance(split, str) else split
     shard_store = store
     if cache is not None:
         from recordmill.transforms.storage.cache import with_cache
 
         shard_store = with_cache(store, cache, cache_bytes)
     return Dataset(
-        shards_to_read(shard_store, manifest, splits),
+        shards_to_read(shard_store, manifest, split),
         schema_of(manifest),
         manifest.payload,
         class_names(store, manifest),

@@ -169,6 +169,5 @@ def _shards(
     """Returns the shards of one reader."""
     require_share("reader_index", reader_index, "num_readers", num_readers)
     store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
-    splits = (split,) if isinstance(split, str) else split
-    shards = shards_to_read(store, read_manifest(store), splits)
+    shards = shards_to_read(store, read_manifest(store), split)
     return shards[reader_index::num_readers]
