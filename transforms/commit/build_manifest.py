@@ -104,8 +104,13 @@ def build_manifest(
             f"{count(rejected, 'row')} rejected, but {kept.rows:,} kept, so nothing is "
             "published. Run again; if it happens again, report it as a bug"
         )
-    made = _map_entry(context, ranges, observed)
-    sampled = None
+    made = sampled = None
+    if (given := context.source.input_schema(observed)) is not None:  # of a function
+        made = MapEntry(
+            rows_dropped=sum(result.rows_dropped for result in ranges),
+            rows_added=sum(result.rows_added for result in ranges),
+            features=given.features,
+        )
     if context.job.is_sampled:
         sampled = SamplingEntry(
             rows_left_out=sum(result.rows_left_out for result in ranges),
@@ -162,20 +167,6 @@ def build_manifest(
         sampling=sampled,
         about=dict(context.publishing.description.about),
         splits=splits,
-    )
-
-
-def _map_entry(
-    context: RunContext, ranges: Collection[RangeResult], observed: TypeFlags
-) -> MapEntry | None:
-    """Returns what a function made of all rows, if the job has one."""
-    given = context.source.input_schema(observed)
-    if given is None:
-        return None
-    return MapEntry(
-        rows_dropped=sum(result.rows_dropped for result in ranges),
-        rows_added=sum(result.rows_added for result in ranges),
-        features=given.features,
     )
 
 
