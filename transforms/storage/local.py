@@ -74,6 +74,13 @@ def write_windows(
     return size, crc
 
 
+def blocks_of(path: Path) -> Iterator[bytes]:
+    """Yields the bytes of a file, some MB at once."""
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            yield block
+
+
 def sync(descriptor: int, path: Path) -> None:
     """Waits until a file or folder is on disk (fsync); an error names it."""
     try:
@@ -376,14 +383,9 @@ class LocalStore(Store):
         return LocalStore(str(self._path(folder)))
 
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
-        def blocks() -> Iterator[bytes]:
-            with source.open("rb") as file:
-                while block := file.read(_READ_BYTES):
-                    yield block
-
         if not source.is_file():
             raise OutputError(f"{source}: cannot be copied to {self.root}: is missing")
-        self._write(blocks, name, durable=True)
+        self._write(lambda: blocks_of(source), name, durable=True)
 
     def put_bytes(self, data: Data, name: str) -> None:
         self._write(lambda: [data], name, durable=self.synced)

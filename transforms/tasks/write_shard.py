@@ -30,7 +30,7 @@ from recordmill.transforms.exchange.pieces import ShardPieces
 from recordmill.transforms.exchange.sorted_runs import SortedRunFolder, gather
 from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.storage.local import sync_folder, write_windows
+from recordmill.transforms.storage.local import blocks_of, sync_folder, write_windows
 from recordmill.transforms.storage.shard_file import (
     WrittenFile,
     write_array_records,
@@ -51,8 +51,6 @@ from recordmill.transforms.tasks.workspace import (
     save_rejects,
 )
 from recordmill.transforms.tfrecord import check_frames, crc32c
-
-_READ_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +127,8 @@ def _is_file(
         if seen and stat_signature(path) == seen:
             return True
         crc = 0
-        with path.open("rb") as file:
-            while block := file.read(_READ_BYTES):
-                crc = crc32c(block, crc)
+        for block in blocks_of(path):
+            crc = crc32c(block, crc)
     except OSError:
         return False
     return crc == expected_crc
