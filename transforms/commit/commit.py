@@ -522,10 +522,7 @@ def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
 
 def data_entries(manifest: Manifest) -> dict[str, ShardEntry | FileEntry]:
     """Returns what a manifest says of each shard and index file, by name."""
-    entries: dict[str, ShardEntry | FileEntry] = {**manifest.index_files}
-    for split in manifest.splits.values():
-        entries |= {shard.file: shard for shard in split.shards}
-    return entries
+    return {**manifest.index_files, **{each.file: each for each in manifest.shards}}
 
 
 def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
