@@ -269,11 +269,9 @@ def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -
 def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[None]:
     """Waits until the job server answers; starts it if the runner has its own."""
     endpoint = options.view_as(PortableOptions).job_endpoint
-    if endpoint == "embed":
-        yield
-        return
     if endpoint:
-        require_listening(endpoint, "job server", "--job_endpoint")
+        if endpoint != "embed":
+            require_listening(endpoint, "job server", "--job_endpoint")
         yield
         return
     if isinstance(runner, FlinkRunner):
