@@ -85,9 +85,7 @@ def follow_latest(store: Store) -> Store:
     if store.size(MANIFEST_NAME) is not None:
         return store
     version = read_latest(store)
-    if version is None:
-        return store
-    return store.below(version)
+    return store if version is None else store.below(version)
 
 
 def followed(output: str, storage: StorageOptions) -> str:
