@@ -185,7 +185,10 @@ def resolve(
         options = replace(
             options, output=store.uri, auto_version=False, overwrite=False
         )
-    options = replace(options, workers=options.workers or _workers(options))
+    in_store = not all(map(is_local, (*options.inputs, options.output)))
+    # In part, workers wait for a store.
+    workers = options.workers or usable_cores() * (2 if in_store else 1)
+    options = replace(options, workers=workers)
     appended = _append_to(job, store, inputs) if options.append else None
     if appended is not None:
         append_plan, inputs, run_key = appended
@@ -194,12 +197,6 @@ def resolve(
     return ResolvedRun(
         *(job, options, store, inputs, run_key, expected, append_plan, version_plan)
     )
-
-
-def _workers(options: RunOptions) -> int:
-    """Returns how many workers use all cores: in part, they wait for a store."""
-    in_store = not all(map(is_local, (*options.inputs, options.output)))
-    return usable_cores() * (2 if in_store else 1)
 
 
 def _append_to(

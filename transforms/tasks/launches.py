@@ -287,27 +287,19 @@ def note_of(error: BaseException, workspace: Workspace | None) -> TaskError:
     """Returns what is noted of an error that is handled now; a job may not be loaded."""
     if isinstance(error, TaskFailed):
         return error.note
+    message = str(error)
+    if workspace is not None and isinstance(error, OSError):
+        if kind_of(error) == NO_ROOM or error.errno == errno.EIO:  # tells the way out
+            where = error.filename or str(workspace.root)
+            message = str(output_error(error, where, "written"))
     return TaskError(
         isinstance(error, RecordmillError | OSError | MemoryError),
         type(error).__name__,
         kind_of(error),
-        _message_of(error, workspace),
+        message,
         traceback.format_exc(),
         time.time(),
     )
-
-
-def _message_of(error: BaseException, workspace: Workspace | None) -> str:
-    """Returns the message of an error; that of a bad or full disk tells the way out."""
-    if (
-        workspace is not None
-        and isinstance(error, OSError)
-        and (kind_of(error) == NO_ROOM or error.errno == errno.EIO)
-    ):
-        return str(
-            output_error(error, error.filename or str(workspace.root), "written")
-        )
-    return str(error)
 
 
 def forget_errors(workspace: Workspace) -> None:
