@@ -112,21 +112,9 @@ def find_objects(
 
 # Files of objects that are not read, by how they begin: in one file, or one for an image.
 _OTHERS = (
-    (
-        "CVAT's own XML",
-        ".xml",
-        re.compile(rb"(?:<\?xml.*?\?>)?\s*<annotations>\s*<version>"),
-    ),
-    (
-        "Create ML",
-        ".json",
-        re.compile(rb'\s*\[\s*\{\s*"image"\s*:.*"annotations"\s*:', re.DOTALL),
-    ),
-    (
-        "labelme",
-        ".json",
-        re.compile(rb'\s*\{\s*"version"\s*:.*"shapes"\s*:', re.DOTALL),
-    ),
+    ("CVAT's own XML", ".xml", rb"(<\?xml[^\n]*?\?>)?\s*<annotations>\s*<version>"),
+    ("Create ML", ".json", rb'\s*\[\s*\{\s*"image"\s*:.*"annotations"\s*:'),
+    ("labelme", ".json", rb'\s*\{\s*"version"\s*:.*"shapes"\s*:'),
 )
 LOOKED_AT = 10  # files of each
 _LONG_HEAD = 1 << 12
@@ -137,7 +125,7 @@ def require_no_others(files: Sequence[InputFile], storage: StorageOptions) -> No
     for name, ending, begin in _OTHERS:
         own = [f for f in files if f.path.lower().endswith(ending) and not f.problem]
         for file in own[:LOOKED_AT]:
-            if begin.match(read_head(file, _LONG_HEAD, storage)):
+            if re.match(begin, read_head(file, _LONG_HEAD, storage), re.DOTALL):
                 raise InputError(
                     f"{file.uri}: has objects in the form of {name}, which is not read; "
                     "expected COCO, Pascal VOC or YOLO. Export them as one of these, or use "
