@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple, NoReturn, Self
@@ -323,10 +323,6 @@ _YOLO = {"segmentation": pa.string()}
 _NAMES = (".yaml", ".yml"), (".names", "_darknet.labels"), ("classes.txt",)
 
 
-def _has_names(paths: Iterable[str]) -> bool:
-    return any(path.lower().endswith(tuple(chain(*_NAMES))) for path in paths)
-
-
 class Yolo(NamedTuple):
     """The files of a dataset in YOLO's format."""
 
@@ -366,14 +362,15 @@ def find_yolo(
     if named and not any(file.path.lower().endswith(endings) for file in named):
         return None
     labels = [file for path, file in every.items() if path.lower().endswith(".txt")]
-    file_of = _pair(labels, images) if labels else np.array([-1])
-    paired = np.unique(file_of)
+    if not labels:
+        return None
+    paired = np.unique(_pair(labels, images))
     matched = [labels[at] for at in paired.tolist() if at >= 0 and labels[at].size]
     is_paired = bool(paired[-1] >= 0)
-    if not labels or not (
-        is_paired or (_has_names(every) and _are_labels(labels, (), storage))
-    ):
-        return None
+    if not is_paired:
+        has_names = any(path.lower().endswith(tuple(chain(*_NAMES))) for path in every)
+        if not (has_names and _are_labels(labels, (), storage)):
+            return None
     kinds: list[list[Yolo]] = [[], [], []]
     for file in named or every.values():
         name = file.path.lower()
@@ -543,10 +540,8 @@ def read_yolo(
     folders = {_folder_key(path) for path in owners}
     rows = [
         row
-        for row, (path, at) in enumerate(
-            zip(images.paths.to_pylist(), file_of.tolist(), strict=True)
-        )
-        if at >= 0 or _folder_key(path) in folders or (splits and splits[row])
+        for row, path in enumerate(images.paths.to_pylist())
+        if file_of[row] >= 0 or _folder_key(path) in folders or (splits and splits[row])
     ]
     # Others belong to images whose labels count elsewhere.
     wanted = [f for f in labels if f.path in owners or f.path not in matched]
