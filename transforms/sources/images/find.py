@@ -385,7 +385,8 @@ def describe_folders(
     """
     paired, told = find_paired(files, options), ""
     if paired is not None:
-        files, told = paired.others(files), paired.describe()
+        names = [pair.name for pair in paired.pairs]
+        files, told = paired.others(files), f" pairs {names}"
     named = files.where(files.ends_with(options.kind.endings)) or files
     if paired is not None:
         told += ARRAYS_MOVED * paired.moves_arrays(named, storage)

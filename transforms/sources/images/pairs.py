@@ -124,9 +124,7 @@ class Pair(NamedTuple):
     def image_keys(self, images: Inventory) -> pa.StringArray:
         """Returns the same of images."""
         ends = {
-            m.images: (m.images, m.image_suffix)
-            for m in self.matches
-            if m.images is not None
+            match.images: (match.images, match.image_suffix) for match in self.matches
         }
         return _keys(images.paths, ends)
 
@@ -397,10 +395,6 @@ class Paired(NamedTuple):
             for pair in self.pairs
         )
 
-    def describe(self) -> str:
-        """Returns what fixes the bytes of a dataset beside the paths of its files."""
-        return f" pairs {[pair.name for pair in self.pairs]}"
-
 
 _COLUMNS = ("path", "size", "version")
 
@@ -461,7 +455,7 @@ def _true(mask: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def _keys(
-    paths: pa.ChunkedArray, of: Mapping[str, tuple[str | None, str]]
+    paths: pa.ChunkedArray, of: Mapping[Any, tuple[str | None, str]]
 ) -> pa.StringArray:
     """Returns what files and their images have in common: folder and name; null for none.
 
