@@ -56,9 +56,7 @@ class Placement(NamedTuple):
     @property
     def moves(self) -> bool:
         """Tests whether a box has another place in the result."""
-        return self[1:] != (self.size, self.size, (0, 0), self.size) or (
-            self.orientation != UPRIGHT
-        )
+        return self != Placement.of(self.size)
 
     def from_turned(self, orientation: int) -> Placement:
         """Returns that of what lies on the image as EXIF turns it, by this orientation.

@@ -93,14 +93,12 @@ def observe_images(
 
     The headers are those of each row, by column, the names those of the rows.
     """
-    flags, issues = [], []
+    issues = []
     for image in images:
         there = [n for n, each in enumerate(headers) if image in each]
         kinds = [(headers[n][image].kind,) for n in there]
-        undecodable = observe(kinds, [names[n] for n in there])
-        flags.append(int(bool(undecodable)))
-        issues.append(undecodable)
-    return tuple(flags), RowIssue.merged(issues)
+        issues.append(observe(kinds, [names[n] for n in there]))
+    return tuple(int(bool(each)) for each in issues), RowIssue.merged(issues)
 
 
 def with_images(schema: Schema, images: Sequence[str], observed: TypeFlags) -> Schema:

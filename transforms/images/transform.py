@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.text import human_bytes
+from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.images.decode import (
     GRAY_16,
@@ -644,8 +644,7 @@ class Samples(NamedTuple):
     dtype: str  # uint8, or uint16 for one channel
 
     def __str__(self) -> str:
-        channels = "channel" if self.channels == 1 else "channels"
-        return f"{self.channels} {channels} of {self.dtype}"
+        return f"{count(self.channels, 'channel')} of {self.dtype}"
 
 
 def samples_of(data: bytes, max_pixels: int) -> Samples:

@@ -43,6 +43,7 @@ from recordmill.transforms.arrow import (
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.images import summary
 from recordmill.transforms.images.decode import check_image
+from recordmill.transforms.images.detection import detection_columns, detection_features
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.objects import (
     BOX,
@@ -784,8 +785,6 @@ class ImagesSource(FilesSource):
             mask = FeatureSpec(MASK, Kind.BYTES, shape=(None,), nested=True)
             features = (*features, mask)
         if self.options.feature_names == "tfod":
-            from recordmill.transforms.images.detection import detection_features
-
             parts = ([f] if not f.nested else detection_features(f) for f in features)
             features = tuple(chain.from_iterable(parts))
         return Schema(features)
@@ -858,8 +857,6 @@ class ImagesSource(FilesSource):
             ]
         )
         if self.options.feature_names == "tfod":
-            from recordmill.transforms.images.detection import detection_columns
-
             sizes = np.array([each.size for each in placements], np.int64)
             columns["source_id"] = columns["filename"]
             classes = self.found.classes
