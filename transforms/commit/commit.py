@@ -131,7 +131,9 @@ def find_records(
     `listed` are the names of all files, if they are known.
     """
     names: dict[str, list[str]] = {}
-    if listed is None:  # not all of the work folder, where a run has files of each range
+    if (
+        listed is None
+    ):  # not all of the work folder, where a run has files of each range
         folders = store.list_level(WORK_FOLDER).folders
         of_commits = (each for each in folders if each.startswith(RECORD_PREFIX))
         listed = chain.from_iterable(map(store.list, of_commits))
