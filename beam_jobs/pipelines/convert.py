@@ -435,7 +435,8 @@ def input_ranges_of(
     return (
         surveys
         | "ResolveRanges" >> beam.FlatMap(resolve_ranges, context)
-        | "SpreadRanges" >> beam.Reshuffle()  # (InputRange, guessed TypeFlags), packed
+        # Lists of (InputRange, guessed TypeFlags), packed.
+        | "SpreadRanges" >> beam.Reshuffle()
     )
 
 
