@@ -272,7 +272,7 @@ class EncodeRows(beam.DoFn):
         if self._context.exchange == "scratch":
             workspace = self._context.workspace
             if not workspace.shared:
-                workspace.local_path("runs").mkdir(parents=True, exist_ok=True)
+                workspace.local_store("runs").make_folder("runs")
             runs = (workspace.runs.save(uuid4().hex, self._blocks, num_splits),)
             self._blocks.clear()
         else:

@@ -58,7 +58,7 @@ from recordmill.transforms.sources.registry import (
     make_source,
 )
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.storage.local import nearest_folder
+from recordmill.transforms.storage.local_folder import nearest_folder
 from recordmill.transforms.tasks.context import (
     Publishing,
     RunContext,

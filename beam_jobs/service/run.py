@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from io import TextIOWrapper
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.inputs import Inputs
@@ -79,7 +78,6 @@ from recordmill.transforms.storage.lease import (
     remove_dead_lease,
     require_idle,
 )
-from recordmill.transforms.storage.reading import local_path
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.launches import (
@@ -409,7 +407,7 @@ def _execute_pipeline(
             lambda p: convert_dataset(p, context, ranges, facts), beam_options, poll
         )
 
-    with _logging_to(workspace.log), ExitStack() as ending:
+    with _logging_to(workspace), ExitStack() as ending:
         if prepared.processes:
             # Only here: a run by threads goes without.
             from recordmill.transforms.tasks.processes import TaskProcesses
@@ -473,14 +471,14 @@ class _RunLog(TextIOWrapper):
 
 
 @contextmanager
-def _logging_to(path: Path) -> Iterator[None]:
+def _logging_to(workspace: Workspace) -> Iterator[None]:
     """Sends all logging and stderr to the run's log: Beam's are not for the terminal."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:
-        opened = _RunLog(path.open("ab"), encoding="utf-8")
+        opened = _RunLog(workspace.open_log(), encoding="utf-8")
     except OSError as error:
-        raise output_error(error, str(path), "written") from error
+        raise output_error(error, str(workspace.log), "written") from error
     with opened as log, redirect_stderr(log):
         handler = logging.StreamHandler(log)
         handler.setFormatter(logging.Formatter(LOG_FORMAT))
@@ -625,7 +623,7 @@ def run_versioned(
         for version in versions.stale:
             cleared = clear_unfinished(store, version, run.job.version)
             for name in cleared if options.scratch else ():
-                shutil.rmtree(local_path(options.scratch) / name, ignore_errors=True)
+                run.workspace.sibling(name).remove_scratch()
         clean_local(run.store, {run.workspace.name})
         outcome = run_job(run, reporter, last_words)
         lease.require_held()

@@ -14,6 +14,7 @@ import io
 import json
 import os
 import pickle
+import shutil  # noqa: F401  it looks at import whether os.unlink takes descriptors
 import sys
 import threading
 from collections.abc import Callable
@@ -77,7 +78,7 @@ class DiskRecorder:
                 return real(file, *args, **options)
             with self._guard:
                 opened = real(file, *args, **options)
-                if name not in self._names and os.path.lexists(file):
+                if name not in self._names and os.path.lexists(f"{self._root}/{name}"):
                     self._change((name, self._new(b"")))
                 return opened
 
@@ -105,11 +106,12 @@ class DiskRecorder:
     def _moving(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(source: Any, target: Any, **options: Any) -> None:
             with self._guard:
-                start, end = self._name(source), self._name(target)
+                start = self._name(source, options, "src_dir_fd")
+                end = self._name(target, options, "dst_dir_fd")
                 self._look()  # what is renamed may be replaced before it is seen
                 real(source, target, **options)
                 if start is not None or end is not None:
-                    if start is None or end is None or options:
+                    if start is None or end is None:
                         raise AssertionError(f"{source} -> {target}: crosses the disk")
                     below = [n for n in self._names if n.startswith(f"{start}/")]
                     if below:
@@ -122,7 +124,8 @@ class DiskRecorder:
         def call(source: Any, target: Any, **options: Any) -> None:
             with self._guard:
                 real(source, target, **options)
-                start, end = self._name(source), self._name(target)
+                start = self._name(source, options, "src_dir_fd")
+                end = self._name(target, options, "dst_dir_fd")
                 if start is not None and end is not None:
                     self._change((end, self._names[start]))
 
@@ -142,11 +145,19 @@ class DiskRecorder:
 
     # --- the disk ---
 
-    def _name(self, path: Any, options: dict[str, Any] | None = None) -> str | None:
+    def _name(
+        self,
+        path: Any,
+        options: dict[str, Any] | None = None,
+        descriptor: str = "dir_fd",
+    ) -> str | None:
         """The path below the root; None if it is elsewhere."""
-        folder = (options or {}).get("dir_fd")
+        folder = (options or {}).get(descriptor)
         start = Path() if folder is None else _opened_path(folder)
-        text = str((start / os.fsdecode(path)).absolute())
+        whole = (start / os.fsdecode(path)).absolute()
+        if whole.parts[:4] == ("/", "proc", "self", "fd") and len(whole.parts) > 5:
+            whole = _opened_path(int(whole.parts[4])).joinpath(*whole.parts[5:])
+        text = str(whole)
         if text == self._root:
             return ""
         prefix = f"{self._root}/"

@@ -10,6 +10,17 @@ from pathlib import Path
 import pytest
 from job_tools import Argument, recordmill
 
+from recordmill.transforms.storage.local_folder import LocalFolder
+
+# Every change of names in an output goes through one of these.
+CHANGES_OF_A_DISK = [
+    (Path, "replace"),
+    *(
+        (LocalFolder, name)
+        for name in ("rename", "unlink", "make_folder", "remove_tree")
+    ),
+]
+
 
 class KilledError(BaseException):
     """Stands for the end of the process."""
@@ -74,9 +85,8 @@ def run_until(step: int, *arguments: Argument) -> bool:
         return change_or_die
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("replace", "unlink", "mkdir"):
-            patch.setattr(Path, name, counted(getattr(Path, name)))
-        patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+        for owner, name in CHANGES_OF_A_DISK:
+            patch.setattr(owner, name, counted(getattr(owner, name)))
         try:
             ran = recordmill("convert", "csv", *arguments)
         except KilledError:

@@ -181,14 +181,19 @@ def test_a_dead_first_run_goes_without_a_manifest(tmp_path: Path) -> None:
     assert set(contents(folder)) == set(FOREIGN)
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_is_an_error_that_names_it(tmp_path: Path) -> None:
     folder = tmp_path / "iris"
     convert("csv", IRIS, folder)
     put(tmp_path / "mine", ["run.log"])
     (folder / ".recordmill").mkdir()
-    (folder / ".recordmill" / RUN).symlink_to(tmp_path / "mine")
-    assert clean(folder)["files"] == 0
+    link = folder / ".recordmill" / RUN
+    link.symlink_to(tmp_path / "mine")
+    ran = recordmill("clean", folder)
+    assert ran.status == 73
+    assert f"{link}: is a symbolic link" in ran.err
     assert (tmp_path / "mine" / "run.log").exists()
+    link.unlink()  # as the message suggests
+    assert clean(folder)["files"] == 0
 
 
 def test_a_run_at_work_is_left_alone(tmp_path: Path) -> None:

@@ -31,7 +31,13 @@ from job_tools import (
     states,
     wait_until,
 )
-from killed_runs import KilledError, failing, replaced, workspaces_kept
+from killed_runs import (
+    CHANGES_OF_A_DISK,
+    KilledError,
+    failing,
+    replaced,
+    workspaces_kept,
+)
 from store_servers import SERVERS, Place, display_path
 from store_tools import options_of
 
@@ -39,6 +45,7 @@ from recordmill.beam_jobs.service.run import run_job
 from recordmill.transforms.commit.versions import next_version
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import LEASE_NAME, Holder
+from recordmill.transforms.storage.local_folder import LocalFolder
 from recordmill.transforms.storage.remote import RemoteStore
 from recordmill.transforms.storage.store import WORK_FOLDER
 
@@ -167,9 +174,8 @@ def run_until(step: int, output: Path, *options: Argument) -> bool:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.service.run.run_job", job)
-        for name in ("replace", "unlink", "mkdir", "rmdir"):
-            patch.setattr(Path, name, counted(getattr(Path, name)))
-        patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+        for owner, name in (*CHANGES_OF_A_DISK, (LocalFolder, "remove_folder")):
+            patch.setattr(owner, name, counted(getattr(owner, name)))
         try:
             publish(output, *options)
         except KilledError:

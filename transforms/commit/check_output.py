@@ -21,7 +21,8 @@ from recordmill.transforms.commit.commit import has_own_journal, open_journals
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.local import nearest_folder, temp_path
+from recordmill.transforms.storage.local import temp_path
+from recordmill.transforms.storage.local_folder import nearest_folder
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import Workspace
 

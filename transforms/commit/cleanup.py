@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -104,15 +103,14 @@ def clean_local(
     names: dict[str, int] = {}
     if isinstance(store, LocalStore):
         return names
-    folder = Path(work_folder_of(store.uri))
-    for run in sorted(folder.glob("*")):
-        is_run = RUN_PATTERN.fullmatch(run.name) and not run.is_symlink()
-        if is_run and run.name not in spare:
-            files = filter(Path.is_file, sorted(run.rglob("*")))
-            names |= {str(file): file.stat().st_size for file in files}
+    local = LocalStore(work_folder_of(store.uri))
+    for run in local.list_level().folders:
+        if RUN_PATTERN.fullmatch(run) and run not in spare:
+            files = local.all_files(run)
+            names |= {local.uri_of(name): size for name, size in files.items()}
             if not dry_run:
-                shutil.rmtree(run, ignore_errors=True)
+                local.remove_tree(run)
     if not dry_run:
         with suppress(OSError):  # not there, or it holds something
-            folder.rmdir()
+            Path(local.root).rmdir()
     return names

@@ -45,10 +45,14 @@ def list_versions(store: Store) -> dict[str, bool]:
             f"{store.uri}: is a dataset itself, so it cannot hold versions of one; "
             "choose another folder"
         )
-    found = [name for name in level.folders if VERSION_PATTERN.fullmatch(name)]
+    folders = (*level.folders, *level.linked_folders)
+    found = [name for name in folders if VERSION_PATTERN.fullmatch(name)]
     found.sort(key=_numbers_of)
-    names = [f"{version}/{MANIFEST_NAME}" for version in found]
-    sizes = ahead(names, store.size, _PARALLEL)
+
+    def manifest_size(version: str) -> int | None:
+        return store.below(version).size(MANIFEST_NAME)
+
+    sizes = ahead(found, manifest_size, _PARALLEL)
     return {version: s is not None for version, s in zip(found, sizes, strict=True)}
 
 
@@ -123,7 +127,7 @@ def _names_newer(store: Store, seen: bytes | None, version: str) -> bool:
     latest = _parse_latest(store, seen) if seen is not None else None
     if latest is None or _numbers_of(latest) <= _numbers_of(version):
         return False
-    return store.size(f"{latest}/{MANIFEST_NAME}") is not None
+    return store.below(latest).size(MANIFEST_NAME) is not None
 
 
 def _latest_bytes(manifest: Manifest) -> bytes:
@@ -137,8 +141,12 @@ def remove_version(store: Store, version: str) -> None:
     """Removes a version: first its manifest in one step, then its files.
 
     A killed call leaves the folder of an unfinished run (see `is_ours`): the manifest is
-    moved to the work folder, which is removed last.
+    moved to the work folder, which is removed last. Of a version that is a link, as one
+    that somebody moved to another disk, only the link is removed.
     """
+    if is_link(store, version):
+        store.delete([version])
+        return
     manifest = f"{version}/{MANIFEST_NAME}"
     work = f"{version}/{WORK_FOLDER}"
     if store.size(manifest) is not None:
@@ -158,6 +166,11 @@ def expired_versions(store: Store, versions: dict[str, bool], keep: int) -> list
     return [version for version in old if version != latest]
 
 
+def is_link(store: Store, version: str) -> bool:
+    """Tells whether the folder of a version is a symbolic link to another place."""
+    return isinstance(store, LocalStore) and store.is_link(version)
+
+
 def has_orphans(store: Store) -> bool:
     """Tells whether killed runs left anything beside the versions, or their lease."""
     level = store.list_level()
@@ -174,11 +187,13 @@ def stale_versions(
 ) -> list[str]:
     """Returns the unfinished versions to clear before a run of this key makes `chosen`.
 
-    Not what runs of this key left of it, nor somebody's own folders, nor those with
-    nothing to remove: a record of a commit stays (see `clear_unfinished`).
+    Not what runs of this key left of it, nor somebody's own folders and links, nor those
+    with nothing to remove: a record of a commit stays (see `clear_unfinished`).
     """
-    stale = []
-    for version in (name for name, is_whole in found.items() if not is_whole):
+    stale, linked_folders = [], store.list_level().linked_folders
+    for version, is_whole in found.items():
+        if is_whole or version in linked_folders:
+            continue
         level, work = store.list_level(version), f"{version}/{WORK_FOLDER}"
         runs, folders = unfinished_runs(store, version), store.list_level(work).folders
         is_ours = work in level.folders or not (level.files or level.folders)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from recordmill.schemas.errors import InputError, OutputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
-from recordmill.schemas.names import shard_file_name
+from recordmill.schemas.names import check_file_name, shard_file_name
 from recordmill.schemas.ranges import ShardResult
 from recordmill.transforms.dataset.files import (
     class_names,
@@ -29,7 +29,7 @@ from recordmill.transforms.dataset.tfds import (
 )
 from recordmill.transforms.sources.hugging_face import LENGTHS
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.local import make_folders, renamed
+from recordmill.transforms.storage.local import renamed
 from recordmill.transforms.storage.reading import real_uri
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
@@ -60,7 +60,7 @@ def require_empty(target: Store, store: Store) -> None:
         )
     is_file = isinstance(target, LocalStore) and Path(target.root).is_file()
     level = None if is_file else target.list_level()
-    if level is None or level.files or level.folders:
+    if level is None or level.files or level.folders or level.linked_folders:
         raise UsageError(
             f"{target.uri}: there is something in it; expected a folder that is not "
             "there, or an empty one. Name another one, or remove it"
@@ -71,9 +71,11 @@ def require_empty(target: Store, store: Store) -> None:
 def new_file(target: Store, name: str) -> Iterator[Path]:
     """Yields where to write a file that then appears there, whole."""
     if isinstance(target, LocalStore):
-        path = Path(target.root, name)
-        make_folders(path.parent)
-        with renamed(path) as temporary:
+        folder, _, last = check_file_name(name, target.uri).rpartition("/")
+        with (
+            target.open_to_write(folder, create=True) as opened,
+            renamed(opened.path_of(last)) as temporary,
+        ):
             yield temporary
         return
     with TemporaryDirectory(prefix="recordmill-") as folder:
@@ -173,7 +175,8 @@ def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int
     require_size(store, shard)
     if isinstance(store, LocalStore) and compression == "none":
         try:
-            os.link(Path(store.root, shard.file), target)
+            # Of a link, as in a dataset under DVC, its target gets the new name.
+            os.link(os.path.realpath(Path(store.root, shard.file)), target)
         except OSError:
             pass  # another disk, or a file system without links
         else:

@@ -30,7 +30,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -61,7 +61,7 @@ from recordmill.transforms.encode.waiting_rows import (
 from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.local import write_windows
+from recordmill.transforms.storage.local import LocalStore, write_windows
 from recordmill.transforms.storage.reading import fill_from
 from recordmill.transforms.tfrecord import crc32c
 
@@ -579,6 +579,9 @@ class HeldRuns:
 
 HELD_RUNS = HeldRuns()
 
+# A FIFO in the place of a run must not block.
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
 
 @dataclass(frozen=True, slots=True)
 class SortedRunFolder:
@@ -589,6 +592,8 @@ class SortedRunFolder:
     # what the runs of this process may hold in memory instead
     budget: HoldBudget = NO_BUDGET
     store: Store | None = None  # that has the folder; None for a local one
+    # a local folder above it, below which no link is followed; "" for the folder itself
+    anchor: str = field(default="", kw_only=True)
 
     def save(
         self, stem: str, blocks: Sequence[Block], num_splits: int, seconds: float = 0.0
@@ -604,7 +609,9 @@ class SortedRunFolder:
             place = held.place if isinstance(held, MemoryFile) else None
             return SortedRunRef(stem, run.counts, num_bytes, 0, 0, True, place)
         if self.store is None:
-            return write_sorted_run(Path(self.folder, stem), run)
+            store = LocalStore(self.folder, anchor=self.anchor or self.folder)
+            with store.open_to_write() as folder:
+                return write_sorted_run(folder.path_of(stem), run)
         with TemporaryDirectory(prefix="run-") as near:
             saved = write_sorted_run(Path(near, stem), run)
             for ending in ("records", "index"):  # the index last, as it describes both
@@ -657,7 +664,7 @@ class SortedRunFolder:
             read: ReadRange = partial(self.store.read_range, name)
             return read_index(read, run, self.store.uri_of(name), task)
         # Each shard reads a part of each: as pathlib opens, this took twice as long.
-        file = os.open(name, os.O_RDONLY)
+        file = os.open(name, _READ_FLAGS)
         try:
             read = lambda start, stop: os.pread(file, stop - start, start)  # noqa: E731
             return read_index(read, run, name, task)
@@ -673,8 +680,11 @@ class SortedRunFolder:
             done = len(data)
             target[:done] = data
         else:
-            with Path(name).open("rb", buffering=0) as file:
-                done = fill_from(file.fileno(), offset, target)
+            file = os.open(name, _READ_FLAGS)
+            try:
+                done = fill_from(file, offset, target)
+            finally:
+                os.close(file)
         if done < len(target):
             raise RecordmillError(
                 f"{uri}: the scratch file ends before byte {offset + len(target)}"

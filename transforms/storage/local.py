@@ -1,7 +1,9 @@
 """Keeps a dataset's files on a file system of this machine or a network mount.
 
 A file is written under a temporary name, synced, renamed, and its folder is synced.
-Folders appear and disappear with the files in them, as in object stores.
+Folders appear and disappear with the files in them, as in object stores. What writes,
+removes, or lists what to remove follows no link below the folder that a person named
+(local_folder.py); what reads follows links to files.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import errno
 import fcntl
 import os
 import random
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -23,8 +26,16 @@ from uuid import uuid4
 from recordmill.schemas.errors import BusyError, MissingFileError, OutputError
 from recordmill.schemas.names import check_file_name
 from recordmill.transforms.storage.errors import output_error
+from recordmill.transforms.storage.local_folder import (
+    LinkError,
+    LocalFolder,
+    link_error,
+    open_folder,
+    sync,
+)
 from recordmill.transforms.storage.store import (
     SWAP_FOLDER,
+    WORK_FOLDER,
     Data,
     Level,
     Store,
@@ -81,86 +92,6 @@ def blocks_of(path: Path) -> Iterator[bytes]:
             yield block
 
 
-def sync(descriptor: int, path: Path) -> None:
-    """Waits until a file or folder is on disk (fsync); an error names it."""
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        error.filename = str(path)
-        raise
-
-
-def make_folder(folder: Path) -> None:
-    """Makes a folder if there is none; its parent must exist.
-
-    Other processes may make it and remove it at the same time, since folders go with
-    their last file. So it may be missing at return: what is done in it next finds that
-    out, and tries again. (`Path.mkdir(exist_ok=True)` raises FileExistsError when the
-    folder that was in its way is gone before its second look.)
-
-    Raises:
-      FileExistsError: there is something else than a folder.
-      FileNotFoundError: there is no parent.
-    """
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        with suppress(FileNotFoundError):  # removed since
-            if not stat.S_ISDIR(folder.stat().st_mode):
-                raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the renames in a folder durable (fsync)."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        sync(descriptor, folder)
-    finally:
-        os.close(descriptor)
-
-
-# In object stores there are no folders; so in a local one none is seen that holds nothing.
-# Another process may make or remove the same folders at any moment.
-
-
-def make_folders(folder: Path) -> None:
-    """Makes a folder and those above it, durably; they may be gone again at return.
-
-    Raises:
-      FileExistsError: there is something else than a folder.
-      FileNotFoundError: another process removed a folder meanwhile; try again.
-    """
-    missing = []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for each in reversed(missing):
-        make_folder(each)
-        sync_folder(each.parent)
-
-
-def remove_empty(folders: Iterable[Path], root: Path) -> None:
-    """Removes folders that became empty, and makes all removals in them durable.
-
-    Those above them that are empty then go, too, but not `root` and what is above it.
-    """
-    for folder in sorted(folders, reverse=True):
-        with suppress(OSError):  # not empty
-            while folder != root:
-                with suppress(FileNotFoundError):  # already removed
-                    folder.rmdir()
-                folder = folder.parent
-        with suppress(FileNotFoundError, NotADirectoryError):
-            sync_folder(folder)
-
-
-def nearest_folder(folder: Path) -> Path:
-    """Returns a folder, or the next one above it that is there."""
-    while not folder.exists():
-        folder = folder.parent
-    return folder
-
-
 # No file system renames on a condition. So the content is compared, and the file renamed,
 # under a lock (flock). The kernel drops the lock when its holder ends, however it ends. A
 # holder that is paused keeps it: others wait for some seconds, then say that it is busy.
@@ -183,126 +114,158 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 
 
-def swap_file(path: Path, data: Data, seen: bytes | None) -> bool:
+def swap_file(folder: LocalFolder, name: str, data: Data, seen: bytes | None) -> bool:
     """Gives a file the content `data` if it has `seen`; returns whether it has, on disk.
 
     Raises FileNotFoundError if a folder, or the new content, was removed meanwhile: the
     file was not touched by this call, so call it again.
     """
-    folder = path.parent / SWAP_FOLDER
-    with _locked(folder):
-        for left in folder.iterdir():
-            if is_temp_file(left.name) and left.name != _LOCK:
-                left.unlink(missing_ok=True)
-        waiting = temp_path(folder / path.name)
+    with _locked(folder) as swaps:
+        for left in swaps.names():
+            if is_temp_file(left) and left != _LOCK:
+                swaps.unlink(left)
+        waiting = temp_path(Path(name)).name
         try:
-            with waiting.open("wb") as file:
+            descriptor = swaps.open(waiting, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
-                sync(file.fileno(), path)
-            if not _holds(path, seen):  # never before the new content waits
-                if not _holds(path, data):
+                sync(file.fileno(), folder.path / name)
+            if not _holds(folder, name, seen):  # never before the new content waits
+                if not _holds(folder, name, data):
                     return False
             elif seen is None:
-                _link(waiting, path)
+                _add_name(swaps, waiting, folder, name)
             else:
-                waiting.replace(path)
-            sync_folder(path.parent)  # of an earlier try, too
+                swaps.rename(waiting, folder, name)
+            folder.sync()  # of an earlier try, too
         except FileExistsError:  # created meanwhile, by other means than a swap
-            return _holds(path, data)
+            return _holds(folder, name, data)
         finally:
             with suppress(OSError):
-                waiting.unlink(missing_ok=True)
+                swaps.unlink(waiting)
     return True
 
 
-def discard_file(path: Path, seen: bytes) -> bool:
+def discard_file(folder: LocalFolder, name: str, seen: bytes) -> bool:
     """Removes a file if its content is `seen`; returns whether it is gone, on disk."""
-    with _locked(path.parent / SWAP_FOLDER):
-        if not _holds(path, seen):
-            return _holds(path, None)
-        path.unlink()
-        sync_folder(path.parent)
+    with _locked(folder):
+        if not _holds(folder, name, seen):
+            return _holds(folder, name, None)
+        folder.unlink(name)
+        folder.sync()
     return True
 
 
-def _link(waiting: Path, path: Path) -> None:
+def _add_name(swaps: LocalFolder, waiting: str, folder: LocalFolder, name: str) -> None:
     try:
-        os.link(waiting, path)
+        swaps.add_name(waiting, folder, name)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        waiting.replace(path)  # the lock is held, so no other swap can come between
+        # The lock is held, so no other swap can come between.
+        swaps.rename(waiting, folder, name)
 
 
-def _holds(path: Path, data: Data | None) -> bool:
+def _holds(folder: LocalFolder, name: str, data: Data | None) -> bool:
     """Tells whether a file has this content, by blocks; None is that of no file."""
     try:
-        with path.open("rb") as file:
-            if data is None or os.fstat(file.fileno()).st_size != len(data):
-                return False
-            # As bytes: a view is compared value by value, which takes 20 times as long.
-            return all(
-                file.read(_READ_BYTES) == bytes(data[start : start + _READ_BYTES])
-                for start in range(0, len(data), _READ_BYTES)
-            )
+        descriptor = folder.open_to_read(name, follows_link=True)
     except FileNotFoundError:
         return data is None
+    with os.fdopen(descriptor, "rb") as file:
+        if data is None or os.fstat(file.fileno()).st_size != len(data):
+            return False
+        # As bytes: a view is compared value by value, which takes 20 times as long.
+        return all(
+            file.read(_READ_BYTES) == bytes(data[start : start + _READ_BYTES])
+            for start in range(0, len(data), _READ_BYTES)
+        )
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder, which exists meanwhile and is gone in the end."""
-    lock = folder / _LOCK
-    descriptor = _lock(lock)
+def _locked(folder: LocalFolder) -> Iterator[LocalFolder]:
+    """Holds the lock on a folder's swaps; yields the folder of the lock.
+
+    That folder exists meanwhile, and is gone in the end.
+    """
+    lock, swaps = _lock(folder)
     try:
-        yield
+        yield swaps
     finally:
         with suppress(OSError):
             # While it is held: else the lock of another one would be removed.
-            if _is_at(descriptor, lock):
-                lock.unlink()
+            if _is_at(lock, swaps):
+                swaps.unlink(_LOCK)
         with suppress(OSError):  # a forked child may have the descriptor, too
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
-        with suppress(OSError):  # not empty, or already removed
-            folder.rmdir()
-            folder.parent.rmdir()
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+        os.close(swaps.descriptor)
+        _remove_swap_folder(folder)
 
 
-def _lock(lock: Path) -> int:
-    """Waits for a lock; returns the descriptor that holds it."""
+def _remove_swap_folder(folder: LocalFolder) -> None:
+    """Removes the folder of the lock, and the work folder, if they are empty."""
+    work, _, last = SWAP_FOLDER.partition("/")
+    with suppress(OSError, LinkError):  # not empty, or already removed
+        above = folder.open_below(work)
+        try:
+            above.remove_folder(last)
+        finally:
+            os.close(above.descriptor)
+        folder.remove_folder(work)
+
+
+def _lock(folder: LocalFolder) -> tuple[int, LocalFolder]:
+    """Waits for the lock on a folder's swaps.
+
+    Returns the descriptor that holds it, and the folder of its file, which is open.
+    """
     until = time.monotonic() + LOCK_SECONDS
     while True:
         # A holder that ends removes file and folder, so each try begins anew.
-        if (descriptor := _open(lock)) is not None:
-            try:
-                if try_lock(descriptor) and _is_at(descriptor, lock):
-                    return descriptor
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
+        if (swaps := _open_swap_folder(folder)) is not None:
+            if (lock := _try_lock_in(swaps)) is not None:
+                return lock, swaps
+            os.close(swaps.descriptor)
         if time.monotonic() > until:
             raise BusyError(
-                f"{lock}: another process replaces a file here and has not ended that "
-                f"in {LOCK_SECONDS:.0f} s. It may be paused: let it go on, or end it. "
-                "Then run again"
+                f"{folder.path / SWAP_FOLDER / _LOCK}: another process replaces a file "
+                f"here and has not ended that in {LOCK_SECONDS:.0f} s. It may be paused: "
+                "let it go on, or end it. Then run again"
             )
         time.sleep(random.uniform(0.001, 0.02))
 
 
-def _open(lock: Path) -> int | None:
-    """Opens a lock's file; None if its folder was removed meanwhile."""
-    work = lock.parent.parent
+def _open_swap_folder(folder: LocalFolder) -> LocalFolder | None:
+    """Makes and opens the folder of the lock; None if another process removed it."""
+    work, _, last = SWAP_FOLDER.partition("/")
+    # Without fsync: these folders are gone at the end of a swap.
+    folder.make_folder(work, durable=False)
+    with suppress(FileNotFoundError):
+        above = folder.open_below(work)
+        try:
+            above.make_folder(last, durable=False)
+            return above.open_below(last)
+        finally:
+            os.close(above.descriptor)
+    return None
+
+
+def _try_lock_in(swaps: LocalFolder) -> int | None:
+    """Returns the descriptor that holds the lock now; None if another process has it."""
     try:
-        make_folder(work)
-        make_folder(lock.parent)
-        return os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        lock = swaps.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
     except FileNotFoundError:
-        if not work.parent.is_dir():
-            raise
         return None
+    try:
+        if try_lock(lock) and _is_at(lock, swaps):
+            return lock
+    except BaseException:
+        os.close(lock)
+        raise
+    os.close(lock)
+    return None
 
 
 def try_lock(descriptor: int) -> bool:
@@ -317,11 +280,9 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+def _is_at(lock: int, swaps: LocalFolder) -> bool:
+    status = swaps.status(_LOCK)
+    return status is not None and os.path.samestat(os.fstat(lock), status)
 
 
 @contextmanager
@@ -366,10 +327,17 @@ class LocalStore(Store):
     If not `synced`, small files may be lost, or cut short, when the machine loses its
     power, and `delete` leaves empty folders. Else they, and removals, are on disk when a
     call returns.
+
+    Nothing is written, removed or listed through a link that is below the `anchor`.
+    Reading follows links to regular files, and links between the anchor and the root,
+    as of a version folder. With `follows_links` false it does not either: recordmill
+    puts no links into its own folders.
     """
 
     root: str  # absolute path of the folder; created with the first file
     synced: bool = field(default=True, kw_only=True)
+    anchor: str = field(default="", kw_only=True)  # the folder above; "" for the root
+    follows_links: bool = field(default=True, kw_only=True)
 
     @property
     def uri(self) -> str:
@@ -380,7 +348,45 @@ class LocalStore(Store):
         return True
 
     def below(self, folder: str) -> LocalStore:
-        return LocalStore(str(self._path(folder)))
+        is_own = _is_in_work_folder(folder)
+        return LocalStore(
+            str(self._path(folder)),
+            anchor=self.anchor or self.root,
+            follows_links=self.follows_links and not is_own,
+        )
+
+    @contextmanager
+    def open_to_write(
+        self, folder: str = "", *, create: bool = False
+    ) -> Iterator[LocalFolder]:
+        """Opens a folder to write or remove files in it, reached through no link.
+
+        Raises:
+          LinkError: a link is in the way.
+          FileNotFoundError: it is missing, or another process has just removed it.
+          NotADirectoryError: a file is in the way.
+        """
+        anchor = self.anchor or self.root
+        inside = f"{self.root[len(anchor) :]}/{folder}".strip("/")
+        with open_folder(anchor, inside, create=create) as opened:
+            yield opened
+
+    @contextmanager
+    def _open_to_read(self, folder: str) -> Iterator[LocalFolder]:
+        if not self.follows_links:
+            with self.open_to_write(folder) as opened:
+                yield opened
+            return
+        with open_folder(self.root, folder) as opened:
+            yield opened
+
+    def make_folder(self, folder: str = "") -> None:
+        """Makes a folder and those above it, durably; raises OSError if it cannot."""
+        for _ in range(_TRIES - 1):
+            with suppress(FileNotFoundError), self.open_to_write(folder, create=True):
+                return
+        with self.open_to_write(folder, create=True):
+            pass
 
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
         if not source.is_file():
@@ -391,38 +397,41 @@ class LocalStore(Store):
         self._write(lambda: [data], name, durable=self.synced)
 
     def swap(self, data: Data, name: str, *, seen: bytes | None) -> bool:
-        path = self._path(name)
+        folder, last = self._split(name)
 
         def swap() -> bool:
-            if seen is None:
-                make_folders(path.parent)
-            elif not path.parent.is_dir():
+            try:
+                with self.open_to_write(folder, create=seen is None) as opened:
+                    return swap_file(opened, last, data, seen)
+            except (FileNotFoundError, NotADirectoryError):
+                if seen is None or self._has_folder(folder):
+                    raise
                 return False
-            return swap_file(path, data, seen)
 
-        return _again(path, swap)
+        return _again(self._path(name), swap)
 
     def discard(self, name: str, *, seen: bytes) -> bool:
-        path = self._path(name)
-        with _failing(path, "removed"):
+        folder, last = self._split(name)
+        with _failing(self._path(name), "removed"):
             try:
-                if not discard_file(path, seen):
-                    return False
+                with self.open_to_write(folder) as opened:
+                    if not discard_file(opened, last, seen):
+                        return False
             except FileNotFoundError:
                 return True  # nor is its folder there
-        remove_empty([path.parent], Path(self.root))
+        self._remove_empty([folder])
         return True
 
     def read(self, name: str) -> bytes:
-        path = self._path(name)
-        with _reading(path):
-            return path.read_bytes()
+        with (
+            self._opened_file(name) as file,
+            os.fdopen(file, "rb", closefd=False) as data,
+        ):
+            return data.read()
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        path = self._path(name)
-        with _reading(path), path.open("rb") as file:
-            file.seek(start)
-            return file.read(max(0, stop - start))
+        with self._opened_file(name) as file:
+            return _read_at(file, start, max(0, stop - start))
 
     def size(self, name: str) -> int | None:
         status = self._stat(name)
@@ -432,91 +441,236 @@ class LocalStore(Store):
         status = self._stat(name)
         return status.st_mtime if status else None
 
+    def is_link(self, name: str) -> bool:
+        """Tells whether a file or folder is a symbolic link."""
+        folder, last = self._split(name)
+        with (
+            _failing(self._path(name), "read"),
+            suppress(*_NO_FILE),
+            self._open_to_read(folder) as opened,
+        ):
+            status = opened.status(last)
+            return status is not None and stat.S_ISLNK(status.st_mode)
+        return False
+
     def list_level(self, folder: str = "") -> Level:
-        path = self._path(folder) if folder else Path(self.root)
-        prefix = f"{folder}/" if folder else ""
-        files, folders = {}, []
-        with _failing(path, "listed"), suppress(*_NO_FILE):
-            for entry in os.scandir(path):
+        path, prefix = self._checked(folder), f"{folder}/" if folder else ""
+        files: dict[str, int] = {}
+        folders, linked_folders = list[str](), list[str]()
+        with (
+            _failing(path, "listed"),
+            suppress(*_NO_FILE),
+            self._open_to_read(folder) as opened,
+            os.scandir(opened.descriptor) as entries,
+        ):
+            for entry in entries:
                 name = prefix + entry.name
-                if entry.is_dir():
+                if entry.is_dir(follow_symlinks=False):
                     folders.append(name)
-                else:
+                elif not entry.is_symlink():
                     with suppress(FileNotFoundError):  # removed meanwhile
-                        files[name] = entry.stat().st_size
-        return Level.of(files, folders)
+                        files[name] = entry.stat(follow_symlinks=False).st_size
+                elif self._refuses_links(name):
+                    raise link_error(path / entry.name)
+                elif (status := _target_status(opened, entry.name)) is None:
+                    files[name] = 0
+                elif stat.S_ISDIR(status.st_mode):
+                    linked_folders.append(name)
+                else:
+                    files[name] = status.st_size
+        return Level.of(files, folders, linked_folders=linked_folders)
 
     def delete(self, names: Iterable[str]) -> None:
         folders = set()
-        for name in names:
-            path = self._path(name)
-            # Where it is not a file, there is nothing to remove.
-            with _failing(path, "removed"), suppress(*_NO_FILE):
-                path.unlink(missing_ok=True)
-                folders.add(path.parent)
+        # Names in one folder follow each other, and are removed in their order.
+        for folder, group in groupby(map(self._split, names), itemgetter(0)):
+            lasts = [last for _, last in group]
+            folders.add(folder)
+            with (
+                _failing(self._checked(folder), "removed"),
+                suppress(*_NO_FILE),
+                self.open_to_write(folder) as opened,
+            ):
+                for last in lasts:
+                    # Where it is not a file, there is nothing to remove.
+                    with suppress(*_NO_FILE):
+                        opened.unlink(last)
         if self.synced:
-            remove_empty(folders, Path(self.root))
+            self._remove_empty(folders)
+
+    def remove_root(self) -> None:
+        """Removes the root with all that is in it; only for a store with an anchor."""
+        inside = self.root[len(self.anchor) :].strip("/")
+        LocalStore(self.anchor).remove_tree(inside)
 
     def remove_tree(self, folder: str) -> None:
-        path = self._path(folder)
-        with _failing(path, "removed"):
+        above, last = self._split(folder)
+        with _failing(self._path(folder), "removed"):
             try:
-                shutil.rmtree(path)
+                with self.open_to_write(above) as opened:
+                    opened.remove_tree(last)
             except FileNotFoundError:
                 return
-        remove_empty([path.parent], Path(self.root))
+        self._remove_empty([above])
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
         touched_folders = set()
         for source, target in pairs:
-            start, end = self._path(source), self._path(target)
-            with _failing(end, "written"):
+            (from_folder, name), (to_folder, new_name) = map(
+                self._split, (source, target)
+            )
+            with _failing(self._path(target), "written"):
                 try:
-                    make_folders(end.parent)
-                    start.replace(end)
+                    with (
+                        self.open_to_write(from_folder) as origin,
+                        self.open_to_write(to_folder, create=True) as end,
+                    ):
+                        origin.rename(name, end, new_name)
                 except (FileNotFoundError, NotADirectoryError) as error:
-                    what = f"{start}: is missing, cannot be moved"
+                    what = f"{self._path(source)}: is missing, cannot be moved"
                     raise MissingFileError(what) from error
-            touched_folders |= {start.parent, end.parent}
-        remove_empty(touched_folders, Path(self.root))
+            touched_folders |= {from_folder, to_folder}
+        self._remove_empty(touched_folders)
+
+    def all_files(self, folder: str) -> dict[str, int]:
+        path, prefix = self._checked(folder), f"{folder}/" if folder else ""
+        files = dict[str, int]()
+        with (
+            _failing(path, "listed"),
+            suppress(*_NO_FILE),
+            self._open_to_read(folder) as opened,
+        ):
+            self._walk(str(opened.path_of(".")), prefix, files)
+        return dict(sorted(files.items()))
+
+    def _walk(self, path: str, prefix: str, files: dict[str, int]) -> None:
+        """Adds names and sizes of the files in a folder and its subfolders.
+
+        The path of a subfolder is one that may become a link meanwhile. So what is listed
+        is only names; what removes them looks again.
+        """
+        folders = []
+        try:
+            entries = os.scandir(path)
+        except (FileNotFoundError, NotADirectoryError):  # removed meanwhile
+            return
+        with entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif not entry.is_symlink():
+                    with suppress(FileNotFoundError):  # removed meanwhile
+                        files[prefix + entry.name] = entry.stat().st_size
+                elif self._refuses_links(prefix + entry.name):
+                    raise link_error(Path(self.root, prefix, entry.name))
+                else:
+                    files[prefix + entry.name] = 0
+                    with suppress(OSError):  # its target is missing
+                        files[prefix + entry.name] = entry.stat().st_size
+        for name in folders:
+            self._walk(f"{path}/{name}", f"{prefix}{name}/", files)
 
     def _path(self, name: str) -> Path:
         return Path(self.root, check_file_name(name, self.uri))
 
-    def _stat(self, name: str) -> os.stat_result | None:
-        path = self._path(name)
-        with _failing(path, "read"):
+    def _checked(self, folder: str) -> Path:
+        """Returns the path of a folder, which may be the root."""
+        return self._path(folder) if folder else Path(self.root)
+
+    def _split(self, name: str) -> tuple[str, str]:
+        """Returns the folder of a file, and its name in there."""
+        folder, _, last = check_file_name(name, self.uri).rpartition("/")
+        return folder, last
+
+    def _refuses_links(self, name: str) -> bool:
+        return not self.follows_links or _is_in_work_folder(name)
+
+    def _has_folder(self, folder: str) -> bool:
+        try:
+            with self._open_to_read(folder):
+                return True
+        except OSError:
+            return False
+
+    @contextmanager
+    def _opened_file(self, name: str) -> Iterator[int]:
+        """Opens a regular file for reading; yields its descriptor."""
+        folder, last = self._split(name)
+        with _reading(self._path(name)):
+            with self._open_to_read(folder) as opened:
+                follows = not self._refuses_links(name)
+                file = opened.open_to_read(last, follows_link=follows)
             try:
-                status = path.stat()
+                yield file
+            finally:
+                os.close(file)
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        folder, last = self._split(name)
+        with _failing(self._path(name), "read"):
+            try:
+                with self._open_to_read(folder) as opened:
+                    refuses = self._refuses_links(name)
+                    status = opened.status(last, follows_link=not refuses)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return status if stat.S_ISREG(status.st_mode) else None
-
-    def all_files(self, folder: str) -> dict[str, int]:
-        def fail(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError | NotADirectoryError):
-                raise output_error(error, str(error.filename), "listed") from error
-
-        start = self._path(folder) if folder else Path(self.root)
-        # Text, not paths, which take ten times as long: a run has two files of each range.
-        cut = len(os.path.join(Path(self.root), ""))  # noqa: PTH118
-        found = {}
-        for parent, _, files in os.walk(start, onerror=fail):
-            for file in files:
-                path = os.path.join(parent, file)  # noqa: PTH118
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    found[path[cut:]] = os.stat(path).st_size  # noqa: PTH116
-        return dict(sorted(found.items()))
+        if status is not None and stat.S_ISLNK(status.st_mode):
+            raise link_error(self._path(name))
+        return status if status and stat.S_ISREG(status.st_mode) else None
 
     def _write(
         self, windows: Callable[[], Iterable[Data]], name: str, *, durable: bool
     ) -> None:
-        path = self._path(name)
+        folder, last = self._split(name)
 
         def write() -> None:
-            make_folders(path.parent)
-            write_windows(path, windows(), durable=durable)
-            if self.synced:
-                sync_folder(path.parent)
+            with self.open_to_write(folder, create=True) as opened:
+                write_windows(opened.path_of(last), windows(), durable=durable)
+                if self.synced:
+                    opened.sync()
 
-        _again(path, write)
+        _again(self._path(name), write)
+
+    def _remove_empty(self, folders: Iterable[str]) -> None:
+        """Removes folders that became empty, and makes all removals in them durable.
+
+        Those above them that are empty then go, too, but not the root and what is above.
+        """
+        for folder in sorted(folders, reverse=True):
+            left = folder
+            with suppress(OSError, LinkError):  # not empty
+                while left:
+                    above, _, last = left.rpartition("/")
+                    # A folder that is missing was already removed.
+                    with (
+                        suppress(FileNotFoundError),
+                        self.open_to_write(above) as opened,
+                    ):
+                        opened.remove_folder(last)
+                    left = above
+            with (
+                suppress(FileNotFoundError, NotADirectoryError, LinkError),
+                self.open_to_write(left) as opened,
+            ):
+                opened.sync()
+
+
+def _is_in_work_folder(name: str) -> bool:
+    return WORK_FOLDER in name.split("/")
+
+
+def _target_status(folder: LocalFolder, name: str) -> os.stat_result | None:
+    """Returns the status of what a link leads to; None if it leads nowhere."""
+    try:
+        return folder.status(name, follows_link=True)
+    except (OSError, LinkError):  # a circle of links, or no right to look
+        return None
+
+
+def _read_at(file: int, start: int, length: int) -> bytes:
+    """Returns bytes of a file from a position; fewer if the file ends before."""
+    pieces, remaining = list[bytes](), length
+    while remaining and (piece := os.pread(file, remaining, start)):
+        pieces.append(piece)
+        start, remaining = start + len(piece), remaining - len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

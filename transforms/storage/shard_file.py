@@ -34,7 +34,8 @@ from recordmill.schemas.text import count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import U8, array_parts, extract_binary
 from recordmill.transforms.encode.waiting_rows import Window
-from recordmill.transforms.storage.local import renamed, sync, sync_folder
+from recordmill.transforms.storage.local import renamed
+from recordmill.transforms.storage.local_folder import sync, sync_folder
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, crc32c
 
 BLOCK_BYTES = 4096

@@ -44,6 +44,8 @@ class Level:
     unfinished: dict[str, int]  # of writers that are at work or were killed
     # CRC-32C of the files for which the store keeps one.
     checksums: dict[str, int] = field(default_factory=dict, compare=False)
+    # On local disk: symbolic links to folders, which are not among the folders.
+    linked_folders: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -51,12 +53,14 @@ class Level:
         files: dict[str, int],
         folders: Iterable[str],
         checksums: dict[str, int] | None = None,
+        linked_folders: Iterable[str] = (),
     ) -> Level:
         """Returns what was found in a folder, in order."""
         ordered = sorted(files.items())
         finished = {name: size for name, size in ordered if not is_temp_file(name)}
         unfinished = {name: size for name, size in ordered if is_temp_file(name)}
-        return cls(finished, tuple(sorted(folders)), unfinished, checksums or {})
+        links = tuple(sorted(linked_folders))
+        return cls(finished, tuple(sorted(folders)), unfinished, checksums or {}, links)
 
 
 class Store(ABC):

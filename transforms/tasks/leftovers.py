@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from recordmill.schemas.names import CONTAINERS, MARK, REJECTS_NAME
 from recordmill.transforms.storage import LocalStore, Store
@@ -86,8 +85,6 @@ def find_leftovers(
     runs, signs, at_work = list[str](), dict[str, bytes](), list[Launch]()
     for folder in work.folders:
         run = folder.removeprefix(f"{WORK_FOLDER}/")
-        if isinstance(store, LocalStore) and Path(store.root, folder).is_symlink():
-            continue
         if _OURS.fullmatch(folder):
             files |= store.unfinished(folder)
         if folder == LOCK_FOLDER:  # also what another version had for a lease

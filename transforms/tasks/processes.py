@@ -97,7 +97,7 @@ class _Process:
         # A script may have put a pathlib.Path there, which imports pass over.
         path = [each for each in sys.path if isinstance(each, str)]
         code = _START.format(path=path, module=__name__, socket=its.fileno())
-        with its, context.workspace.log.open("ab") as log:
+        with its, context.workspace.open_log() as log:
             self._popen = subprocess.Popen(
                 # -u: what a map function prints comes out.
                 [sys.executable, "-u", "-c", code],

@@ -319,7 +319,8 @@ def _unpublished_runs(store: Store, scratch: str) -> Iterator[tuple[Store, str]]
     """Yields the folder of each run that has not published: a store, its name there."""
     roots: list[Store] = [store.below(WORK_FOLDER)]
     if not isinstance(store, LocalStore):
-        roots.append(LocalStore(scratch or work_folder_of(store.uri)))
+        local = scratch or work_folder_of(store.uri)
+        roots.append(LocalStore(local, follows_links=False))
     for root in roots:
         if isinstance(root, LocalStore) and not Path(root.root).is_dir():
             continue

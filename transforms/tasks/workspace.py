@@ -21,7 +21,6 @@ import base64
 import json
 import os
 import re
-import shutil
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +29,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -69,6 +68,7 @@ _IN_SCRATCH = ("runs", "facts", "inventory.arrow", INPUTS_NAME)
 _EXCHANGE_FILE = "facts/exchange"
 # Raise it when inputs are cut into other ranges, or workspaces hold other files.
 _LAYOUT = 2
+_LOG_NAME = "run.log"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -119,11 +119,18 @@ class Workspace:
         """Returns the folder in which sorted runs are written and read."""
         if self.shared:
             return SortedRunFolder(self.store_name("runs"), store=self.store)
-        return SortedRunFolder(str(self.local_path("runs")), self.budget)
+        anchor = self.local_store("runs").anchor
+        return SortedRunFolder(str(self.local_path("runs")), self.budget, anchor=anchor)
 
     @property
     def log(self) -> Path:
-        return Path(self.root, "run.log")
+        return Path(self.root, _LOG_NAME)
+
+    def open_log(self) -> IO[bytes]:
+        """Opens the log of the run to append to it."""
+        with self.local_store().open_to_write() as folder:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+            return os.fdopen(folder.open(_LOG_NAME, flags), "ab")
 
     def store_name(self, name: str) -> str:
         """Returns the name in the store of a file of this run, like "staging/x"."""
@@ -138,7 +145,20 @@ class Workspace:
         """Returns (store, name in it) of a file that is not staged."""
         if self.shared:
             return self.store, self.store_name(name)
-        return LocalStore(self._local_root(name), synced=durable), name
+        return self.local_store(name, durable=durable), name
+
+    def local_store(self, name: str = "", *, durable: bool = False) -> LocalStore:
+        """Returns the store of this run's local folder that holds a file.
+
+        No link is followed in it: not below the output, nor below the folder that a
+        person named for scratch.
+        """
+        root, store = self._local_root(name), self.store
+        if isinstance(store, LocalStore) and Path(root).is_relative_to(store.root):
+            anchor = store.anchor or store.root
+        else:
+            anchor = str(Path(root).parent)
+        return LocalStore(root, synced=durable, anchor=anchor, follows_links=False)
 
     def display_path(self, name: str) -> str:
         """Returns the path or URL of a file of this run, for messages."""
@@ -176,7 +196,8 @@ class Workspace:
     def shard_tempfile(self, file: str) -> Iterator[Path]:
         """Yields a local path for a shard; call `stage_shard` inside the block."""
         if isinstance(self.store, LocalStore):
-            yield self.local_path(f"staging/{file}")
+            with self.local_store().open_to_write("staging") as folder:
+                yield folder.path_of(file)
             return
         # A folder for each try: another try may be writing the same shard now.
         near = None if self.shared else self.local_path("staging")
@@ -209,19 +230,24 @@ class Workspace:
 
     def make_folders(self) -> None:
         """Creates the folders of this run that are not in a store."""
-        Path(self.root).mkdir(parents=True, exist_ok=True)
-        for folder in () if self.shared else ("runs", "staging", "live"):
-            self.local_path(folder).mkdir(parents=True, exist_ok=True)
+        self.local_store().make_folder()
+        for folder in () if self.shared else ("runs", "staging", LIVE):
+            self.local_store(folder).make_folder(folder)
 
     def remove(self) -> None:
         """Removes all files of this run, and the outer folder if it is empty then."""
-        for root in {self.root, self.scratch_root}:
-            shutil.rmtree(root, ignore_errors=True)
+        with suppress(OutputError):
+            self.local_store().remove_root()
+        self.remove_scratch()
         if not isinstance(self.store, LocalStore):
             self.store.delete(self.store.list(f"{WORK_FOLDER}/{self.name}"))
-        outer = Path(self.root).parent
-        if outer.is_dir() and not any(outer.iterdir()):
-            outer.rmdir()
+        with suppress(OSError):  # not empty
+            Path(self.root).parent.rmdir()
+
+    def remove_scratch(self) -> None:
+        """Removes the sorted runs and checkpoints of this run."""
+        with suppress(OutputError):
+            self.local_store("runs").remove_root()
 
 
 def work_folder_of(uri: str) -> str:
@@ -386,30 +412,35 @@ class Counts(NamedTuple):
 
 
 class LiveCounts:
-    """The counts of one unfinished task, in its file; without a path there are none."""
+    """The counts of one unfinished task, in its file; without a store there are none."""
 
     def __init__(
-        self, path: Path | None, clock: Callable[[], float] = time.monotonic
+        self,
+        store: LocalStore | None,
+        task: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path = path
+        self._store, self._task = store, task
         self._clock = clock
         self._next = clock() + SECONDS_BETWEEN_NOTES  # a short task needs no file
         self._written = Counts()
 
     def note(self, counts: Counts) -> None:
         """Writes the counts, unless it did so just before."""
-        if self._path is None or (now := self._clock()) < self._next:
+        if self._store is None or (now := self._clock()) < self._next:
             return
         self._next = now + SECONDS_BETWEEN_NOTES
         try:
-            # In place: one that was emptied first could be read empty.
-            file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
-            try:
-                os.pwrite(file, _FORM.pack(*counts), 0)
-            finally:
-                os.close(file)
-        except OSError:
-            self._path = None  # no such folder here: progress is not worth an error
+            with self._store.open_to_write(LIVE) as folder:
+                # In place: one that was emptied first could be read empty.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
+                file = folder.open(self._task, flags)
+                try:
+                    os.pwrite(file, _FORM.pack(*counts), 0)
+                finally:
+                    os.close(file)
+        except (OSError, OutputError):
+            self._store = None  # no such folder here: progress is not worth an error
 
     def note_written(self, num_bytes: int, records: int = 0) -> None:
         """Adds bytes and records to those that were written, or checked."""
@@ -418,9 +449,9 @@ class LiveCounts:
 
     def close(self) -> None:
         """Removes the file: the task has left its checkpoint, or failed."""
-        if self._path is not None:
-            with suppress(OSError):
-                self._path.unlink(missing_ok=True)
+        if self._store is not None:
+            with suppress(OutputError):
+                self._store.delete([f"{LIVE}/{self._task}"])
 
 
 NO_COUNTS = LiveCounts(None)
@@ -429,8 +460,7 @@ NO_COUNTS = LiveCounts(None)
 @contextmanager
 def counting(workspace: Workspace, task: str) -> Iterator[LiveCounts]:
     """Gives the counts of a task, kept where the launcher of the run looks for them."""
-    path = None if workspace.shared else workspace.local_path(f"{LIVE}/{task}")
-    live = LiveCounts(path)
+    live = LiveCounts(None if workspace.shared else workspace.local_store(LIVE), task)
     try:
         yield live
     finally:
@@ -442,7 +472,9 @@ def read_live_counts(workspace: Workspace) -> dict[str, Counts]:
     found: dict[str, Counts] = {}
     if workspace.shared:
         return found
-    for path in workspace.local_path(LIVE).glob("*"):
-        with suppress(OSError, struct.error):  # finished, or being written just now
-            found[path.name] = Counts(*_FORM.unpack(path.read_bytes()))
+    store = workspace.local_store(LIVE)
+    for name in store.list(LIVE):
+        with suppress(OutputError, struct.error):  # finished, or being written just now
+            counts = Counts(*_FORM.unpack(store.read(name)))
+            found[name.removeprefix(f"{LIVE}/")] = counts
     return found

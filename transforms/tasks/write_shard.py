@@ -30,7 +30,8 @@ from recordmill.transforms.exchange.pieces import ShardPieces
 from recordmill.transforms.exchange.sorted_runs import SortedRunFolder, gather
 from recordmill.transforms.sources.base import RowSink
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.storage.local import blocks_of, sync_folder, write_windows
+from recordmill.transforms.storage.local import blocks_of, write_windows
+from recordmill.transforms.storage.local_folder import sync_folder
 from recordmill.transforms.storage.shard_file import (
     WrittenFile,
     write_array_records,

@@ -96,7 +96,7 @@ def test_damaged_manifest_is_an_error(dataset: Path) -> None:
             "file",
             [IRIS, "./out", "--scratch", "./file/scratch"],
             73,
-            "cannot create the folder: Not a directory",
+            "cannot create the folder: File exists",
         ),
         (
             "out/iris.csv",

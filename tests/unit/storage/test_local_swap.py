@@ -17,7 +17,8 @@ import pytest
 from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage import local as local_swap
-from recordmill.transforms.storage.store import SWAP_FOLDER
+from recordmill.transforms.storage.local_folder import LocalFolder
+from recordmill.transforms.storage.store import SWAP_FOLDER, Data
 
 
 @pytest.fixture
@@ -37,8 +38,8 @@ def files(store: LocalStore) -> dict[str, bytes]:
 def swap_and_stop(store: LocalStore) -> None:
     holds = local_swap._holds
 
-    def stop(path: Path, data: bytes | None) -> bool:
-        found = holds(path, data)
+    def stop(folder: LocalFolder, name: str, data: Data | None) -> bool:
+        found = holds(folder, name, data)
         local_swap._holds = holds  # once
         os.kill(os.getpid(), signal.SIGSTOP)
         return found
@@ -114,10 +115,10 @@ def test_a_holder_that_lost_its_lock_does_not_overwrite(
         store.delete(["m"])
     holds, paused = local_swap._holds, []
 
-    def pause(path: Path, data: bytes | None) -> bool:
-        found = holds(path, data)
+    def pause(folder: LocalFolder, name: str, data: Data | None) -> bool:
+        found = holds(folder, name, data)
         if not paused:
-            paused.append(path)
+            paused.append(name)
             lose(Path(store.root, SWAP_FOLDER))
             assert store.swap(b"theirs", "m", seen=seen)
         return found
@@ -146,7 +147,7 @@ def test_contents_are_compared_by_blocks(
 def test_file_systems_without_locks_or_links(
     store: LocalStore, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*arguments: object) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     if missing == "locks":
@@ -187,16 +188,17 @@ def test_folders_that_others_make_and_remove_are_no_error(
     make = os.mkdir
     met = []
 
-    def make_late(path: Path, *args: int) -> None:
-        name = str(Path(path).relative_to(store.root))
+    def make_late(last: str, *, dir_fd: int) -> None:
+        path = Path(f"/proc/self/fd/{dir_fd}").readlink() / last
+        name = str(path.relative_to(store.root))
         if name in met:
-            return make(path, *args)
+            return make(path)
         met.append(name)
-        make(path, *args)
+        make(path)
         try:
-            return make(path, *args)
+            return make(path)
         finally:
-            Path(path).rmdir()
+            path.rmdir()
 
     monkeypatch.setattr(os, "mkdir", make_late)
     write(store)
@@ -208,10 +210,12 @@ def test_folders_that_others_make_and_remove_are_no_error(
 
 def test_a_file_where_a_folder_must_be_is_an_error(store: LocalStore) -> None:
     Path(store.root, ".recordmill").write_bytes(b"a file")
-    with pytest.raises(OutputRefusedError, match=r"m: cannot be written: .*File exist"):
+    with pytest.raises(
+        OutputRefusedError, match=r"m: cannot be written: .*Not a directory"
+    ):
         store.swap(b"new", "m", seen=b"old")
     with pytest.raises(
-        OutputRefusedError, match=r"m/b: cannot be written: .*File exist"
+        OutputRefusedError, match=r"m/b: cannot be written: .*Not a directory"
     ):
         store.put_bytes(b"new", "m/b")
     assert files(store) == {".recordmill": b"a file", "m": b"old"}

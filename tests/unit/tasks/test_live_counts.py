@@ -47,7 +47,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def live(workspace: Workspace, task: str, clock: Clock) -> LiveCounts:
-    return LiveCounts(workspace.local_path(f"{LIVE}/{task}"), clock)
+    return LiveCounts(workspace.local_store(LIVE), task, clock)
 
 
 def test_noted_twice_a_second(workspace: Workspace) -> None:
@@ -65,7 +65,7 @@ def test_noted_twice_a_second(workspace: Workspace) -> None:
 
 def test_a_worker_without_the_folder_goes_on(tmp_path: Path) -> None:
     clock = Clock()
-    counts = LiveCounts(tmp_path / "elsewhere" / "task", clock)
+    counts = LiveCounts(LocalStore(str(tmp_path / "elsewhere")), "task", clock)
     clock.now += 1
     counts.note(Counts(1))
     clock.now += 1
