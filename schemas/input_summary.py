@@ -68,6 +68,7 @@ WarningCode = Literal[
     "duplicates",
     "reject-limit",
     "full-disk",
+    "linked-version",
 ]
 
 

@@ -44,10 +44,11 @@ from recordmill.schemas.errors import (
     error_of,
     kind_of,
 )
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputSummary, InputWarning
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.names import REJECTS_NAME
+from recordmill.schemas.text import printable
 from recordmill.transforms.commit.cleanup import clean_local
 from recordmill.transforms.commit.commit import (
     clean_up,
@@ -630,8 +631,17 @@ def run_versioned(
         move_latest(store, outcome.manifest)
         for version in expired_versions(store, list_versions(store), options.keep):
             lease.require_held()
-            if not has_live_launch(store.below(version)):  # which is to replace it
-                remove_version(store, version)
+            if has_live_launch(store.below(version)):
+                continue  # it is to replace this version
+            if target := remove_version(store, version):
+                warning = InputWarning(
+                    "linked-version",
+                    f"{store.uri_of(version)}: was a link to {printable(target)}. The "
+                    "link was removed because of `keep`; remove the files that it led to "
+                    "if nobody needs them",
+                )
+                understood = outcome.understood.with_warnings([warning])
+                outcome = replace(outcome, understood=understood)
     return outcome
 
 

@@ -137,16 +137,19 @@ def _latest_bytes(manifest: Manifest) -> bytes:
     )
 
 
-def remove_version(store: Store, version: str) -> None:
+def remove_version(store: Store, version: str) -> str:
     """Removes a version: first its manifest in one step, then its files.
 
     A killed call leaves the folder of an unfinished run (see `is_ours`): the manifest is
     moved to the work folder, which is removed last. Of a version that is a link, as one
     that somebody moved to another disk, only the link is removed.
+
+    Returns the folder whose files stay, because a link led to it; "" if there is none.
     """
-    if is_link(store, version):
+    if isinstance(store, LocalStore) and store.is_link(version):
+        target = str(Path(store.root, version).readlink())
         store.delete([version])
-        return
+        return target
     manifest = f"{version}/{MANIFEST_NAME}"
     work = f"{version}/{WORK_FOLDER}"
     if store.size(manifest) is not None:
@@ -154,6 +157,7 @@ def remove_version(store: Store, version: str) -> None:
     names = store.list(version)
     store.delete(name for name in names if not name.startswith(f"{work}/"))
     store.remove_tree(version)
+    return ""
 
 
 def expired_versions(store: Store, versions: dict[str, bool], keep: int) -> list[str]:
@@ -164,11 +168,6 @@ def expired_versions(store: Store, versions: dict[str, bool], keep: int) -> list
     old = [version for version, is_whole in versions.items() if is_whole][: -keep or 0]
     latest = read_latest(store) if old else None
     return [version for version in old if version != latest]
-
-
-def is_link(store: Store, version: str) -> bool:
-    """Tells whether the folder of a version is a symbolic link to another place."""
-    return isinstance(store, LocalStore) and store.is_link(version)
 
 
 def has_orphans(store: Store) -> bool:
