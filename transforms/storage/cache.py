@@ -29,6 +29,11 @@ from pathlib import Path
 from recordmill.schemas.errors import UsageError
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage.local import renamed, try_lock
+from recordmill.transforms.storage.local_folder import (
+    LinkError,
+    LocalFolder,
+    open_folder,
+)
 from recordmill.transforms.storage.remote import RemoteStore
 from recordmill.transforms.storage.store import Store, is_temp_file
 from recordmill.transforms.tfrecord import crc32c
@@ -41,6 +46,7 @@ _LOCK_SECONDS = 10.0  # a stopped process holds up others no longer
 _FOLDER = "recordmill-parts"
 _PART = re.compile(r"[0-9a-f]{32}")
 _TOTAL = "total"
+_TOTAL_DIGITS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +73,36 @@ class CachedStore(RemoteStore):
     def forget(self, name: str) -> bool:
         found = False
         begins = range(0, RemoteStore.size(self, name) or 0, PART_BYTES)
-        for part in ("all", *begins):
-            with suppress(OSError):
-                self._path(f"{name}/{part}").unlink()
-                found = True
+        with suppress(OSError, LinkError), _opened(self.folder) as parts:
+            for part in ("all", *begins):
+                with suppress(FileNotFoundError):
+                    os.unlink(self._key(f"{name}/{part}"), dir_fd=parts.descriptor)
+                    found = True
         return found
 
-    def _path(self, name: str) -> Path:
-        key = sha256(f"{self.url}/{name}".encode()).hexdigest()[:32]
-        return Path(self.folder, key)
+    def _key(self, name: str) -> str:
+        """Returns the name of the file that keeps a part."""
+        return sha256(f"{self.url}/{name}".encode()).hexdigest()[:32]
 
     def _part(self, name: str, fetch: Callable[[], bytes]) -> bytes | memoryview:
-        path = self._path(name)
-        found: bytes | memoryview | None = _load(path)
+        key = self._key(name)
+        found: bytes | memoryview | None = _load(self.folder, key)
         with ExitStack() as held:
             if found is None:
-                lock = path.with_name(f"lock-{int(path.name, 16) % _LOCKS:03}")
-                with suppress(OSError):
-                    held.enter_context(_locked(lock))
-                found = _load(path)  # another process has read it meanwhile
+                lock = f"lock-{int(key, 16) % _LOCKS:03}"
+                with suppress(OSError, LinkError):
+                    held.enter_context(_locked(self.folder, lock))
+                found = _load(self.folder, key)  # another process has read it meanwhile
             if found is None:
                 found = fetched = fetch()
                 try:
-                    _keep(path, fetched, self.limit)
-                except OSError as error:  # a full disk, a folder of somebody else
+                    _keep(self.folder, key, fetched, self.limit)
+                # A full disk, a folder of somebody else, a link in it.
+                except (OSError, LinkError) as error:
+                    reason = error.strerror if isinstance(error, OSError) else error
                     warnings.warn(
-                        f"{self.folder}: a part of a shard cannot be kept: "
-                        f"{error.strerror}; reading continues without. Name another `cache`",
+                        f"{self.folder}: a part of a shard cannot be kept: {reason}; "
+                        "reading continues without. Name another `cache`",
                         stacklevel=2,
                     )
         return found
@@ -120,74 +129,96 @@ def with_cache(store: Store, cache: str | PathLike[str], limit: int) -> Store:
     return CachedStore(*how, folder=str(Path(folder).absolute() / _FOLDER), limit=limit)
 
 
-def _load(path: Path) -> memoryview | None:
+@contextmanager
+def _opened(folder: str, *, create: bool = False) -> Iterator[LocalFolder]:
+    """Opens the folder of parts, unless it is a link."""
+    above, name = os.path.split(folder)
+    with open_folder(above, name, create=create) as parts:
+        yield parts
+
+
+def _load(folder: str, key: str) -> memoryview | None:
     """Returns a part that is there and whole, and marks it as used now."""
     try:
-        data = memoryview(path.read_bytes())
-    except OSError:
+        with _opened(folder) as parts:
+            descriptor = parts.open_to_read(key, follows_link=False)
+        with os.fdopen(descriptor, "rb") as file:
+            data = memoryview(file.read())
+            with suppress(OSError):  # of another user, or on a disk that is only read
+                os.utime(descriptor)
+    except (OSError, LinkError):
         return None
-    with suppress(OSError):  # of another user, or on a disk that is only read
-        os.utime(path)
     part, crc = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
     return part if crc32c(part).to_bytes(_CRC_BYTES, "little") == crc else None
 
 
-def _keep(path: Path, data: bytes, limit: int) -> None:
+def _keep(folder: str, key: str, data: bytes, limit: int) -> None:
     """Writes a part, after it has removed others if the folder would be too large."""
     size = len(data) + _CRC_BYTES
     if size > limit:
         return  # all others would go for nothing
-    with _locked(path.with_name("lock")):
-        total = _total(path.parent) + size
+    with _locked(folder, "lock") as parts:
+        total = _total(parts) + size
         if total > limit:
-            total = _make_room(path.parent, limit * 7 // 8 - size) + size
+            total = _make_room(parts, limit * 7 // 8 - size) + size
         if total <= limit:
             # Before the part: a kill in between makes the sum too large, never too small.
-            path.with_name(_TOTAL).write_text(f"{total}")
-            with renamed(path) as temporary:
+            with renamed(parts.path_of(_TOTAL)) as temporary:
+                temporary.write_text(f"{total}")
+            with renamed(parts.path_of(key)) as temporary:
                 temporary.write_bytes(
                     data + crc32c(data).to_bytes(_CRC_BYTES, "little")
                 )
 
 
-def _total(folder: Path) -> int:
+def _total(parts: LocalFolder) -> int:
     try:
-        return int((folder / _TOTAL).read_text())
+        file = parts.open_to_read(_TOTAL, follows_link=False)
+        try:
+            return int(os.read(file, _TOTAL_DIGITS))
+        finally:
+            os.close(file)
     except (FileNotFoundError, ValueError):  # cut short by a kill
-        return _make_room(folder, 1 << 62)
+        return _make_room(parts, 1 << 62)
 
 
-def _make_room(folder: Path, limit: int) -> int:
+def _make_room(parts: LocalFolder, limit: int) -> int:
     """Removes the parts least recently used beyond a limit; returns bytes of the others."""
-    found = []
-    for path in folder.iterdir():
-        if is_temp_file(path.name):
-            path.unlink(missing_ok=True)
-        elif _PART.fullmatch(path.name):
-            status = path.stat()
-            found.append((status.st_mtime_ns, status.st_size, path))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
+    files = []
+    for name in parts.names():
+        if is_temp_file(name):
+            parts.unlink(name)
+        elif _PART.fullmatch(name) and (status := parts.status(name)) is not None:
+            files.append((status.st_mtime_ns, status.st_size, name))
+    total = sum(size for _, size, _ in files)
+    for _, size, name in sorted(files):
         if total <= limit:
             break
-        path.unlink(missing_ok=True)
+        parts.unlink(name)
         total -= size
     return total
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock, or goes on without it when another process has not ended in time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        until = time.monotonic() + _LOCK_SECONDS
-        while not try_lock(file.fileno()):
-            if time.monotonic() > until:
-                path.unlink(missing_ok=True)  # nobody waits for a stopped process again
-                break
-            time.sleep(0.002)
+def _locked(folder: str, name: str) -> Iterator[LocalFolder]:
+    """Holds a lock, or goes on without it when another process has not ended in time.
+
+    Yields the folder of parts, which is made if it is missing.
+    """
+    with _opened(folder, create=True) as parts:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+        lock = parts.open(name, flags)
         try:
-            yield
+            until = time.monotonic() + _LOCK_SECONDS
+            while not try_lock(lock):
+                if time.monotonic() > until:
+                    parts.unlink(name)  # nobody waits for a stopped process again
+                    break
+                time.sleep(0.002)
+            try:
+                yield parts
+            finally:
+                with suppress(OSError):  # a forked child may have the file, too
+                    fcntl.flock(lock, fcntl.LOCK_UN)
         finally:
-            with suppress(OSError):  # a forked child may have the file, too
-                fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(lock)

@@ -20,6 +20,7 @@ from example_counts import FACTOR
 from flaky_store import Flaky
 from job_tools import IRIS, recordmill
 from row_keys import keys_of
+from watched_tree import unchanged
 
 from recordmill import open_dataset, read_rows
 from recordmill.schemas.errors import CorruptRecordError, MissingFileError, UsageError
@@ -142,8 +143,8 @@ def read_only(*_: object, **__: object) -> None:
         ("os.utime", not_ours, False),
         ("fcntl.flock", no_locks, False),
         ("pathlib.Path.write_bytes", no_room, True),
-        ("pathlib.Path.mkdir", read_only, True),
-        ("pathlib.Path.read_bytes", not_ours, False),
+        ("os.mkdir", read_only, True),
+        ("os.fdopen", not_ours, False),
     ],
 )
 @pytest.mark.parametrize("warm", [False, True])
@@ -164,7 +165,7 @@ def test_reading_continues_where_the_folder_fails(
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         assert store.read_range(NAMES[0], 0, 9) == content_of[0][:9]
-    unread = "read_bytes" in target
+    unread = "fdopen" in target
     assert shards.proxy.requests == before + (not warm or unread)
     told = [one for one in found if "cannot be kept" in str(one.message)]
     assert len(told) == (warns and not warm)
@@ -180,8 +181,29 @@ def test_a_folder_that_is_removed_or_cannot_be_made(
     assert held(tmp_path / "cache") > PART_BYTES  # and goes on to keep
     (tmp_path / "file").touch()
     store = with_cache(shards.store, tmp_path / "file/cache", 1 << 30)
-    with pytest.warns(UserWarning, match="Not a directory; reading .* another `cache`"):
+    with pytest.warns(UserWarning, match="File exists; reading .* another `cache`"):
         assert store.read_range(NAMES[0], 0, 9) == content(0)[:9]
+
+
+@pytest.mark.parametrize("name", ["recordmill-parts", "total", "lock"])
+@pytest.mark.parametrize("kind", ["link", "fifo"])
+def test_a_link_in_the_folder_is_not_followed(
+    shards: Flaky, tmp_path: Path, name: str, kind: str
+) -> None:
+    folder, mine = tmp_path / "cache", tmp_path / "mine"
+    mine.mkdir()
+    (mine / "total").write_text("5")
+    (mine / ("0" * 32)).write_text("somebody's own")
+    place = folder / "recordmill-parts" / name if name != "recordmill-parts" else None
+    place = place or folder / name
+    place.parent.mkdir(parents=True)
+    if kind == "fifo":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(mine if name == "recordmill-parts" else mine / "total")
+    store = with_cache(shards.store, folder, 1 << 30)
+    with unchanged(mine), pytest.warns(UserWarning, match="reading continues without"):
+        assert store.read_range(NAMES[0], 0, 9) == content_of[0][:9]
 
 
 def test_a_stopped_process_holds_up_others_once(
