@@ -269,6 +269,21 @@ def test_the_workspace_of_a_run_may_be_no_link(
     convert("csv", IRIS, output, "--shards", 2, "--memory", 0)
 
 
+@pytest.mark.parametrize("folder", ["", "runs", "facts"])
+def test_scratch_of_a_run_may_be_no_link(folder: str, tmp_path: Path) -> None:
+    make_outside(tmp_path / "outside")
+    job: list[Argument] = ["--shards", 2, "--memory", 0]
+    job += ["--scratch", tmp_path / "scratch"]
+    with failing("stage"):
+        assert recordmill("convert", "csv", IRIS, tmp_path / "iris", *job).status == 1
+    (workspace,) = (tmp_path / "scratch").iterdir()
+    put_link(workspace / folder, "folder", tmp_path / "outside")
+    with unchanged(tmp_path / "outside"):
+        ran = recordmill("convert", "csv", IRIS, tmp_path / "iris", *job)
+    assert ran.status == 73
+    assert f"{workspace / folder}: is a symbolic link" in ran.err
+
+
 def test_a_dataset_of_links_is_read_and_replaced(tmp_path: Path) -> None:
     """As DVC, git-annex and caches make them: each file is a link to a regular one."""
     cache, output = tmp_path / "cache", tmp_path / "place" / "iris"

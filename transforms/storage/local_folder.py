@@ -38,8 +38,8 @@ def link_error(path: Path, *, kind: str = "a symbolic link") -> LinkError:
     """Returns the error for a link below an output."""
     return LinkError(
         f"{path}: is {kind}; recordmill writes, removes and lists no files through it, "
-        "because it may lead out of the output folder. Remove it (its target stays as it "
-        "is), or put a real file or folder there"
+        "because it may lead out of the output folder. Remove it (what it leads to stays as "
+        "it is), or put a real file or folder there"
     )
 
 
