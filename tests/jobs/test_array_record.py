@@ -183,7 +183,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "array_record.python", None)
     ran = recordmill("convert", "csv", IRIS, tmp_path / "new", *FORMAT)
     assert ran.status == 2
-    assert "pip install '.[array_record]'" in ran.err
+    assert "pip install '.[array-record]'" in ran.err
     assert not (tmp_path / "new").exists()
     assert recordmill("verify", tmp_path / "out").status == 0
     for words in (["verify", "--deep"], ["inspect"]):

@@ -315,7 +315,7 @@ def _module() -> Any:
         raise UsageError(
             "`container=array_record` needs the package array_record, which is not "
             f"installed ({error}): pip install array_record, or pip install "
-            "'.[array_record]' in the folder of recordmill's source"
+            "'.[array-record]' in the folder of recordmill's source"
         ) from error
     return array_record_module
 

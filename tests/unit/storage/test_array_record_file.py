@@ -133,5 +133,5 @@ def test_the_package_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     require_container("array_record")
     monkeypatch.setitem(sys.modules, "array_record.python", None)
     require_container("tfrecord")
-    with pytest.raises(UsageError, match=r"pip install '\.\[array_record\]'"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[array-record\]'"):
         require_container("array_record")
