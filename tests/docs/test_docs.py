@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,6 +141,50 @@ def test_every_make_target_exists() -> None:
     assert {"demo", "test"} <= targets
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def make_commands(page: Path) -> list[list[str]]:
+    """Returns the make commands of a page, in its blocks and in its sentences."""
+    in_blocks = [
+        words for b in blocks(page) if b.language == "sh" for words in commands(b)
+    ]
+    in_text = map(shlex.split, re.findall(r"`(make [^`\n]+)`", page.read_text()))
+    return [words for words in (*in_blocks, *in_text) if words[0] == "make"]
+
+
+def test_the_readme_names_the_demo_and_the_tests() -> None:
+    named = {words[1] for words in make_commands(README)}
+    assert {"demo", "test"} <= named
+
+
+# The only commands of the README that the tests of its blocks do not execute. `make test`
+# runs this test, so make prints the recipe instead of running it.
+@pytest.mark.parametrize("words", make_commands(README), ids=" ".join)
+def test_make_finds_a_recipe_for_each_command_of_the_readme(words: list[str]) -> None:
+    bare = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
+    printed = subprocess.run(
+        [*words, "--dry-run"],
+        cwd=ROOT,
+        env=bare,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ends = {"demo": "sh tests/demo.sh .venv/bin/recordmill", "test": "worksteal"}
+    assert printed.stdout.rstrip().endswith(ends[words[1]])
+
+
+def test_every_command_of_the_demo_runs(page_folder: Path) -> None:
+    """Those that `make demo` runs: a recorder takes the place of recordmill."""
+    recorder, log = page_folder / "recorder", page_folder / "log"
+    recorder.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {shlex.quote(str(log))}\n')
+    recorder.chmod(0o755)
+    shutil.copy(ROOT / "tests/demo.sh", page_folder / "tests")
+    subprocess.run(["sh", "tests/demo.sh", recorder], check=True, capture_output=True)
+    lines = log.read_text().splitlines()
+    assert len(lines) == 9
+    for line in lines:
+        assert run(shlex.split(line)) == 0, line
 
 
 def test_every_script_exists() -> None:
