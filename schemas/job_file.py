@@ -41,6 +41,7 @@ from recordmill.schemas.job_options import (
 from recordmill.schemas.options import JOB_FILE, offered_by, parse_pairs, spell
 from recordmill.schemas.schema_file import DRAFT, texts_as_written, without_titles
 from recordmill.schemas.source_options import SourceOptions
+from recordmill.schemas.storage_options import addresses_with_secrets
 from recordmill.schemas.text import json_bytes
 from recordmill.schemas.yaml_lines import KeyPath, YamlDocument
 
@@ -150,6 +151,8 @@ def load_job(
             f"{uri}: expected a mapping like\n"
             "  source: csv\n  inputs: data/*.csv\n  output: out/data"
         )
+    if secrets := dict(addresses_with_secrets(document.value)):
+        raise UsageError(_report(uri, document, secrets, {}, {}))
     problems: Problems = {}
     given = {**_filled(document, settings, today, problems), **options}
     if own and (source := str(given.get("source"))) in formats:

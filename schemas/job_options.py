@@ -58,8 +58,8 @@ from recordmill.schemas.source_options import SourceOptions
 from recordmill.schemas.storage_options import (
     BothSides,
     StorageOptions,
+    addresses_with_secrets,
     require_secretless_arguments,
-    require_secretless_url,
 )
 from recordmill.schemas.text import parse_memory, parse_size
 
@@ -167,10 +167,8 @@ class StorageSides(FrozenModel):
 _TYPES: dict[str, Any] = {
     "text": Text,
     "prose": Annotated[Text, AfterValidator(_prose)],
-    "url": Annotated[Text, AfterValidator(_url), _checked(require_secretless_url)],
-    "license": Annotated[
-        Text, AfterValidator(_license), _checked(require_secretless_url)
-    ],
+    "url": Annotated[Text, AfterValidator(_url)],
+    "license": Annotated[Text, AfterValidator(_license)],
     "file": Text,
     "folder": Text,
     "flag": bool,
@@ -329,8 +327,12 @@ def check_options(
     `given` has values by option name, and a mapping of its own options by the name of
     the format; null ones are left out. `problems` gets what is wrong, a place once.
     Returned are all options by name, and the format's own as "source_options"; nothing
-    if there are problems.
+    if there are problems. Addresses with secrets are looked for first, in every option,
+    because what is wrong with an option is told with its value.
     """
+    if secrets := dict(addresses_with_secrets(given)):
+        problems |= secrets
+        return {}
     for key, what in (*_contradictions(given), *_wrong_sources(given, formats)):
         problems.setdefault((key,), what)
     source = str(given.get("source"))

@@ -6,6 +6,9 @@
 
 The values are pickled to workers and may be written down, so secrets are refused here,
 by name and by look; credentials come from the environment or workload identity.
+
+Any other option may hold an address too (`map`, `schema`, a table of labels), so the text
+of every option passes `addresses_with_secrets`, whatever its kind.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 from recordmill.schemas.errors import UsageError
 
@@ -31,6 +34,9 @@ _SECRET_WORDS = frozenset(
         *("auth", "authorization", "bearer", "cookie", "cookies"),
     }
 )
+_PLAIN_NAME = (
+    r"[a-z][a-z0-9_]*"  # of an option of a file system; no secret looks like it
+)
 _SECRET_NAMES = frozenset({"connection_string", "connectionstring", "conn_str"})
 _HARMLESS_NAMES = frozenset({"key_filename", "key_file", "keyfile"})  # paths
 # What gcsfs calls token may also say where to look for credentials.
@@ -42,6 +48,14 @@ _SECRET_LOOK = re.compile(
     r"|-----BEGIN|\bBearer\s|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
     re.IGNORECASE,
 )
+
+# A user with a password in an address. Not in http://host:9000/a@b, nor in "https://a: b@c".
+_PASSWORD = re.compile(
+    r"(:/+)(?!\[)[^/@\s:]*(?::|%3a)(?!\d{1,5}(?:[/?#,\s]|$)|\s)(?:[^\s@]*|[^/@\n]*)@",
+    re.IGNORECASE,
+)
+_QUERY = re.compile(r"([?&;#])([^\s?&;#=]+)=[^\s&;#]*")
+_HIDDEN = "***"
 
 _WAY_OUT = (
     "credentials come from the environment, a profile or workload identity, never "
@@ -92,6 +106,9 @@ class BothSides:
 def parse_storage_options(given: Sequence[str]) -> BothSides:
     """Parses the options of each side from texts like `output:key=value`.
 
+    A message shows none of the text: without a name before "=" all of it may be a secret,
+    and the last characters of a key in base64 are "=".
+
     A later option replaces an earlier one of the same name, one for a side replaces one
     for both. Values are JSON (`anon=true`, `"007"`), or else text.
     """
@@ -100,11 +117,11 @@ def parse_storage_options(given: Sequence[str]) -> BothSides:
         left, equals, right = text.partition("=")
         side, colon, name = left.rpartition(":")
         known = side in ("input", "output") if colon else True
-        if not (equals and known and name.isidentifier()):
-            # The value may be a secret; what stands left of it is not.
+        is_padding = not right.strip("=") and not re.fullmatch(_PLAIN_NAME, name)
+        if not (equals and known and name.isidentifier()) or is_padding:
             raise UsageError(
-                f"`storage` {left}{equals}: expected key=value, "
-                "input:key=value or output:key=value"
+                "`storage`: expected key=value, input:key=value or output:key=value, found "
+                f"{'no name before the =' if equals else 'no ='}"
             )
         sides[side][name] = _value(right)
     return BothSides(
@@ -122,19 +139,67 @@ def require_whole_scheme(name: str) -> None:
         )
 
 
-def require_secretless_url(url: str) -> None:
-    """Refuses a url with a password, a key or a signature; the message shows none."""
+def without_secrets(text: str) -> str:
+    """Returns a text with the passwords, keys and signatures of its addresses hidden.
+
+    >>> without_secrets("http://me:hunter2@h/f.py:f"), without_secrets("s3://b/x?sig=a&v=1")
+    ('http://***@h/f.py:f', 's3://b/x?sig=***&v=1')
+    >>> without_secrets("http://h:9000/a@b?part=1, or a user: me@example.org")
+    'http://h:9000/a@b?part=1, or a user: me@example.org'
+    """
+
     # Not urlsplit: brackets and question marks may be those of a pattern.
-    scheme, _, rest = url.partition("://")
-    place, _, query = rest.partition("?")
-    host, slash, path = place.partition("/")
-    user, _, host = host.rpartition("@")
-    names = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
-    if ":" in user or any(map(names_secret, names)):
-        raise UsageError(
-            f"{scheme}://{host}{slash}{path}: the address carries a secret; leave it "
-            f"out: {_WAY_OUT}"
-        )
+    def hidden(pair: re.Match[str]) -> str:
+        is_secret = names_secret(unquote(pair[2]))
+        return f"{pair[1]}{pair[2]}={_HIDDEN}" if is_secret else pair[0]
+
+    start, mark, rest = _PASSWORD.sub(rf"\1{_HIDDEN}@", text).partition("://")
+    return start + mark + (_QUERY.sub(hidden, rest) if mark else rest)
+
+
+def require_secretless_url(url: str, option: str = "") -> None:
+    """Refuses an address with a password, a key or a signature; the message shows none.
+
+    `option` is the name of the option that holds it, for the message.
+    """
+    if without_secrets(url) != url:
+        where = f"`{option}`: " if option else ""
+        raise UsageError(f"{where}{secret_refusal(url)}")
+
+
+def secret_refusal(text: str) -> str:
+    """Returns the sentence that refuses a text, without the secret in it."""
+    return f"{without_secrets(text)}: the address carries a secret; leave it out: {_WAY_OUT}"
+
+
+def addresses_with_secrets(
+    options: Any, place: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yields every text that holds an address with a secret: (place, sentence about it).
+
+    `options` are values as job files hold them: text, numbers, lists and mappings. A key
+    is a text, too; no place shows a secret.
+    """
+    if isinstance(options, Mapping):
+        for key, inner in options.items():
+            below = (*place, without_secrets(str(key)))
+            if below[-1] != str(key):
+                yield below, secret_refusal(str(key))
+            yield from addresses_with_secrets(inner, below)
+    elif isinstance(options, list | tuple):
+        for index, inner in enumerate(options):
+            yield from addresses_with_secrets(inner, (*place, index))
+    elif isinstance(options, str) and without_secrets(options) != options:
+        yield place, secret_refusal(options)
+
+
+def require_secretless_words(words: Iterable[str]) -> None:
+    """Refuses a command line that holds an address with a secret, whatever is wrong else."""
+    flag = ""
+    for word in words:
+        if without_secrets(word) != word:
+            raise UsageError(f"{flag}{secret_refusal(word)}")
+        flag = f"{word} " if word.startswith("-") else ""
 
 
 def _value(text: str) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
+_NOT_ASCII = re.compile("[^ -~]")
 
 
 def count(number: int, noun: str) -> str:
@@ -40,13 +41,63 @@ def human_bytes(size: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Escapes control characters, so that it cannot steer a terminal."""
+    r"""Returns text as one line that cannot steer a terminal, or hide what it holds.
+
+    Escaped is what Python does not take for printable: control characters, ends of lines,
+    characters without a width and those that turn the direction of writing (all of
+    Unicode's Cc, Cf, Zl, Zp and Cs), blanks other than " ", and unassigned characters.
+
+    >>> print(printable("a\x1b[2J\nwarning: \u202eb"))
+    a\x1b[2J\nwarning: \u202eb
+    """
+    if text.isprintable():
+        return text
     return "".join(
         character
         if character.isprintable()
         else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def printable_lines(text: str) -> str:
+    """Returns the same of text whose lines are as they should be: code, YAML."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_message(text: str) -> str:
+    r"""Returns the same of a message that may have several lines.
+
+    Lines after the first one are indented: at the margin no file name can forge a line.
+
+    >>> print(printable_message("a\x07:\nwarning: all is well\n  go on"))
+    a\x07:
+      warning: all is well
+      go on
+    """
+    first, *others = printable_lines(text).split("\n")
+    indented = (f"  {line}" if line[:2].strip() else line for line in others)
+    return "\n".join([first, *indented])
+
+
+def printable_json(text: str) -> str:
+    r"""Returns JSON text that means the same, with what `printable` escapes as \uXXXX.
+
+    >>> print(printable_json('{"name": "a\x7f\u202eb"}'))
+    {"name": "a\u007f\u202eb"}
+    """
+    return "\n".join(
+        line if line.isprintable() else _NOT_ASCII.sub(_json_escape, line)
+        for line in text.split("\n")
+    )
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character.isprintable():
+        return character
+    # json.dumps escapes half a pair by itself, and leaves DEL as it is.
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
 def escaped(text: str) -> str:

@@ -23,6 +23,8 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.storage_options import without_secrets
+from recordmill.schemas.text import printable_json
 
 KeyPath = Sequence[str | int]  # keys and indices from the document's root
 
@@ -138,20 +140,26 @@ class YamlDocument:
             raise self._unknown_tag(node)
         try:
             return parse(text)
-        except (ValueError, KeyError) as error:
-            raise self._error(node, f"{text[:40]!r} is not a valid {tag}") from error
+        except (ValueError, KeyError):
+            # Not from that error, which shows the text with a secret that may be in it.
+            raise self._error(node, f"{text[:40]!r} is not a valid {tag}") from None
 
     def _unknown_tag(self, node: Node) -> SchemaError:
         tag = node.tag.replace(_TAG, "!!")
         return self._error(node, f"the tag {tag} is not known here")
 
     def _error(self, node: Node, problem: str) -> SchemaError:
-        return SchemaError(f"{self._uri}: line {_line(node)}: {problem}")
+        where = f"{self._uri}: line {_line(node)}"
+        return SchemaError(f"{where}: {without_secrets(problem)}")
 
 
 def write_yaml(value: Any, *, flow: bool) -> str:
-    """Writes the value as YAML text, with a newline at its end; `flow` puts it on one line."""
-    return yaml.dump(
+    """Writes the value as YAML text, with a newline at its end; `flow` puts it on one line.
+
+    Text with characters that could steer a terminal is in double quotes, where YAML has the
+    escapes of JSON.
+    """
+    text: str = yaml.dump(
         value,
         Dumper=_Writer,
         default_flow_style=flow,
@@ -159,6 +167,7 @@ def write_yaml(value: Any, *, flow: bool) -> str:
         sort_keys=False,
         allow_unicode=True,
     )
+    return printable_json(text)
 
 
 def _compose(data: bytes, uri: str) -> Node:

@@ -24,12 +24,13 @@ from recordmill.beam_jobs.report.summary import (
     show_outcome,
     show_submitted,
 )
-from recordmill.beam_jobs.report.terminal import echo, make_console
+from recordmill.beam_jobs.report.terminal import echo_message, make_console
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.beam_jobs.service.run import JobSubmitted, LastWords, run_versioned
 from recordmill.schemas.errors import Interrupted, RecordmillError, exit_status, kind_of
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.options import spell
+from recordmill.schemas.storage_options import without_secrets
 from recordmill.transforms.tasks.progress_reader import Reporter
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def report_failure(
     def tell(error: BaseException, seconds: float | None = None) -> None:
         if isinstance(error, Interrupted):
             error.state = (last_words or LastWords()).state(seconds)
-        message = spell(str(error), options.style)
+        message = without_secrets(spell(str(error), options.style))
         place, times = (dataset, options.output), (started, time.time())
         end = RunEnd(*place, *times, stages or {}, None, error, message)
         _report(options, end, receivers or _receivers(options, dataset), seconds)
@@ -160,7 +161,7 @@ def _report(
                 event, "warning", message=message
             )
         else:
-            echo(f"Warning: {message}", err=True)
+            echo_message(f"Warning: {message}")
 
 
 def _reporter(options: RunOptions) -> Reporter:

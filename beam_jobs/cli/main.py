@@ -34,9 +34,11 @@ from recordmill.beam_jobs.cli.job_commands import convert, plan_command, run_com
 from recordmill.beam_jobs.cli.options import LaidOutGroup, command
 from recordmill.beam_jobs.cli.schema_command import schema
 from recordmill.beam_jobs.cli.signals import Invocation, Signals
-from recordmill.beam_jobs.report.terminal import echo
+from recordmill.beam_jobs.report.terminal import echo_lines, echo_message, write_json
 from recordmill.schemas.errors import Interrupted, RecordmillError, exit_status, kind_of
 from recordmill.schemas.options import spell
+from recordmill.schemas.storage_options import require_secretless_words, without_secrets
+from recordmill.schemas.text import printable_message
 
 _VARIABLE = "_RECORDMILL_COMPLETE"  # click looks for it when the command starts
 
@@ -166,6 +168,7 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
     if works and (warning := limit_warning()):
         _show(f"Warning: {warning}")
     try:
+        require_secretless_words(argv)
         invocation = Invocation(signals or Signals(), tuple(beam_args))
         result = cli.main(
             arguments, "recordmill", standalone_mode=False, obj=invocation
@@ -174,9 +177,7 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
             error = _with_way_out(error, arguments[0])
-        usage = StringIO()
-        error.show(usage)
-        _show(usage.getvalue().rstrip("\n"))
+        _show_lines(_usage_lines(error))
         if as_json:
             _show_failure("usage", error.format_message())
         return error.exit_code
@@ -191,10 +192,12 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
             raise
         from_file = arguments[:1] in (["run"], ["plan"])
         message = spell(str(error), "job_file" if from_file else "command")
+        message = without_secrets(message)
         if as_json:
             _show_failure(kind_of(error), message)
         if "--debug" in arguments:
-            _show("".join(traceback.format_exception(error)).rstrip())
+            lines = "".join(traceback.format_exception(error))
+            _show_lines(without_secrets(lines).rstrip())
         message = f"Error: {message}"
         if isinstance(error, Interrupted):
             message = error.for_people()
@@ -221,17 +224,33 @@ def _with_way_out(error: click.NoSuchOption, name: str) -> click.UsageError:
     return click.UsageError(f"{error.message} {hint}", error.ctx)
 
 
+def _usage_lines(error: click.ClickException) -> str:
+    """Returns the lines about a wrong command: usage or help, and a message behind them."""
+    shown = StringIO()
+    error.show(shown)
+    lines, message = shown.getvalue().rstrip("\n"), error.format_message().rstrip("\n")
+    if not lines.endswith(f"Error: {message}"):
+        return lines
+    listed = message.replace("\n\t", "\n  ")  # choices, a line for each
+    return lines.removesuffix(message) + printable_message(listed)
+
+
 def _show_failure(kind: str, message: str) -> None:
     """Shows on stdout that a command failed, as one JSON object."""
-    import json
-
-    facts = {"status": "failed", "kind": kind, "message": message}
-    _show(json.dumps(facts), err=False)
-
-
-def _show(line: str, *, err: bool = True) -> None:
     with suppress(OSError):  # the terminal may be gone: SIGHUP says so
-        echo(line, err=err)
+        write_json(
+            {"status": "failed", "kind": kind, "message": message}, indented=False
+        )
+
+
+def _show(message: str) -> None:
+    with suppress(OSError):  # as above
+        echo_message(message)
+
+
+def _show_lines(text: str) -> None:
+    with suppress(OSError):  # as above
+        echo_lines(text, err=True)
 
 
 def _use_small_pages() -> None:
@@ -260,7 +279,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if message := shortage(error):
             _show(f"Error: {message}")
         else:
-            traceback.print_exc()
+            _show_lines(without_secrets(traceback.format_exc()).rstrip())
             _show(_BUG)
         status = _EXIT_FAILED
     signals.ignore()

@@ -5,7 +5,6 @@ Nothing heavy is imported before it is known what is wanted.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import replace
@@ -27,7 +26,7 @@ from recordmill.beam_jobs.cli.options import (
     command,
     examples_of,
 )
-from recordmill.beam_jobs.report.terminal import echo
+from recordmill.beam_jobs.report.terminal import echo, echo_lines, write_json
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.options import spell
 from recordmill.schemas.text import count
@@ -101,11 +100,11 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
         if output is not None:
             _write(text, output)
         elif not as_json:
-            click.echo(text, nl=False)
+            echo_lines(text)
         seconds = time.perf_counter() - started
         if as_json:
             shown = stats_json(inferred) | {"seconds": round(seconds, 3)}
-            click.echo(json.dumps(shown))
+            write_json(shown, indented=False)
         else:
             _show(inferred, output, seconds)
 
@@ -137,7 +136,7 @@ def check(file: str, as_json: bool) -> None:
     declared = load_schema(Path(file).read_bytes(), file)
     if as_json:
         names = list(declared.features)
-        click.echo(json.dumps({"file": file, "features": names}))
+        write_json({"file": file, "features": names}, indented=False)
         return
     features = count(len(declared.features), "feature")
     echo(f"{file}: valid, {features}", err=True)

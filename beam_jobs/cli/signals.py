@@ -24,6 +24,7 @@ from typing import NamedTuple
 import click
 
 from recordmill.schemas.errors import Interrupted
+from recordmill.schemas.text import printable_message
 
 DEADLINE_SECONDS = 6.0
 LAST_WORDS_SECONDS = 3.0
@@ -98,7 +99,8 @@ class Signals:
         if interrupted.in_log:
             return
         with suppress(Exception):
-            sys.__stderr__.write(f"{interrupted.for_people()}\n")  # type: ignore[union-attr]
+            line = printable_message(interrupted.for_people())
+            sys.__stderr__.write(f"{line}\n")  # type: ignore[union-attr]
             sys.__stderr__.flush()  # type: ignore[union-attr]
 
 

@@ -58,6 +58,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.schema_file import load_schema
 from recordmill.schemas.source_options import PIPELINE_ROWS, SourceOptions
+from recordmill.schemas.storage_options import addresses_with_secrets
 from recordmill.transforms.commit.check_output import check_names
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.pieces import cut_block, open_piece
@@ -408,13 +409,17 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         arguments = {name: given[name] for name in _ARGUMENTS}
         super().__init__()
         arguments |= {"output": fspath(output), "scratch": fspath(scratch)}
+        self._schema = fspath(schema) if isinstance(schema, PathLike) else schema
+        for (name, *_), refusal in addresses_with_secrets(
+            {**arguments, "schema": self._schema}
+        ):
+            raise UsageError(f"WriteDataset: {name}: {refusal}")
         if schema is None and payload not in ("example", "raw"):
             raise UsageError(
                 f"WriteDataset: payload={payload!r} needs a schema: give schema="
             )
         loaded = _job_of(arguments)
         self._job, self._options = loaded.job, loaded.options
-        self._schema = fspath(schema) if isinstance(schema, PathLike) else schema
         if not isinstance(self._schema, str | None):
             self._job = with_schema(self._job, declared_of(self._schema))
         self._store = open_store(self._options.output, self._options.storage.output)

@@ -19,7 +19,7 @@ from recordmill.beam_jobs.report.tables import (
     sizes_note,
     splits_table,
 )
-from recordmill.beam_jobs.report.terminal import make_console, write_json
+from recordmill.beam_jobs.report.terminal import echo_lines, make_console, write_json
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec
 from recordmill.schemas.manifest import Manifest, schema_of
@@ -83,7 +83,7 @@ def show_inspect(
     names = class_names(store, manifest)
     if tf:
         code = loading_code(manifest, names, output)
-        write_json({"tf": code}) if as_json else sys.stdout.write(code)
+        write_json({"tf": code}) if as_json else echo_lines(code)
         return
     schema = schema_of(manifest, names)
     conditions = tuple(parse_condition(text, schema, names) for text in where)
@@ -115,7 +115,8 @@ def show_inspect(
         console.print(note)
     print_table(console, splits_table(manifest), "splits")
     if classes is None:
-        console.print("\nclasses: --counts reads the whole dataset and counts them")
+        console.print()
+        console.print("classes: --counts reads the whole dataset and counts them")
     for name, counted in (classes or {}).items():
         print_table(console, _classes(counted), f"classes of {printable(name)}")
     for example in examples:

@@ -24,6 +24,7 @@ from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.manifest import Manifest, SplitEntry
 from recordmill.schemas.options import LogFormat
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.text import printable, printable_json
 from recordmill.transforms.storage.local import write_windows
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.context import RunContext
@@ -210,9 +211,9 @@ class LogLines(Display):
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         if self._form == "json":
             line = {"time": now, "level": level, "event": event, **facts}
-            text = json.dumps(line, default=str)
+            text = printable_json(json.dumps(line, default=str))
         else:
-            pairs = (f"{k.replace(' ', '_')}={_plain(v)}" for k, v in facts.items())
+            pairs = (f"{_plain_key(k)}={_plain(v)}" for k, v in facts.items())
             text = " ".join([now, level.upper(), event, *pairs])
         self._stream.write(f"{text}\n")
         self._stream.flush()
@@ -274,4 +275,10 @@ def _plain(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     # Quoted where the end of the value would be unclear.
     odd = not text or not text.isprintable() or any(mark in text for mark in ' "=')
-    return json.dumps(text, ensure_ascii=not text.isprintable()) if odd else text
+    if not odd:
+        return text
+    return printable_json(json.dumps(text, ensure_ascii=not text.isprintable()))
+
+
+def _plain_key(key: str) -> str:
+    return printable(key).replace(" ", "_")

@@ -29,7 +29,7 @@ from recordmill.beam_jobs.report.tables import (
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_summary import DUPLICATES, NOTHING, InputSummary
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.schemas.text import count, human_bytes, printable, printable_lines
 from recordmill.transforms.decode.tf_code import loading_code, quoted
 from recordmill.transforms.statistics.column_summary import ColumnSummary
 from recordmill.transforms.statistics.dataset_statistics import DatasetStatistics
@@ -302,11 +302,18 @@ def render_page(page: Mapping[str, Any]) -> bytes:
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     template = environment.get_template("page.html")
     return template.render(page=page, generator=GENERATOR).encode()
+
+
+def _printable(value: Any) -> Any:
+    """Returns what the page shows of a value; markup is of the page itself."""
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return printable_lines(value) if is_text else value
 
 
 def check_target(target: Path) -> None:

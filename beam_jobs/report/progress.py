@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, TextIO
 
-from recordmill.beam_jobs.report.terminal import make_console, shown
+from recordmill.beam_jobs.report.terminal import make_console
 from recordmill.schemas.input_summary import InputSummary, InputWarning
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.text import count, human_bytes
+from recordmill.schemas.text import count, human_bytes, printable
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.progress_reader import (
     FinishedTasks,
@@ -331,7 +331,7 @@ class PlainLines(Display):
         with self._writing, suppress(OSError, ValueError):  # nobody reads it any more
             if self._over.is_set():
                 return
-            self._stream.write(f"{shown(line)}\n")
+            self._stream.write(f"{printable(line)}\n")
             self._stream.flush()
 
     def _tick(self) -> None:
@@ -419,9 +419,9 @@ class Bars(Display):
         if view.share is not None:
             cells.append(ProgressBar(100, 100 * view.share, width=20))
         facts = ", ".join(view.facts())
-        cells.append(Text(f"{view.stage}: {facts}", overflow="fold"))
+        cells.append(Text(printable(f"{view.stage}: {facts}"), overflow="fold"))
         row.add_row(*cells)
-        rejected = Text(self.first_reject, overflow="fold")
+        rejected = Text(printable(self.first_reject), overflow="fold")
         return Group(head, row, *([rejected] if self.first_reject else []))
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from recordmill.beam_jobs.report.progress import showing
 from recordmill.beam_jobs.report.tables import in_all_splits, rows_text, sizes_note
-from recordmill.beam_jobs.report.terminal import echo
+from recordmill.beam_jobs.report.terminal import echo, write_json
 from recordmill.beam_jobs.service.prepare import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
 from recordmill.schemas.input_summary import CLASSES
@@ -36,7 +33,7 @@ _LABELS = 5
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
     """Shows how a run ended: lines on stderr, or the JSON object alone on stdout."""
     if as_json:
-        click.echo(json.dumps(outcome_facts(outcome)))
+        write_json(outcome_facts(outcome), indented=False)
         return
     for line in _outcome_lines(outcome):
         echo(line, err=True)
@@ -46,7 +43,7 @@ def show_submitted(end: JobSubmitted, *, as_json: bool) -> None:
     """Shows that the runner has the job, where nobody waits for its end."""
     if as_json:
         facts = {"status": end.status, "output": end.output, "template": end.template}
-        click.echo(json.dumps(facts | ({"job": end.job} if end.job else {})))
+        write_json(facts | ({"job": end.job} if end.job else {}), indented=False)
         return
     if end.status == "submitted":
         job = end.job or "the job"
@@ -222,7 +219,7 @@ def show_plan(job: JobSpec, options: RunOptions) -> None:
         plan, reason=in_style(plan.reason), understood=plan.understood.spelled(in_style)
     )
     if options.as_json:
-        click.echo(json.dumps(_plan_json(plan)))
+        write_json(_plan_json(plan), indented=False)
     else:
         for line in _plan_lines(plan):
             echo(line)

@@ -230,7 +230,8 @@ def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
     output = printable(shlex.quote(result.output))
     for kind, advice in _ADVICE.items():
         if kind in kinds:
-            console.print(f"\n{advice.format(output=output)}", soft_wrap=True)
+            console.print()
+            console.print(advice.format(output=output), soft_wrap=True)
 
 
 def show_diff(

@@ -1,33 +1,44 @@
 r"""Writes text to the terminal, whatever is in it: all that people are shown passes here.
 
 Names of files and features, cells, and what a foreign manifest says may hold control
-characters, by which a terminal is steered. They are shown as escapes, like \x1b.
+characters, by which a terminal is steered. They are shown as escapes, like \x1b. What is a
+character of that kind is decided in schemas/text.py.
 """
 
 from __future__ import annotations
 
-import re
+import json
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from recordmill.schemas.text import json_bytes, printable
+from recordmill.schemas.text import (
+    printable,
+    printable_json,
+    printable_lines,
+    printable_message,
+)
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-_CONTROLS = re.compile("[\x7f-\x9f]")  # which JSON leaves as they are
-
-
-def shown(text: str) -> str:
-    """Returns text as it may be shown: of the control characters only ends of lines stay."""
-    return "\n".join(map(printable, text.split("\n")))
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 
-def echo(text: str, *, err: bool = False) -> None:
+def echo(line: str, *, err: bool = False) -> None:
     """Writes a line to standard output, or to standard error."""
-    click.echo(shown(text), err=err)
+    click.echo(printable(line), err=err)
+
+
+def echo_message(message: str) -> None:
+    """Writes an error or a warning of one or more lines to standard error."""
+    click.echo(printable_message(message), err=True)
+
+
+def echo_lines(text: str, *, err: bool = False) -> None:
+    """Writes text that is made of lines, like a program, a schema or a traceback."""
+    click.echo(printable_lines(text), nl=not text.endswith("\n"), err=err)
 
 
 def make_console(stream: TextIO | None = None) -> Console:
@@ -36,19 +47,31 @@ def make_console(stream: TextIO | None = None) -> Console:
     It is standard output by default. rich is imported late.
     """
     from rich.console import Console
+    from rich.segment import Segment
     from rich.text import Text
 
-    class Shown(Console):
-        """A console that passes no control characters on."""
+    class PrintableConsole(Console):
+        """A console that writes no control characters but its own."""
 
         def render_str(self, text: str, **options: Any) -> Text:
-            return super().render_str(shown(text), **options)
+            return super().render_str(printable(text), **options)
+
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            """Yields segments; of those that hold text only ends of lines are left."""
+            for text, style, control in super().render(renderable, options):
+                yield Segment(
+                    text if control else printable_lines(text), style, control
+                )
 
     file = stream or sys.stdout
-    return Shown(file=file, markup=False, highlight=False, emoji=False)
+    return PrintableConsole(file=file, markup=False, highlight=False, emoji=False)
 
 
-def write_json(value: dict[str, Any]) -> None:
-    """Writes one JSON object to standard output."""
-    text = json_bytes(value).decode()
-    sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+def write_json(value: dict[str, Any], *, indented: bool = True) -> None:
+    """Writes one JSON object to standard output, with escapes for control characters."""
+    text = json.dumps(value)
+    if indented:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
+    click.echo(printable_json(text))

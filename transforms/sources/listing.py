@@ -313,7 +313,6 @@ def _list_remote(
     url: str, options: StorageOptions, open_archives: bool
 ) -> tuple[str, Iterator[pa.RecordBatch]]:
     """Returns what `_list_local` does, for a url."""
-    require_secretless_url(url)
     with _listing(url):
         root, found = with_retries(lambda: _search_store(url, options))
 
@@ -643,6 +642,7 @@ def list_inputs(
                 "-: standard input can be read only by `recordmill convert` and "
                 "`recordmill run`. Write it to a file first; a file of this name is ./-"
             )
+        require_secretless_url(name)
         require_whole_scheme(name)
         if is_local(name):
             found.append(_list_local(name, notes, open_archives))

@@ -19,8 +19,8 @@ __all__ = ["LocalStore", "RemoteStore", "Store", "open_store"]
 
 def open_store(root: str, options: StorageOptions = NO_OPTIONS) -> Store:
     """Returns the store of a local folder or URL, without touching the storage."""
+    require_secretless_url(root)
     require_whole_scheme(root)
     if "://" not in root or root.startswith("file://"):
         return LocalStore(str(Path(root.removeprefix("file://")).absolute()))
-    require_secretless_url(root)
     return RemoteStore(root.rstrip("/"), options)

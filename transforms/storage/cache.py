@@ -27,6 +27,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.storage_options import require_secretless_url
 from recordmill.transforms.parallel import ahead
 from recordmill.transforms.storage.local import renamed, try_lock
 from recordmill.transforms.storage.local_folder import (
@@ -115,6 +116,7 @@ def with_cache(store: Store, cache: str | PathLike[str], limit: int) -> Store:
       UsageError: it is no local folder, or no limit.
     """
     given = fspath(cache)
+    require_secretless_url(given, "cache")
     folder = os.path.expanduser(given)  # noqa: PTH111
     # That of Path raises for a folder that may not be looked into.
     if not given or "://" in given or os.path.isfile(folder):  # noqa: PTH113

@@ -26,6 +26,7 @@ from recordmill.schemas.errors import (
     UsageError,
     kind_of,
 )
+from recordmill.schemas.storage_options import without_secrets
 
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TRANSIENT_ERRNOS = frozenset(
@@ -290,11 +291,11 @@ def _code(error: BaseException) -> str | None:
 
 
 def hide_secrets(text: str) -> str:
-    """Replaces the values of secret environment variables and signatures by ***."""
+    """Replaces values of secret environment variables, passwords and signatures by ***."""
     for name, value in os.environ.items():
         if len(value) >= 8 and _SECRET_VARIABLE.search(name):
             text = text.replace(value, "***")
-    return _SIGNED.sub(r"\1=***", text)
+    return _SIGNED.sub(r"\1=***", without_secrets(text))
 
 
 _Result = TypeVar("_Result")
