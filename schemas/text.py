@@ -10,6 +10,7 @@ from typing import Any
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 _NOT_ASCII = re.compile("[^ -~]")
+_MESSAGE_LINES = re.compile(r"\n(?=  |[A-Z])")
 
 
 def count(number: int, noun: str) -> str:
@@ -66,18 +67,20 @@ def printable_lines(text: str) -> str:
 
 
 def printable_message(text: str) -> str:
-    r"""Returns the same of a message that may have several lines.
+    r"""Returns the same of a message that may have several lines, the others indented.
 
-    Lines after the first one are indented: at the margin no file name can forge a line.
+    A line of a message begins with two blanks, or is the way out and begins with a capital
+    letter. Any other end of a line belongs to a name, so it is escaped.
 
-    >>> print(printable_message("a\x07:\nwarning: all is well\n  go on"))
-    a\x07:
-      warning: all is well
-      go on
+    >>> print(printable_message("a\x07\nwarning: all is well:\n  one\nGo on"))
+    a\x07\nwarning: all is well:
+      one
+      Go on
     """
-    first, *others = printable_lines(text).split("\n")
-    indented = (f"  {line}" if line[:2].strip() else line for line in others)
-    return "\n".join([first, *indented])
+    first, *others = _MESSAGE_LINES.split(text)
+    lines = (printable(line) for line in others)
+    indented = (line if line.startswith("  ") else f"  {line}" for line in lines)
+    return "\n".join([printable(first), *indented])
 
 
 def printable_json(text: str) -> str:

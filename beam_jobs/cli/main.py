@@ -229,10 +229,11 @@ def _usage_lines(error: click.ClickException) -> str:
     shown = StringIO()
     error.show(shown)
     lines, message = shown.getvalue().rstrip("\n"), error.format_message().rstrip("\n")
-    if not lines.endswith(f"Error: {message}"):
+    plain = click.unstyle(message)  # click leaves colours out where there is no terminal
+    if not lines.endswith(f"Error: {plain}"):
         return lines
     listed = message.replace("\n\t", "\n  ")  # choices, a line for each
-    return lines.removesuffix(message) + printable_message(listed)
+    return lines.removesuffix(plain) + printable_message(listed)
 
 
 def _show_failure(kind: str, message: str) -> None:

@@ -272,7 +272,7 @@ def check_columns(arrow_schema: pa.Schema, declared: DeclaredSchema) -> None:
         except SchemaError as error:
             problems.append(str(error))
     if problems:
-        raise SchemaError("\n".join(problems))
+        raise SchemaError("\n  ".join(problems))
 
 
 def _cast_feature(

@@ -435,7 +435,7 @@ class ObservedFeatures:
         ]
         if problems:
             hint = "Give a schema: rows that do not fit it are then rejects"
-            raise SchemaError("\n".join([*problems, hint]))
+            raise SchemaError("\n  ".join(problems) + f"\n{hint}")
         features = []
         for name, each in self.by_name.items():
             shape: tuple[int | None, ...] = (each.max_values,)

@@ -95,7 +95,7 @@ def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
         except SchemaError as error:
             problems.append(str(error))
     if problems:
-        raise SchemaError("\n".join(problems))
+        raise SchemaError("\n  ".join(problems))
 
 
 def require_column(arrow_schema: pa.Schema, feature_name: str, column: str) -> None:

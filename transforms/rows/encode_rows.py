@@ -28,6 +28,7 @@ from recordmill.schemas.errors import (
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import Reject, RejectCode, SortedRunRef
+from recordmill.schemas.text import printable
 from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.dataset.deep_check import invalid_rows
 from recordmill.transforms.decode.examples import ObservedFeatures
@@ -159,8 +160,8 @@ def reject_limit_error(rows: str, limit: str, line: bytes) -> RejectLimitError:
     shown = raw[:_SHOWN_BYTES].decode(errors="backslashreplace")
     more = "..." if len(raw) > _SHOWN_BYTES else ""
     return RejectLimitError(
-        f"{rows} rejected (limit {limit}). One of them: {reject['reason']}: "
-        f"{shown}{more}\nFix the rows or raise max_rejects"
+        f"{rows} rejected (limit {limit}). One of them: {printable(reject['reason'])}: "
+        f"{printable(shown)}{more}\nFix the rows or raise max_rejects"
     )
 
 
