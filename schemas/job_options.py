@@ -327,8 +327,8 @@ def check_options(
     `given` has values by option name, and a mapping of its own options by the name of
     the format; null ones are left out. `problems` gets what is wrong, a place once.
     Returned are all options by name, and the format's own as "source_options"; nothing
-    if there are problems. Addresses with secrets are looked for first, in every option,
-    because what is wrong with an option is told with its value.
+    if there are problems. Addresses with secrets are checked first, in every option,
+    because a message about an option shows its value.
     """
     if secrets := dict(addresses_with_secrets(given)):
         problems |= secrets

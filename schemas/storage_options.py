@@ -34,9 +34,8 @@ _SECRET_WORDS = frozenset(
         *("auth", "authorization", "bearer", "cookie", "cookies"),
     }
 )
-_PLAIN_NAME = (
-    r"[a-z][a-z0-9_]*"  # of an option of a file system; no secret looks like it
-)
+# The name of an option of a file system; a key in base64 has capital letters.
+_PLAIN_NAME = r"[a-z][a-z0-9_]*"
 _SECRET_NAMES = frozenset({"connection_string", "connectionstring", "conn_str"})
 _HARMLESS_NAMES = frozenset({"key_filename", "key_file", "keyfile"})  # paths
 # What gcsfs calls token may also say where to look for credentials.
@@ -51,7 +50,7 @@ _SECRET_LOOK = re.compile(
 
 # A user with a password in an address. Not in http://host:9000/a@b, nor in "https://a: b@c".
 _PASSWORD = re.compile(
-    r"(:/+)(?!\[)[^/@\s:]*(?::|%3a)(?!\d{1,5}(?:[/?#,\s]|$)|\s)(?:[^\s@]*|[^/@\n]*)@",
+    r"(:/+)(?!\[)[^/@\s:]*(?::|%3a)(?!\d{1,5}(?:[/?#,\s]|$)|\s)(?:[^\s@]{0,999}|[^/@\n]{0,999})@",
     re.IGNORECASE,
 )
 _QUERY = re.compile(r"([?&;#])([^\s?&;#=]+)=[^\s&;#]*")
@@ -153,8 +152,8 @@ def without_secrets(text: str) -> str:
         is_secret = names_secret(unquote(pair[2]))
         return f"{pair[1]}{pair[2]}={_HIDDEN}" if is_secret else pair[0]
 
-    start, mark, rest = _PASSWORD.sub(rf"\1{_HIDDEN}@", text).partition("://")
-    return start + mark + (_QUERY.sub(hidden, rest) if mark else rest)
+    scheme, mark, address = _PASSWORD.sub(rf"\1{_HIDDEN}@", text).partition("://")
+    return scheme + mark + (_QUERY.sub(hidden, address) if mark else address)
 
 
 def require_secretless_url(url: str, option: str = "") -> None:
@@ -194,7 +193,7 @@ def addresses_with_secrets(
 
 
 def require_secretless_words(words: Iterable[str]) -> None:
-    """Refuses a command line that holds an address with a secret, whatever is wrong else."""
+    """Refuses a command line that holds an address with a secret, before it is parsed."""
     flag = ""
     for word in words:
         if without_secrets(word) != word:

@@ -62,12 +62,12 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Returns the same of text whose lines are as they should be: code, YAML."""
+    """Returns text of several lines, like code or YAML, with each line printable."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable_message(text: str) -> str:
-    r"""Returns the same of a message that may have several lines, the others indented.
+    r"""Returns a message of one or more lines, printable; lines after the first indented.
 
     A line of a message begins with two blanks, or is the way out and begins with a capital
     letter. Any other end of a line belongs to a name, so it is escaped.
@@ -77,14 +77,14 @@ def printable_message(text: str) -> str:
       one
       Go on
     """
-    first, *others = _MESSAGE_LINES.split(text)
-    lines = (printable(line) for line in others)
+    first, *following = _MESSAGE_LINES.split(text)
+    lines = (printable(line) for line in following)
     indented = (line if line.startswith("  ") else f"  {line}" for line in lines)
     return "\n".join([printable(first), *indented])
 
 
 def printable_json(text: str) -> str:
-    r"""Returns JSON text that means the same, with what `printable` escapes as \uXXXX.
+    r"""Returns JSON text with \uXXXX for the characters that `printable` escapes.
 
     >>> print(printable_json('{"name": "a\x7f\u202eb"}'))
     {"name": "a\u007f\u202eb"}
@@ -95,8 +95,8 @@ def printable_json(text: str) -> str:
     )
 
 
-def _json_escape(found: re.Match[str]) -> str:
-    character = found[0]
+def _json_escape(match: re.Match[str]) -> str:
+    character = match[0]
     if character.isprintable():
         return character
     # json.dumps escapes half a pair by itself, and leaves DEL as it is.

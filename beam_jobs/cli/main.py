@@ -226,14 +226,14 @@ def _with_way_out(error: click.NoSuchOption, name: str) -> click.UsageError:
 
 def _usage_lines(error: click.ClickException) -> str:
     """Returns the lines about a wrong command: usage or help, and a message behind them."""
-    shown = StringIO()
-    error.show(shown)
-    lines, message = shown.getvalue().rstrip("\n"), error.format_message().rstrip("\n")
-    plain = click.unstyle(message)  # click leaves colours out where there is no terminal
-    if not lines.endswith(f"Error: {plain}"):
+    stream = StringIO()
+    error.show(stream)
+    lines, message = stream.getvalue().rstrip("\n"), error.format_message().rstrip("\n")
+    unstyled = click.unstyle(message)  # as click writes it to a stream
+    if not lines.endswith(f"Error: {unstyled}"):
         return lines
-    listed = message.replace("\n\t", "\n  ")  # choices, a line for each
-    return lines.removesuffix(plain) + printable_message(listed)
+    choices = message.replace("\n\t", "\n  ")  # a line for each
+    return lines.removesuffix(unstyled) + printable_message(choices)
 
 
 def _show_failure(kind: str, message: str) -> None:

@@ -410,10 +410,9 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         super().__init__()
         arguments |= {"output": fspath(output), "scratch": fspath(scratch)}
         self._schema = fspath(schema) if isinstance(schema, PathLike) else schema
-        for (name, *_), refusal in addresses_with_secrets(
-            {**arguments, "schema": self._schema}
-        ):
-            raise UsageError(f"WriteDataset: {name}: {refusal}")
+        texts = arguments | {"schema": self._schema}
+        for (argument, *_), refusal in addresses_with_secrets(texts):
+            raise UsageError(f"WriteDataset: {argument}: {refusal}")
         if schema is None and payload not in ("example", "raw"):
             raise UsageError(
                 f"WriteDataset: payload={payload!r} needs a schema: give schema="

@@ -311,7 +311,7 @@ def render_page(page: Mapping[str, Any]) -> bytes:
 
 
 def _printable(value: Any) -> Any:
-    """Returns what the page shows of a value; markup is of the page itself."""
+    """Returns a text for the page, printable; markup stays as it is."""
     is_text = isinstance(value, str) and not hasattr(value, "__html__")
     return printable_lines(value) if is_text else value
 

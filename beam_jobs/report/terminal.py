@@ -59,7 +59,7 @@ def make_console(stream: TextIO | None = None) -> Console:
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
-            """Yields segments; of those that hold text only ends of lines are left."""
+            """Yields the segments to write; the text of each is printable, by lines."""
             for text, style, control in super().render(renderable, options):
                 yield Segment(
                     text if control else printable_lines(text), style, control
