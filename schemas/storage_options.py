@@ -53,7 +53,8 @@ _PASSWORD = re.compile(
     r"(:/+)(?!\[)[^/@\s:]*(?::|%3a)(?!\d{1,5}(?:[/?#,\s]|$)|\s)(?:[^\s@]{0,999}|[^/@\n]{0,999})@",
     re.IGNORECASE,
 )
-_QUERY = re.compile(r"([?&;#])([^\s?&;#=]+)=[^\s&;#]*")
+# A pair of a query; a colon or comma behind it belongs to the sentence around it.
+_QUERY = re.compile(r"([?&;#])([^\s?&;#=]+)=[^\s&;#]*[^\s&;#:,]")
 _HIDDEN = "***"
 
 _WAY_OUT = (

@@ -13,6 +13,7 @@ from recordmill.schemas.storage_options import (
     parse_storage_options,
     require_secretless_arguments,
     require_secretless_url,
+    without_secrets,
 )
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
@@ -136,6 +137,8 @@ def test_urls_with_secrets_are_refused(url: str) -> None:
         with pytest.raises(UsageError, match="carries a secret; leave it") as error:
             refuse(url)
         assert SECRET not in str(error.value)
+        # Messages are hidden once more where they are shown.
+        assert without_secrets(str(error.value)) == str(error.value)
 
 
 def test_switches_hold_no_secret() -> None:
