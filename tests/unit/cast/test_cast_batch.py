@@ -295,7 +295,7 @@ def test_columns_that_are_not_there_are_named_all() -> None:
     assert str(caught.value).splitlines() == [
         "feature 'label': no column 'label' among labels, twice, twice; did you mean "
         "'labels'?",
-        "feature 'x': two columns 'twice'",
+        "  feature 'x': two columns 'twice'",
     ]
 
 

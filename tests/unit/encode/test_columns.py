@@ -136,9 +136,9 @@ def test_all_columns_are_checked_before_the_run() -> None:
         check_types(arrow_schema, schema)
     assert str(caught.value).splitlines() == [
         f"feature 'b': int64_list cannot hold column 'b' of type string: {WAY_OUT[BYTES]}",
-        "feature 'c': int64_list cannot hold column 'c' of type decimal128(3, 1): "
+        "  feature 'c': int64_list cannot hold column 'c' of type decimal128(3, 1): "
         + DECIMAL,
-        "feature 'd': no column 'd' among a, b, c",
+        "  feature 'd': no column 'd' among a, b, c",
     ]
 
 
