@@ -71,7 +71,8 @@ def make_console(stream: TextIO | None = None) -> Console:
 
 def write_json(value: dict[str, Any], *, indented: bool = True) -> None:
     """Writes one JSON object to standard output, with escapes for control characters."""
-    text = json.dumps(value)
     if indented:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
+    else:
+        text = json.dumps(value)
     click.echo(printable_json(text))
