@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import ExitStack
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 OTHER, USAGE, DATA, OUTPUT = "other", "usage", "data", "output"
 NO_ROOM, BUSY, INTERRUPTED = "no_room", "busy", "interrupted"
@@ -31,8 +31,8 @@ class RecordmillError(Exception):
     """
 
     kind: ClassVar[str] = OTHER  # what the error is about, for programs
-    # whether an event says it already, so that it need not be shown again
-    in_log: bool = False
+    # format of the log that has an event about it, so that it is not shown again; or ""
+    in_log: Literal["", "text", "json"] = ""
 
 
 class UsageError(RecordmillError):
@@ -146,7 +146,8 @@ class RowsError(RecordmillError):
 class Interrupted(BaseException):
     """The process was told to end; no code but the outermost may stop it."""
 
-    in_log: bool = False  # whether an event says it already
+    # format of the log that has an event about it; or ""
+    in_log: Literal["", "text", "json"] = ""
 
     def __init__(self, number: int, name: str) -> None:
         super().__init__(number, name)

@@ -22,6 +22,7 @@ from recordmill.beam_jobs.cli.options import (
     LaidOutGroup,
     command,
 )
+from recordmill.beam_jobs.report.streams import FinishedWork
 from recordmill.beam_jobs.report.terminal import echo, write_json
 from recordmill.schemas.errors import MissingDatasetError, OutputError, UsageError
 from recordmill.schemas.text import count, human_bytes
@@ -41,7 +42,7 @@ def _command(
     *examples: tuple[str, str],
     short_help: str | None = None,
     folders: Sequence[str] = ("output",),
-) -> Callable[[Callable[..., None]], LaidOutCommand]:
+) -> Callable[[Callable[..., object]], LaidOutCommand]:
     """Returns a decorator that makes a command on datasets, in these arguments."""
     arguments = [click.Argument([folder], type=_FOLDER) for folder in folders]
     params = [*arguments, JSON_OPTION, STORAGE_OPTION]
@@ -203,7 +204,7 @@ def verify_command(
 )
 def clean_command(
     output: str, dry_run: bool, detached: bool, as_json: bool, storage: BothSides
-) -> None:
+) -> FinishedWork | None:
     """Removes files left by interrupted runs in OUTPUT: scratch, staging.
 
     Only what recordmill named itself goes, and nothing in folders below OUTPUT.
@@ -220,6 +221,8 @@ def clean_command(
         )
     cleaned = clean(store, dry_run=dry_run, detached=detached)
     num_bytes = sum(cleaned.files.values())
+    files = count(len(cleaned.files), "file")
+    work = None if dry_run else FinishedWork(f"{output}: {files} removed")
     if as_json:
         facts: dict[str, object] = {"files": len(cleaned.files), "bytes": num_bytes}
         if cleaned.at_work:
@@ -227,12 +230,11 @@ def clean_command(
         if dry_run:
             facts |= {"dry_run": True, "names": list(cleaned.files)}
         write_json(facts)
-        return
+        return work
     if dry_run:
         for name, size in cleaned.files.items():
             echo(f"{name}  {human_bytes(size)}")
     done = "would be removed" if dry_run else "removed"
-    files = count(len(cleaned.files), "file")
     echo(f"{output}: {files} {done}, {human_bytes(num_bytes)}", err=True)
     for launch in cleaned.at_work:
         echo(
@@ -241,6 +243,7 @@ def clean_command(
             "it was cancelled, `recordmill clean --detached` removes them now",
             err=True,
         )
+    return work
 
 
 @_command(
@@ -290,7 +293,7 @@ def _export(
     folder: str,
     as_json: bool,
     storage: BothSides,
-) -> None:
+) -> FinishedWork:
     """Exports a dataset by a function, and shows for which reader it is."""
     from recordmill.transforms.storage import open_store
 
@@ -300,6 +303,7 @@ def _export(
         names = write(store, manifest, target, on_progress)
     text = f"{folder}: {count(manifest.num_shards, 'shard')} for {reader}"
     _show({"files": names}, text, as_json=as_json)
+    return FinishedWork(f"The export is complete: {text}")
 
 
 @_command(
@@ -311,7 +315,7 @@ def _export(
     short_help="For TFDS, also of appended parts and from gzip.",
     folders=("output", "folder"),
 )
-def tfds_command(**given: Any) -> None:
+def tfds_command(**given: Any) -> FinishedWork:
     """Fills FOLDER with the dataset of OUTPUT, for tfds.builder_from_directory.
 
     A dataset without appended parts and without gzip needs no export. Local shards are
@@ -319,7 +323,7 @@ def tfds_command(**given: Any) -> None:
     """
     from recordmill.transforms.dataset.export import export_tfds
 
-    _export(export_tfds, "tfds.builder_from_directory", **given)
+    return _export(export_tfds, "tfds.builder_from_directory", **given)
 
 
 @_command(
@@ -328,14 +332,14 @@ def tfds_command(**given: Any) -> None:
     short_help="Parquet files, also for Hugging Face datasets.",
     folders=("output", "folder"),
 )
-def parquet_command(**given: Any) -> None:
+def parquet_command(**given: Any) -> FinishedWork:
     """Fills FOLDER with the dataset of OUTPUT as Parquet files.
 
     Hugging Face datasets reads images and class labels as such. The last file is _SUCCESS.
     """
     from recordmill.transforms.rows.export_parquet import export_parquet
 
-    _export(export_parquet, "readers of Parquet", **given)
+    return _export(export_parquet, "readers of Parquet", **given)
 
 
 @_command(
@@ -344,7 +348,7 @@ def parquet_command(**given: Any) -> None:
     short_help="Tar shards for WebDataset.",
     folders=("output", "folder"),
 )
-def webdataset_command(**given: Any) -> None:
+def webdataset_command(**given: Any) -> FinishedWork:
     """Fills FOLDER with the dataset of OUTPUT as tar shards for WebDataset.
 
     Images, the only class label and arrays are files of their own, all else is in JSON.
@@ -352,7 +356,7 @@ def webdataset_command(**given: Any) -> None:
     """
     from recordmill.transforms.rows.export_webdataset import export_webdataset
 
-    _export(export_webdataset, "WebDataset", **given)
+    return _export(export_webdataset, "WebDataset", **given)
 
 
 for _format in (tfds_command, parquet_command, webdataset_command):
@@ -367,7 +371,7 @@ for _format in (tfds_command, parquet_command, webdataset_command):
 @click.option("--split", multiple=True, help="Only this split; may be repeated.")
 def index_command(
     output: str, split: tuple[str, ...], as_json: bool, storage: BothSides
-) -> None:
+) -> FinishedWork:
     """Writes SHARD.idx beside each shard of OUTPUT, and verifies every record.
 
     By these files DALI, the Python package tfrecord and recordmill.open_dataset find a
@@ -382,6 +386,7 @@ def index_command(
     where = f"such as {names[0]}" if names else "as there are no shards"
     text = f"{store.uri}: {count(len(names), 'index file')} written, {where}"
     _show({"files": names}, text, as_json=as_json)
+    return FinishedWork(text)
 
 
 @_command(

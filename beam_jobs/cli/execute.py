@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.cli.signals import STATE_SECONDS, Signals
@@ -19,6 +21,7 @@ from recordmill.beam_jobs.report.monitoring import (
     write_metrics,
 )
 from recordmill.beam_jobs.report.progress import Bars, PlainLines
+from recordmill.beam_jobs.report.streams import FinishedWork
 from recordmill.beam_jobs.report.summary import (
     outcome_facts,
     show_outcome,
@@ -41,14 +44,13 @@ if TYPE_CHECKING:
 _OF_RECEIVERS = ("OPENLINEAGE_", "OTEL_EXPORTER_OTLP_")
 
 
-def execute(job: JobSpec, options: RunOptions, signals: Signals) -> None:
+def execute(job: JobSpec, options: RunOptions, signals: Signals) -> FinishedWork:
     """Runs a job and shows how it ended; metrics and log say so, too, if it failed."""
     without_metrics = replace(options, metrics_file="")
     if options.metrics_file:
         with report_failure(signals, without_metrics, job.name):
             require_metrics_file(options.metrics_file)
     reporter = _reporter(options)
-    lines = reporter if isinstance(reporter, LogLines) else None
     receivers = _receivers(options, job.name)
     if receivers:
         reporter.on_begin = receivers.begin
@@ -64,16 +66,58 @@ def execute(job: JobSpec, options: RunOptions, signals: Signals) -> None:
             raise
         except JobSubmitted as end:
             # The metrics are about datasets: those of the last run stay.
-            if lines:
-                where = {"output": end.output, "template": end.template}
-                lines.event(f"run_{end.status}", **where, job=end.job)
-            if options.as_json or not lines:
-                show_submitted(end, as_json=options.as_json)
-            return
+            return _finish(
+                f"The job for {end.output} was {end.status}",
+                options,
+                partial(_report_submitted, options, end, reporter),
+            )
+    times = started, time.time()
+    return _finish(
+        f"The dataset is published in {outcome.output}",
+        options,
+        partial(_report_outcome, job, options, times, outcome, reporter, receivers),
+    )
+
+
+def _finish(
+    sentence: str, options: RunOptions, report: Callable[[], None]
+) -> FinishedWork:
+    """Reports on work that is finished: an error of the report does not undo it."""
+    problem = ""
+    try:
+        report()
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(last.filename).name}:{last.lineno}"
+        problem = f"{type(error).__name__} in {place}: {error}"
+    return FinishedWork(sentence, options.log_format, problem)
+
+
+def _report_submitted(
+    options: RunOptions, end: JobSubmitted, reporter: Reporter
+) -> None:
+    lines = reporter if isinstance(reporter, LogLines) else None
+    if lines:
+        where = {"output": end.output, "template": end.template}
+        lines.event(f"run_{end.status}", **where, job=end.job)
+    if options.as_json or not lines:
+        show_submitted(end, as_json=options.as_json)
+
+
+def _report_outcome(
+    job: JobSpec,
+    options: RunOptions,
+    times: tuple[float, float],
+    outcome: Outcome,
+    reporter: Reporter,
+    receivers: Receivers | None,
+) -> None:
+    """Reports a run that ended well to metrics, receivers, log, and people."""
     understood = outcome.understood.spelled(partial(spell, style=options.style))
     outcome = replace(outcome, understood=understood, stages=reporter.seconds)
-    place, times = (job.name, options.output), (started, time.time())
+    place = job.name, options.output
     _report(options, RunEnd(*place, *times, reporter.seconds, outcome), receivers)
+    lines = reporter if isinstance(reporter, LogLines) else None
     if lines:
         _log_outcome(lines, outcome)
     if options.as_json or not lines:
@@ -104,18 +148,16 @@ def report_failure(
         end = RunEnd(*place, *times, stages or {}, None, error, message)
         _report(options, end, receivers or _receivers(options, dataset), seconds)
         if options.log_format:
-            lines = LogLines(options.log_format, stream)
-            with suppress(OSError):  # the terminal may be gone: SIGHUP says so
-                lines.event(
-                    "run_failed",
-                    "error",
-                    dataset=dataset,
-                    kind=kind_of(error),
-                    exit_status=exit_status(error),
-                    message=message,
-                )
+            LogLines(options.log_format, stream).event(
+                "run_failed",
+                "error",
+                dataset=dataset,
+                kind=kind_of(error),
+                exit_status=exit_status(error),
+                message=message,
+            )
             if isinstance(error, RecordmillError | Interrupted):
-                error.in_log = True
+                error.in_log = options.log_format
 
     with signals.told_at_the_deadline(partial(tell, seconds=STATE_SECONDS)):
         try:

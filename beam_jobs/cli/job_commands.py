@@ -34,6 +34,7 @@ from recordmill.schemas.options import (
 )
 
 if TYPE_CHECKING:
+    from recordmill.beam_jobs.report.streams import FinishedWork
     from recordmill.schemas.job_options import LoadedJob, Problems
     from recordmill.transforms.sources.registry import SourceFormat
 
@@ -56,7 +57,7 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
     @click.pass_context
     def convert_format(
         ctx: click.Context, /, paths: tuple[str, ...], **values: Any
-    ) -> None:
+    ) -> FinishedWork | None:
         if len(paths) < 2:
             raise click.UsageError("expected one INPUT or more, and OUTPUT as the last")
         if _are_reversed(paths):
@@ -69,7 +70,7 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
         values |= {"inputs": list(paths[:-1]), "output": paths[-1]}
         in_file = {name: value for name, value in values.items() if name not in _OWN}
         loaded = _with_given(load_typed(in_file), ctx, values)
-        _start(loaded, ctx, only_plan=values["plan"])
+        return _start(loaded, ctx, only_plan=values["plan"])
 
     section_options = _own_options(own, group=f"Options of {source.name}")
     paths = click.Argument(
@@ -132,7 +133,10 @@ convert.examples = (
 )
 
 
-def _start(loaded: LoadedJob, ctx: click.Context, *, only_plan: bool = False) -> None:
+def _start(
+    loaded: LoadedJob, ctx: click.Context, *, only_plan: bool = False
+) -> FinishedWork | None:
+    """Runs a job, or shows its plan; returns None then."""
     from recordmill.beam_jobs.service.inputs import with_standard_input
 
     with with_standard_input(loaded.options) as options:
@@ -140,10 +144,10 @@ def _start(loaded: LoadedJob, ctx: click.Context, *, only_plan: bool = False) ->
             from recordmill.beam_jobs.report.summary import show_plan
 
             show_plan(loaded.job, options)
-        else:
-            from recordmill.beam_jobs.cli.execute import execute
+            return None
+        from recordmill.beam_jobs.cli.execute import execute
 
-            execute(loaded.job, options, Invocation.of(ctx).signals)
+        return execute(loaded.job, options, Invocation.of(ctx).signals)
 
 
 def load_typed(values: dict[str, Any]) -> LoadedJob:
@@ -222,7 +226,7 @@ def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     short_help="Runs the job in a file.",
 )
 @click.pass_context
-def run_command(ctx: click.Context, /, **values: Any) -> None:
+def run_command(ctx: click.Context, /, **values: Any) -> FinishedWork | None:
     """Runs the job in a file; does nothing if nothing has changed.
 
     An option replaces what the file says. Options of the job's format, as `recordmill
@@ -236,7 +240,7 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
     given = RunOptions(inputs=(), style="job_file", **apart)
     with report_failure(Invocation.of(ctx).signals, given, ""):
         loaded = _load_file(ctx, values)
-    _start(loaded, ctx)
+    return _start(loaded, ctx)
 
 
 run_command.make_more = _options_of_formats

@@ -12,7 +12,6 @@ import resource
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from io import StringIO
 from typing import Literal
@@ -34,6 +33,14 @@ from recordmill.beam_jobs.cli.job_commands import convert, plan_command, run_com
 from recordmill.beam_jobs.cli.options import LaidOutGroup, command
 from recordmill.beam_jobs.cli.schema_command import schema
 from recordmill.beam_jobs.cli.signals import Invocation, Signals
+from recordmill.beam_jobs.report.streams import (
+    Ending,
+    FinishedWork,
+    end_report,
+    replace_standard_streams,
+    report_streams,
+    reserve_standard_descriptors,
+)
 from recordmill.beam_jobs.report.terminal import echo_lines, echo_message, write_json
 from recordmill.schemas.errors import Interrupted, RecordmillError, exit_status, kind_of
 from recordmill.schemas.options import spell
@@ -149,40 +156,58 @@ cli.add_commands(
 cli.add_commands("Of the command itself", completion_command)
 
 
+# Their report is on stderr, so a note can be on stdout if that was not written to.
+_REPORTS_ON_STDERR = ("convert", "run", "clean")
+
+
 def run(argv: Sequence[str], signals: Signals | None = None) -> int:
     """Runs the command, whose arguments after "--" are Beam's; returns its exit status.
 
     `signals` are handled by the process; None if it is not the command's own.
     """
-    arguments = list(argv)
-    beam_args: list[str] = []
+    with report_streams() as streams:
+        ending = _run(list(argv), signals)
+        return end_report(streams, ending, uses_stdout=_uses_stdout(argv))
+
+
+def _uses_stdout(argv: Sequence[str]) -> bool:
+    """Tests whether programs may read the standard output of a command."""
+    return "--json" in argv or "".join(argv[:1]) not in _REPORTS_ON_STDERR
+
+
+def _run(arguments: list[str], signals: Signals | None) -> Ending:
+    """Runs the command, and returns how it ended."""
+    words, beam_args = tuple(arguments), list[str]()
     if "--" in arguments:
         end = arguments.index("--")
         arguments, beam_args = arguments[:end], arguments[end + 1 :]
         if arguments[:1] not in (["convert"], ["run"], ["plan"]):
             message = "Error: only convert, run and plan take arguments after --"
-            click.echo(message, err=True)
-            return _EXIT_USAGE
+            echo_message(message)
+            return Ending(_EXIT_USAGE, message)
     as_json = "--json" in arguments
     works = arguments[:1] in (["convert"], ["run"], ["plan"], ["schema"])
     if works and (warning := limit_warning()):
-        _show(f"Warning: {warning}")
+        echo_message(f"Warning: {warning}")
     try:
-        require_secretless_words(argv)
+        require_secretless_words(words)
         invocation = Invocation(signals or Signals(), tuple(beam_args))
         result = cli.main(
             arguments, "recordmill", standalone_mode=False, obj=invocation
         )
-        return result if isinstance(result, int) else 0
+        if isinstance(result, FinishedWork):
+            return Ending(0, log_format=result.log_format, work=result)
+        return Ending(result if isinstance(result, int) else 0)
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
             error = _with_way_out(error, arguments[0])
-        _show_lines(_usage_lines(error))
+        usage = _usage_lines(error)
+        echo_lines(usage, err=True)
         if as_json:
             _show_failure("usage", error.format_message())
-        return error.exit_code
+        return Ending(error.exit_code, usage)
     except SystemExit as error:
-        return error.code if isinstance(error.code, int) else _EXIT_FAILED
+        return Ending(error.code if isinstance(error.code, int) else _EXIT_FAILED)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | click.Abort):
             error = Interrupted(2, "Ctrl-C")
@@ -197,15 +222,15 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
             _show_failure(kind_of(error), message)
         if "--debug" in arguments:
             lines = "".join(traceback.format_exception(error))
-            _show_lines(without_secrets(lines).rstrip())
+            echo_lines(without_secrets(lines).rstrip(), err=True)
         message = f"Error: {message}"
         if isinstance(error, Interrupted):
             message = error.for_people()
             if signals is not None:
                 signals.ending.push(error.ending)
         if not error.in_log:
-            _show(message)
-        return exit_status(error)
+            echo_message(message)
+        return Ending(exit_status(error), message, error.in_log or None)
 
 
 def _with_way_out(error: click.NoSuchOption, name: str) -> click.UsageError:
@@ -238,20 +263,7 @@ def _usage_lines(error: click.ClickException) -> str:
 
 def _show_failure(kind: str, message: str) -> None:
     """Shows on stdout that a command failed, as one JSON object."""
-    with suppress(OSError):  # the terminal may be gone: SIGHUP says so
-        write_json(
-            {"status": "failed", "kind": kind, "message": message}, indented=False
-        )
-
-
-def _show(message: str) -> None:
-    with suppress(OSError):  # as above
-        echo_message(message)
-
-
-def _show_lines(text: str) -> None:
-    with suppress(OSError):  # as above
-        echo_lines(text, err=True)
+    write_json({"status": "failed", "kind": kind, "message": message}, indented=False)
 
 
 def _use_small_pages() -> None:
@@ -265,28 +277,39 @@ def _use_small_pages() -> None:
         os.environ.setdefault(name, "0")
 
 
+def _end_crash(error: Exception, argv: Sequence[str]) -> int:
+    """Shows an error that nothing else handles; returns the exit status."""
+    with report_streams() as streams:
+        if shortage(error):
+            message = f"Error: {shortage(error)}"
+        else:
+            trace = without_secrets(traceback.format_exc()).rstrip()
+            echo_lines(trace, err=True)
+            message = _BUG
+        echo_message(message)
+        ending = Ending(_EXIT_FAILED, message)
+        return end_report(streams, ending, uses_stdout=_uses_stdout(argv))
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command, and ends the process with its exit status."""
+    reserve_standard_descriptors()  # before any other file is opened
+    replace_standard_streams()
     _use_small_pages()
     # By default Python looks for cycles at every 700 new objects, of which imports and
     # lists of files make a million that all stay: a sixth of the time of 20,000 images.
     # Cycles are rare in a run, so few objects wait for it.
     gc.set_threshold(_NEW_OBJECTS)
     signals = Signals()
+    arguments = sys.argv[1:] if argv is None else argv
     try:
         signals.handle()
-        status = run(sys.argv[1:] if argv is None else argv, signals)
+        status = run(arguments, signals)
     except Exception as error:
-        if message := shortage(error):
-            _show(f"Error: {message}")
-        else:
-            _show_lines(without_secrets(traceback.format_exc()).rstrip())
-            _show(_BUG)
-        status = _EXIT_FAILED
+        status = _end_crash(error, arguments)
     signals.ignore()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            stream.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     signals.ending.close()
     # Beam leaves threads behind; after a worker's death one of them never ends.
     os._exit(status)

@@ -142,13 +142,13 @@ def command(
     *examples: tuple[str, str],
     params: Iterable[click.Parameter] = (),
     **texts: str | None,
-) -> Callable[[Callable[..., None]], LaidOutCommand]:
+) -> Callable[[Callable[..., object]], LaidOutCommand]:
     """Returns a decorator that makes a command with examples in its help.
 
     `params` come after those that click's decorators add, `texts` are click's.
     """
 
-    def decorate(function: Callable[..., None]) -> LaidOutCommand:
+    def decorate(function: Callable[..., object]) -> LaidOutCommand:
         made = click.command(name, cls=LaidOutCommand, **texts)(function)
         made.params += params
         made.examples = examples

@@ -328,7 +328,7 @@ class PlainLines(Display):
 
     def _write_line(self, line: str) -> None:
         # It may have looked at the run for long.
-        with self._writing, suppress(OSError, ValueError):  # nobody reads it any more
+        with self._writing:
             if self._over.is_set():
                 return
             self._stream.write(f"{printable(line)}\n")
@@ -373,8 +373,7 @@ class Bars(Display):
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # the terminal may be gone: SIGHUP says so
-            self._live.stop()
+        self._live.stop()
 
     def doing(self, stage: str, what: str) -> None:
         super().doing(stage, what)
@@ -393,12 +392,10 @@ class Bars(Display):
 
     def draw(self) -> None:
         """Draws at once, not only when the thread comes to it."""
-        with suppress(OSError):
-            self._live.refresh()
+        self._live.refresh()
 
     def _print(self, line: str) -> None:
-        with suppress(OSError):
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _drawn(self) -> Group:
         from rich.console import Group

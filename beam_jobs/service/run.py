@@ -8,14 +8,14 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO, cast
 
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.label_split import has_label_split, is_exact
@@ -71,6 +71,7 @@ from recordmill.transforms.commit.versions import (
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.exchange.sorted_runs import NO_BUDGET
 from recordmill.transforms.parallel import run_in_thread
+from recordmill.transforms.report_stream import ReportStream
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.lease import (
@@ -447,40 +448,19 @@ def _published(lease: Lease, store: Store) -> Manifest:
     return Manifest.from_bytes(lease.published, store.uri_of(MANIFEST_NAME))
 
 
-class _RunLog(TextIOWrapper):
-    """The log of a run. It ends where the disk is full: a run does not fail by its log."""
-
-    _has_room = True
-
-    def write(self, text: str, /) -> int:
-        self._try(lambda: super(_RunLog, self).write(text))
-        return len(text)
-
-    def flush(self) -> None:
-        self._try(super().flush)
-
-    def close(self) -> None:
-        with suppress(OSError):  # what could not be written is lost
-            super().close()
-
-    def _try(self, write: Callable[[], object]) -> None:
-        try:
-            if self._has_room:
-                write()
-        except (OSError, ValueError):  # full, or closed: a thread may still log
-            self._has_room = False
-
-
 @contextmanager
 def _logging_to(workspace: Workspace) -> Iterator[None]:
     """Sends all logging and stderr to the run's log: Beam's are not for the terminal."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:
-        opened = _RunLog(workspace.open_log(), encoding="utf-8")
+        file = TextIOWrapper(
+            workspace.open_log(), encoding="utf-8", errors="backslashreplace"
+        )
     except OSError as error:
         raise output_error(error, str(workspace.log), "written") from error
-    with opened as log, redirect_stderr(log):
+    log = ReportStream(file)  # a run does not fail by its log
+    with redirect_stderr(cast("TextIO", log)):
         handler = logging.StreamHandler(log)
         handler.setFormatter(logging.Formatter(LOG_FORMAT))
         root.handlers[:] = [handler]
@@ -490,6 +470,8 @@ def _logging_to(workspace: Workspace) -> Iterator[None]:
         finally:
             root.handlers[:] = before
             root.setLevel(level)
+            with suppress(OSError):  # of a full disk: the end of the log is lost
+                file.close()
 
 
 def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outcome:

@@ -25,10 +25,11 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import LifoQueue, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 from weakref import WeakValueDictionary
 
 from recordmill.schemas.errors import UsageError, WorkerDiedError
+from recordmill.transforms.report_stream import as_report
 from recordmill.transforms.tasks.launches import TaskFailed, note_of
 from recordmill.transforms.tasks.memory import share_arenas
 from recordmill.transforms.tasks.workspace import LOG_FORMAT
@@ -160,6 +161,9 @@ class _Process:
 
 def serve(descriptor: int) -> None:
     """Executes tasks until the launcher closes the socket, or dies."""
+    # A map function may print: what cannot be written must not fail its rows.
+    sys.stdout = cast("TextIO", as_report(sys.stdout))
+    sys.stderr = cast("TextIO", as_report(sys.stderr))
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     share_arenas()
     connection = Connection(descriptor)

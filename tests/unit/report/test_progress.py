@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TextIO
+from typing import TextIO, cast
 
 import pytest
 from rich.console import Console
@@ -24,6 +24,7 @@ from recordmill.beam_jobs.report.progress import (
     showing,
 )
 from recordmill.schemas.input_summary import InputSummary, InputWarning
+from recordmill.transforms.report_stream import as_report
 from recordmill.transforms.tasks.progress_reader import Counts, PlannedTotals, Position
 
 NOTHING = Position(
@@ -220,7 +221,7 @@ def test_a_line_every_ten_seconds() -> None:
 
 def test_a_stream_that_is_gone_stops_nothing() -> None:
     stream, clock = io.StringIO(), Clock()
-    lines = PlainLines(stream, clock=clock)
+    lines = PlainLines(cast("TextIO", as_report(stream)), clock=clock)
     stream.close()
     clock.now += 60
     lines.write()

@@ -1,0 +1,157 @@
+"""Keeps a command's report apart from its work: what cannot be written decides no run.
+
+In the block of `report_streams` all output goes through report streams, which raise
+nothing. At its end `end_report` mentions on the other stream what was lost, and chooses
+the exit status. It stays the same if the command finished work (a dataset, an export) or
+failed. A command whose product is the report ends with another status than 0.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, cast
+
+from recordmill.schemas.errors import EXIT_STATUS, NO_ROOM
+from recordmill.schemas.text import count, printable_message
+from recordmill.transforms.report_stream import ReportStream, as_report
+
+if TYPE_CHECKING:
+    from recordmill.schemas.options import LogFormat
+
+# The name of 74 in sysexits.h is EX_IOERR.
+LOST_REPORT_STATUS: Final = EXIT_STATUS[NO_ROOM]
+# The shell's status of a program that a closed pipe ends, like `yes` in `yes | head`.
+CLOSED_PIPE_STATUS: Final = 128 + signal.SIGPIPE
+
+
+class FinishedWork(NamedTuple):
+    """The work that a command has finished, whatever happens to the report about it."""
+
+    sentence: str  # for people
+    log_format: LogFormat | None = None  # None without log lines
+    report_error: str = ""  # why the report could not be made, or ""
+
+
+class Ending(NamedTuple):
+    """The end of a command, before it is known whether its report was written."""
+
+    status: int
+    message: str = ""  # of an error, for people
+    log_format: LogFormat | None = None  # None without log lines
+    work: FinishedWork | None = (
+        None  # None for a failure, or if the report is the product
+    )
+
+
+class ReportStreams(NamedTuple):
+    """The standard streams of a command."""
+
+    out: ReportStream
+    err: ReportStream
+
+
+def reserve_standard_descriptors() -> None:
+    """Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed.
+
+    Otherwise the next file that is opened, such as a shard, would get that descriptor, and
+    with it what libraries and child processes print. `sys.stdout` and `sys.stderr` stay
+    None, so the report is known to be lost.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            os.set_inheritable(descriptor, True)
+
+
+def replace_standard_streams() -> None:
+    """Replaces `sys.stdout` and `sys.stderr` for the rest of the process.
+
+    Their buffers are flushed by the report streams alone, which count lines by it.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(line_buffering=False, write_through=True)
+    sys.stdout = cast("TextIO", as_report(sys.stdout))
+    sys.stderr = cast("TextIO", as_report(sys.stderr))
+
+
+@contextmanager
+def report_streams() -> Iterator[ReportStreams]:
+    """Makes `sys.stdout` and `sys.stderr` report streams in the block."""
+    streams = ReportStreams(as_report(sys.stdout), as_report(sys.stderr))
+    out, err = (cast("TextIO", stream) for stream in streams)
+    with redirect_stdout(out), redirect_stderr(err):
+        yield streams
+
+
+def end_report(streams: ReportStreams, ending: Ending, *, uses_stdout: bool) -> int:
+    """Reports which part of the report was lost, and returns the exit status.
+
+    `uses_stdout` tells whether programs may read the standard output of this command, so
+    that nothing but its product is written there.
+    """
+    out, err = streams
+    for stream in streams:
+        stream.flush()
+    status = ending.status
+    if not (status or ending.work) and out.lost_lines:
+        is_closed = isinstance(out.failure, BrokenPipeError)
+        status = CLOSED_PIPE_STATUS if is_closed else LOST_REPORT_STATUS
+    notes = list(_notes(streams, ending))
+    if status != CLOSED_PIPE_STATUS and notes:
+        is_message_lost = err.lost_lines > 0 and bool(ending.message)
+        _write_notes(err, notes, ending.log_format)
+        if err.is_broken and not (uses_stdout or out.has_text):
+            message = ending.message if is_message_lost else ""
+            _write_notes(out, notes, ending.log_format, message)
+    return status
+
+
+def _notes(streams: ReportStreams, ending: Ending) -> Iterator[dict[str, Any]]:
+    """Yields a note for each stream that lost lines, and for a report that failed."""
+    sentence = f". {ending.work.sentence}" if ending.work else ""
+    if ending.work and ending.work.report_error:
+        message = f"the report could not be made: {ending.work.report_error}{sentence}"
+        yield {"message": message}
+    for name, label, stream in (
+        ("stdout", "standard output", streams.out),
+        ("stderr", "standard error", streams.err),
+    ):
+        if stream.lost_lines:
+            lines = count(stream.lost_lines, "line")
+            message = (
+                f"{lines} of the report could not be written to {label}: "
+                f"{stream.reason}{sentence}"
+            )
+            facts = {"stream": name, "lines": stream.lost_lines}
+            yield facts | {"reason": stream.reason, "message": message}
+
+
+def _write_notes(
+    stream: ReportStream,
+    notes: Sequence[dict[str, Any]],
+    log_format: LogFormat | None,
+    message: str = "",
+) -> None:
+    """Writes notes as the other lines of the report; `message` is of a lost error."""
+    if log_format:
+        from recordmill.beam_jobs.report.monitoring import LogLines
+
+        lines = LogLines(log_format, cast("TextIO", stream))
+        for note in notes:
+            error = {"error": message} if message else {}
+            lines.event("report_lost", "warning", **note, **error)
+        return
+    texts = [message] if message else []
+    for text in [*texts, *(f"Warning: {note['message']}" for note in notes)]:
+        stream.write(f"{printable_message(text)}\n")
