@@ -86,6 +86,9 @@ def _finish(
     problem = ""
     try:
         report()
+    except Interrupted as interrupted:
+        interrupted.state = f"{sentence[0].lower()}{sentence[1:]}"
+        raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(last.filename).name}:{last.lineno}"
@@ -193,6 +196,8 @@ def _report(
             write_metrics(options.metrics_file, end)
         except RecordmillError as error:
             failed.append(("metrics_failed", str(error)))
+        except Exception as error:  # the run has ended: nothing here changes how
+            failed.append(("metrics_failed", f"{type(error).__name__}: {error}"))
     if receivers:
         found = receivers.end(end, *([] if seconds is None else [seconds / 4]))
         failed += [("receiver_failed", each) for each in found]

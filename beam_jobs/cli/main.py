@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from io import StringIO
-from typing import Literal
+from typing import Any, Literal
 
 import click
 from click.shell_completion import get_completion_class
@@ -129,7 +129,23 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     context.exit()
 
 
-@click.group(cls=LaidOutGroup, context_settings={"help_option_names": ["-h", "--help"]})
+class _RecordmillGroup(LaidOutGroup):
+    """The command `recordmill`, with all commands below it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; click would end the process silently for a broken pipe.
+
+        As no report raises one, it is of a store or a worker.
+        """
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise RuntimeError(str(error)) from error
+
+
+@click.group(
+    cls=_RecordmillGroup, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -165,9 +181,13 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
 
     `signals` are handled by the process; None if it is not the command's own.
     """
+    ending = None
     with report_streams() as streams:
-        ending = _run(list(argv), signals)
-        return end_report(streams, ending, uses_stdout=_uses_stdout(argv))
+        try:
+            ending = _run(list(argv), signals)
+            return end_report(streams, ending, uses_stdout=_uses_stdout(argv))
+        except Interrupted as error:  # the command has ended, its report has not
+            return 0 if ending and ending.work else exit_status(error)
 
 
 def _uses_stdout(argv: Sequence[str]) -> bool:

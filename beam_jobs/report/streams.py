@@ -16,8 +16,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, cast
 
+from recordmill.beam_jobs.report.terminal import echo, echo_lines
 from recordmill.schemas.errors import EXIT_STATUS, NO_ROOM
-from recordmill.schemas.text import count, printable_message
+from recordmill.schemas.text import count
 from recordmill.transforms.report_stream import ReportStream, as_report
 
 if TYPE_CHECKING:
@@ -110,10 +111,10 @@ def end_report(streams: ReportStreams, ending: Ending, *, uses_stdout: bool) -> 
     notes = list(_notes(streams, ending))
     if status != CLOSED_PIPE_STATUS and notes:
         is_message_lost = err.lost_lines > 0 and bool(ending.message)
-        _write_notes(err, notes, ending.log_format)
+        _write_notes(notes, ending.log_format, err=True)
         if err.is_broken and not (uses_stdout or out.has_text):
             message = ending.message if is_message_lost else ""
-            _write_notes(out, notes, ending.log_format, message)
+            _write_notes(notes, ending.log_format, message, err=False)
     return status
 
 
@@ -138,20 +139,22 @@ def _notes(streams: ReportStreams, ending: Ending) -> Iterator[dict[str, Any]]:
 
 
 def _write_notes(
-    stream: ReportStream,
     notes: Sequence[dict[str, Any]],
     log_format: LogFormat | None,
     message: str = "",
+    *,
+    err: bool,
 ) -> None:
     """Writes notes as the other lines of the report; `message` is of a lost error."""
     if log_format:
         from recordmill.beam_jobs.report.monitoring import LogLines
 
-        lines = LogLines(log_format, cast("TextIO", stream))
+        lines = LogLines(log_format, sys.stderr if err else sys.stdout)
         for note in notes:
             error = {"error": message} if message else {}
             lines.event("report_lost", "warning", **note, **error)
         return
-    texts = [message] if message else []
-    for text in [*texts, *(f"Warning: {note['message']}" for note in notes)]:
-        stream.write(f"{printable_message(text)}\n")
+    if message:
+        echo_lines(message, err=err)
+    for note in notes:
+        echo(f"Warning: {note['message']}", err=err)

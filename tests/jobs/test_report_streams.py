@@ -33,7 +33,7 @@ from job_tools import (
 )
 
 from recordmill.beam_jobs.cli.main import run
-from recordmill.schemas.errors import EXIT_STATUS
+from recordmill.schemas.errors import EXIT_STATUS, Interrupted
 
 LOST = EXIT_STATUS["no_room"]
 CLOSED_PIPE = 128 + signal.SIGPIPE
@@ -362,6 +362,70 @@ def test_a_report_that_cannot_be_made(
     last = streams.text["err"].splitlines()[-1]
     assert last.startswith("Warning: the report could not be made: KeyError in test_re")
     assert last.endswith(f": 'rows'. The dataset is published in {tmp_path / 'out'}")
+
+
+def test_a_signal_during_the_report(
+    tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status is that of the signal, and the message names what is published."""
+    from recordmill.beam_jobs.cli import execute
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise Interrupted(signal.SIGTERM, "SIGTERM")
+
+    monkeypatch.setattr(execute, "show_outcome", interrupted)
+    streams, output = Streams(), tmp_path / "out"
+    assert streams.run("convert", "csv", table, output) == 128 + signal.SIGTERM
+    last = streams.text["err"].splitlines()[-1]
+    assert last == f"Interrupted by SIGTERM: the dataset is published in {output}"
+
+
+def test_metrics_that_cannot_be_made(
+    tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recordmill.beam_jobs.cli import execute
+
+    def broken(*_: Any) -> None:
+        raise TypeError("unhashable type: 'list'")
+
+    monkeypatch.setattr(execute, "write_metrics", broken)
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("a,b\n1,2\n3\n")
+    for path, status in ((table, 0), (wrong, EXIT_STATUS["data"])):
+        streams, metrics = Streams(), tmp_path / "metrics.prom"
+        job = ("convert", "csv", path, tmp_path / path.stem)
+        assert streams.run(*job, "--metrics-file", metrics) == status
+        assert "Warning: TypeError: unhashable type: 'list'\n" in streams.text["err"]
+
+
+@pytest.mark.parametrize("form", [[], LOG], ids=name_of)
+def test_metrics_on_a_full_disk(
+    tmp_path: Path, table: Path, form: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recordmill.beam_jobs.report import monitoring
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(monitoring, "write_windows", full)
+    streams, metrics = Streams(err="full"), tmp_path / "metrics.prom"
+    job = ("convert", "csv", table, tmp_path / "out", "--metrics-file", metrics)
+    assert streams.run(*job, *form) == 0
+    assert_whole(tmp_path / "out")
+
+
+def test_a_broken_pipe_that_is_no_report(
+    tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a store or a worker is no reader of a report that went away."""
+    from recordmill.beam_jobs.service import run as service
+
+    def broken(*_: Any) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    monkeypatch.setattr(service, "run_job", broken)
+    with pytest.raises(RuntimeError, match="Broken pipe"):
+        run(["convert", "csv", str(table), str(tmp_path / "out")])
 
 
 PRINTING = """
