@@ -24,9 +24,9 @@ _NON_ASCII = re.compile(r"[^\x00-\x7f]")
 class ReportStream(TextIOBase):
     """A text stream that counts the lines that it could not write, and raises nothing.
 
-    It keeps the first failure. Later lines are tried again, because a disk that was full
-    can have room again. Lines that are still in the buffer of the stream below are lost
-    only if its last flush fails.
+    It keeps the first failure. It still tries to write later lines, because a disk that
+    was full can have room again. Lines in the buffer of the stream below are lost only if
+    the last flush fails.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -55,7 +55,7 @@ class ReportStream(TextIOBase):
         """Writes text; a whole line is passed on at once."""
         num_lines = text.count("\n")  # TypeError if it is not text
         self.has_text |= bool(text)
-        self._write(lambda stream: _put(stream, text), num_lines)
+        self._write(lambda stream: _write_text(stream, text), num_lines)
         return len(text)
 
     def write_bytes(self, content: ReadableBuffer) -> int:
@@ -81,7 +81,7 @@ class ReportStream(TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        """Returns whether it is a terminal."""
+        """Returns True for a terminal."""
         stream = self._stream
         return stream is not None and not stream.closed and stream.isatty()
 
@@ -96,7 +96,7 @@ class ReportStream(TextIOBase):
 
     @property
     def errors(self) -> str:  # type: ignore[override]
-        """Returns how the stream below treats characters that it cannot encode."""
+        """Returns the name of the error handler of the stream below."""
         return getattr(self._stream, "errors", None) or "strict"
 
     @property
@@ -106,9 +106,9 @@ class ReportStream(TextIOBase):
             raise AttributeError("a stream of text alone has no buffer")
         return _ReportBytes(self)
 
-    def _write(self, put: Callable[[TextIO], object], num_lines: int) -> None:
+    def _write(self, action: Callable[[TextIO], object], num_lines: int) -> None:
         with self._lock:
-            if self._try(put):
+            if self._try(action):
                 self._buffered_lines += num_lines
             else:
                 self._refused_lines += num_lines
@@ -143,7 +143,7 @@ class _ReportBytes(BufferedIOBase):
         self._report.flush()
 
 
-def _put(stream: TextIO, text: str) -> None:
+def _write_text(stream: TextIO, text: str) -> None:
     """Writes text; characters that the encoding does not have become JSON escapes.
 
     People can read these, and an object of JSON stays one.
@@ -159,5 +159,5 @@ def _escape(character: re.Match[str]) -> str:
 
 
 def as_report(stream: Any) -> ReportStream:
-    """Returns a stream as a report stream; one that is one already is returned as it is."""
+    """Returns a report stream over a stream, or the stream itself if it is one."""
     return stream if isinstance(stream, ReportStream) else ReportStream(stream)

@@ -82,7 +82,7 @@ def execute(job: JobSpec, options: RunOptions, signals: Signals) -> FinishedWork
 def _finish(
     sentence: str, options: RunOptions, report: Callable[[], None]
 ) -> FinishedWork:
-    """Reports on work that is finished: an error of the report does not undo it."""
+    """Reports finished work, and returns it: an error of the report does not undo it."""
     problem = ""
     try:
         report()
@@ -90,8 +90,8 @@ def _finish(
         interrupted.state = f"{sentence[0].lower()}{sentence[1:]}"
         raise
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(last.filename).name}:{last.lineno}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno}"
         problem = f"{type(error).__name__} in {place}: {error}"
     return FinishedWork(sentence, options.log_format, problem)
 
@@ -196,7 +196,7 @@ def _report(
             write_metrics(options.metrics_file, end)
         except RecordmillError as error:
             failed.append(("metrics_failed", str(error)))
-        except Exception as error:  # the run has ended: nothing here changes how
+        except Exception as error:  # the status of the run is final
             failed.append(("metrics_failed", f"{type(error).__name__}: {error}"))
     if receivers:
         found = receivers.end(end, *([] if seconds is None else [seconds / 4]))

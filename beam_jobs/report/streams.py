@@ -1,9 +1,9 @@
-"""Keeps a command's report apart from its work: what cannot be written decides no run.
+"""Separates the report of a command from its work: a lost report decides no run.
 
-In the block of `report_streams` all output goes through report streams, which raise
-nothing. At its end `end_report` mentions on the other stream what was lost, and chooses
-the exit status. It stays the same if the command finished work (a dataset, an export) or
-failed. A command whose product is the report ends with another status than 0.
+In the block of `report_streams`, all output goes through report streams, which raise
+nothing. Then `end_report` mentions the lost lines on the other stream and chooses the exit
+status. A command that finished its work (a dataset, an export) or failed keeps its status.
+A command whose product is the report does not end with 0 if lines were lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from io import TextIOWrapper
+from io import BufferedWriter, RawIOBase, TextIOWrapper
+from select import select
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, cast
 
 from recordmill.beam_jobs.report.terminal import echo, echo_lines
@@ -22,6 +23,8 @@ from recordmill.schemas.text import count
 from recordmill.transforms.report_stream import ReportStream, as_report
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from recordmill.schemas.options import LogFormat
 
 # The name of 74 in sysexits.h is EX_IOERR.
@@ -75,15 +78,49 @@ def reserve_standard_descriptors() -> None:
 
 
 def replace_standard_streams() -> None:
-    """Replaces `sys.stdout` and `sys.stderr` for the rest of the process.
+    """Replaces `sys.stdout` and `sys.stderr` for the rest of the process."""
+    sys.stdout = cast("TextIO", as_report(_buffered(sys.stdout)))
+    sys.stderr = cast("TextIO", as_report(_buffered(sys.stderr)))
 
-    Their buffers are flushed by the report streams alone, which count lines by it.
+
+def _buffered(stream: TextIO | None) -> TextIO | None:
+    """Returns a stream over the file of another stream, with a buffer of its own.
+
+    A report stream flushes that buffer, so it knows which lines are in it. With
+    PYTHONUNBUFFERED=1 Python has no buffer, and loses the rest of a text without an error
+    if a nearly full disk takes its beginning.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(line_buffering=False, write_through=True)
-    sys.stdout = cast("TextIO", as_report(sys.stdout))
-    sys.stderr = cast("TextIO", as_report(sys.stderr))
+    if not isinstance(stream, TextIOWrapper):
+        return stream
+    stream.flush()
+    file = cast("RawIOBase", getattr(stream.buffer, "raw", stream.buffer))
+    buffer = BufferedWriter(_WaitingFile(file))
+    encoding, errors = stream.encoding, stream.errors
+    return TextIOWrapper(buffer, encoding, errors, write_through=True)
+
+
+class _WaitingFile(RawIOBase):
+    """A file whose writes wait for room, even if the descriptor does not block.
+
+    A parent process, such as Node.js, can pass on a pipe that does not block.
+    """
+
+    def __init__(self, file: RawIOBase) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def isatty(self) -> bool:
+        return self._file.isatty()
+
+    def write(self, content: ReadableBuffer, /) -> int:
+        while (num_bytes := self._file.write(content)) is None:
+            select([], [self._file], [])
+        return num_bytes
 
 
 @contextmanager
@@ -145,7 +182,7 @@ def _write_notes(
     *,
     err: bool,
 ) -> None:
-    """Writes notes as the other lines of the report; `message` is of a lost error."""
+    """Writes notes in the form of the report, after the message of a lost error."""
     if log_format:
         from recordmill.beam_jobs.report.monitoring import LogLines
 

@@ -531,6 +531,22 @@ def test_the_shell_redirects_a_report(dataset: Path, redirection: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
+def test_a_file_that_takes_the_beginning(tmp_path: Path) -> None:
+    """Python without buffers drops the rest of a text, and raises nothing."""
+    schema = tmp_path / "schema.json"
+    line = f'ulimit -f 8; "{COMMAND}" run --job-schema > "{schema}"'
+    ran = subprocess.run(
+        ["bash", "-c", line],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert (ran.returncode, schema.stat().st_size) == (LOST, 8 << 10)
+    assert "could not be written to standard output: File too large" in ran.stderr
+
+
 def test_a_signal_without_a_report(tmp_path: Path, table: Path) -> None:
     """Its status is that of the signal, whether or not anybody reads its last words."""
     function = tmp_path / "stopping.py"

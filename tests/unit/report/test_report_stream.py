@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
+from recordmill.beam_jobs.report.streams import _WaitingFile
 from recordmill.transforms.report_stream import ReportStream, as_report
 
 if TYPE_CHECKING:
@@ -110,6 +111,27 @@ def test_characters_that_the_encoding_does_not_have() -> None:
     report.write(f"{text}\n")
     assert json.loads(disk.getvalue()) == json.loads(text)
     assert (report.encoding, report.lost_lines) == ("ascii", 0)
+
+
+def test_a_pipe_that_does_not_block() -> None:
+    """A parent process like Node.js passes one on; its reader makes room in its time."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    received = []
+
+    class Pipe(io.FileIO):
+        def write(self, content: ReadableBuffer, /) -> int | None:  # type: ignore[override]
+            num_bytes = super().write(content)
+            if num_bytes is None:  # it is full: now it is read
+                received.append(os.read(read_end, 1 << 20))
+            return num_bytes
+
+    with io.BufferedWriter(_WaitingFile(Pipe(write_end, "w"))) as writer:
+        writer.write(bytes(1 << 20))
+    received.append(os.read(read_end, 1 << 20))
+    os.close(read_end)
+    assert sum(map(len, received)) == 1 << 20
+    assert len(received) > 2
 
 
 def test_what_is_no_failure_of_a_stream_is_raised() -> None:
