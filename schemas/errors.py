@@ -8,7 +8,6 @@ name in sysexits.h are the ones of that file, so that systemd shows the name.
 from __future__ import annotations
 
 import errno
-from contextlib import ExitStack
 from typing import ClassVar, Final, Literal
 
 OTHER, USAGE, DATA, OUTPUT = "other", "usage", "data", "output"
@@ -154,8 +153,6 @@ class Interrupted(BaseException):
         self.number, self.name = number, name  # of the signal, like 15 and SIGTERM
         # what was done and how to resume, if it was a run that was interrupted
         self.state = ""
-        # what is released last: threads may still write until then
-        self.ending = ExitStack()
 
     def __str__(self) -> str:
         """Returns the message for people."""

@@ -246,8 +246,6 @@ def _run(arguments: list[str], signals: Signals | None) -> Ending:
         message = f"Error: {message}"
         if isinstance(error, Interrupted):
             message = error.for_people()
-            if signals is not None:
-                signals.ending.push(error.ending)
         if not error.in_log:
             echo_message(message)
         return Ending(exit_status(error), message, error.in_log or None)
@@ -321,15 +319,32 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Cycles are rare in a run, so few objects wait for it.
     gc.set_threshold(_NEW_OBJECTS)
     signals = Signals()
-    arguments = sys.argv[1:] if argv is None else argv
     try:
-        signals.handle()
-        status = run(arguments, signals)
-    except Exception as error:
-        status = _end_crash(error, arguments)
-    signals.ignore()
-    sys.stdout.flush()
+        status = _run_to_status(sys.argv[1:] if argv is None else argv, signals)
+        signals.ignore()
+    except Interrupted as error:  # while it showed another error, or at its very end
+        signals.ignore()
+        echo_message(error.for_people())
+        status = error.status
+    sys.stdout.flush()  # report streams raise nothing
     sys.stderr.flush()
-    signals.ending.close()
+    _release_leases()
     # Beam leaves threads behind; after a worker's death one of them never ends.
     os._exit(status)
+
+
+def _run_to_status(argv: Sequence[str], signals: Signals) -> int:
+    """Runs the command under its signals, and shows errors that should not happen."""
+    try:
+        signals.handle()
+        return run(argv, signals)
+    except Exception as error:
+        return _end_crash(error, argv)
+
+
+def _release_leases() -> None:
+    """Releases the leases that an interrupted command still holds."""
+    # A command that imported nothing of it holds none.
+    lease = sys.modules.get("recordmill.transforms.storage.lease")
+    if lease is not None:
+        lease.release_all()

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NamedTuple
 
@@ -39,8 +39,6 @@ class Signals:
     def __init__(self) -> None:
         self._seen: list[int] = []
         self._last_words: list[Callable[[Interrupted], None]] = []
-        # what an interrupted run holds until the process ends
-        self.ending = ExitStack()
 
     def handle(self) -> None:
         """Installs the handlers; call it once, in the main thread.

@@ -37,47 +37,32 @@ from recordmill.schemas.errors import (
     OutputError,
     RecordmillError,
 )
+from recordmill.transforms.parallel import run_in_thread
 from recordmill.transforms.storage.store import WORK_FOLDER, Store, new_probe, value_of
 
 MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """The run that holds a lease, as its file says; contains no secrets."""
+class RunProcess:
+    """The process of a run, identified on its machine; contains no secrets."""
 
     host: str  # name of the machine
     pid: Annotated[int, Field(gt=0, lt=1 << 31)]  # process on it
     boot_id: str  # changes each time that the machine is started
     pid_namespace: str  # the one in which `pid` is valid (containers have their own)
     process_start: str  # in clock ticks since boot; a later one of this pid has another
-    nonce: str  # random text that no other lease has
-    started: str  # when the lease was taken, for people
-    renewed: str  # when it was last renewed by the holder's clock, for people
-    # how long a renewal is valid
-    lease_seconds: Annotated[float, Field(gt=0, le=MAX_LEASE_SECONDS)]
-    # how often it was renewed, so that no two renewals are the same
-    renewals: Annotated[int, Field(ge=0, le=1 << 53)] = 0
 
-    @classmethod
-    def this_process(cls, lease_seconds: float) -> Holder:
-        now = utc_now()
-        return cls(
+    @staticmethod
+    def current() -> RunProcess:
+        """Returns the process that calls this."""
+        return RunProcess(
             host=socket.gethostname(),
             pid=os.getpid(),
             boot_id=_boot_id(),
             pid_namespace=_pid_namespace(),
             process_start=_process_start(os.getpid()),
-            nonce=uuid.uuid4().hex,
-            started=now,
-            renewed=now,
-            lease_seconds=lease_seconds,
         )
-
-    def to_bytes(self) -> bytes:
-        expires = datetime.fromisoformat(self.renewed).timestamp() + self.lease_seconds
-        until = datetime.fromtimestamp(expires, UTC).isoformat()
-        return json.dumps(asdict(self) | {"expires": until}, indent=1).encode() + b"\n"
 
     def has_died(self) -> bool:
         """Tells whether its process was on this machine and is not there any more."""
@@ -100,6 +85,35 @@ class Holder:
         if _process_stat(self.pid)[:1] in (["Z"], ["X"]):
             return False  # it ended, but its parent has not yet collected its status
         return self.process_start in ("", _process_start(self.pid))
+
+
+@dataclass(frozen=True, slots=True)
+class Holder(RunProcess):
+    """The run that holds a lease, as its file says; contains no secrets."""
+
+    nonce: str  # random text that no other lease has
+    started: str  # when the lease was taken, for people
+    renewed: str  # when it was last renewed by the holder's clock, for people
+    # how long a renewal is valid
+    lease_seconds: Annotated[float, Field(gt=0, le=MAX_LEASE_SECONDS)]
+    # how often it was renewed, so that no two renewals are the same
+    renewals: Annotated[int, Field(ge=0, le=1 << 53)] = 0
+
+    @classmethod
+    def this_process(cls, lease_seconds: float) -> Holder:
+        now = utc_now()
+        return cls(
+            **asdict(RunProcess.current()),
+            nonce=uuid.uuid4().hex,
+            started=now,
+            renewed=now,
+            lease_seconds=lease_seconds,
+        )
+
+    def to_bytes(self) -> bytes:
+        expires = datetime.fromisoformat(self.renewed).timestamp() + self.lease_seconds
+        until = datetime.fromtimestamp(expires, UTC).isoformat()
+        return json.dumps(asdict(self) | {"expires": until}, indent=1).encode() + b"\n"
 
 
 def utc_now() -> str:
@@ -212,6 +226,8 @@ def boot_clock() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+_RELEASED = "the lease was released"
+
 SETTLE_SECONDS = 3.0  # pause on stores without exclusive swaps
 
 _TRIES = 8
@@ -222,6 +238,18 @@ _log = logging.getLogger("recordmill")
 # Of this process, by their nonces: the thread that publishes finds that of its run. Those of
 # runs that have ended stay: their threads may come late, and must not publish any more.
 _leases: dict[str, Lease] = {}
+
+# A signal raises Interrupted at any line of the main thread, also within `acquire` or on the
+# way to `release`. So a lease is registered before its file is written, the file is written
+# and removed in threads, which no signal interrupts, and what a command holds when it is
+# interrupted is released at the end of its process (`release_all`).
+
+_POLL_SECONDS = 1.0
+
+
+def _without_interruption(function: Callable[[], object]) -> None:
+    """Calls a function in a thread: a signal ends the waiting for it, but not the call."""
+    run_in_thread(function, threading.Event(), lambda: None, _POLL_SECONDS)
 
 
 class Lease:
@@ -238,10 +266,29 @@ class Lease:
         self.swapping = threading.Lock()  # held from that swap to its last put
         self._pid = os.getpid()
         self._guard = threading.Lock()
-        _leases[holder.nonce] = self
+        self._file_change = threading.Lock()  # held while it is acquired or released
+        self._is_over = False  # whether it was released, or never acquired
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
-        self._thread.start()
+        _leases[holder.nonce] = self
+
+    def take(self, store: Store, dead: bytes | None) -> bool:
+        """Writes the lease over that of a dead run, or where there is none.
+
+        `store` is the lease's own, with all its retries. Returns whether that succeeded;
+        then a thread renews it.
+        """
+        _without_interruption(lambda: self._take(store, dead))
+        return not self._is_over
+
+    def _take(self, store: Store, dead: bytes | None) -> None:
+        with self._file_change:
+            if self._is_over:
+                return  # the process ends
+            lease_bytes = self._holder.to_bytes()
+            self._is_over = not store.swap(lease_bytes, LEASE_NAME, seen=dead)
+            if not self._is_over:
+                self._thread.start()
 
     @property
     def holder(self) -> Holder:
@@ -275,26 +322,40 @@ class Lease:
         Returns whether that was so within the time; by default there is no limit.
         """
         self._ended = "the run has ended"
-        if ended := self.swapping.acquire(timeout=seconds):
-            self.swapping.release()
-        return ended
+        ended = threading.Event()
+
+        def wait() -> None:
+            if self.swapping.acquire(timeout=seconds):
+                self.swapping.release()
+                ended.set()
+
+        _without_interruption(wait)
+        return ended.is_set()
 
     def release(self) -> str:
         """Ends the lease, and returns why it was lost before, or "".
 
-        Does nothing in a forked child, or if the lease was lost.
+        Does nothing in a forked child, or if the lease was lost. Safe to repeat.
         """
-        if os.getpid() != self._pid:
-            return self._lost
-        self._stop.set()
-        self._thread.join(timeout=30)
-        with suppress(OutputError), self._guard:
-            seen = self._check()
-            if seen is not None:
-                self._store.discard(LEASE_NAME, seen=seen)
-                self._lost = "the lease was released"
-                return ""
-        return self._lost
+        if os.getpid() == self._pid:
+            _without_interruption(self._release)
+        return self._lost if self._lost != _RELEASED else ""
+
+    def _release(self) -> None:
+        with self._file_change:
+            if self._is_over:
+                return
+            self._stop.set()
+            if self._thread.is_alive():
+                self._thread.join(timeout=30)
+            # Without the guard: the thread that renews has ended, and an interrupted
+            # check may have left it locked.
+            with suppress(OutputError):
+                held_bytes = self._check()
+                if held_bytes is not None:
+                    self._store.discard(LEASE_NAME, seen=held_bytes)
+                    self._lost = _RELEASED
+            self._is_over = True
 
     def __enter__(self) -> Self:
         return self
@@ -304,8 +365,7 @@ class Lease:
     ) -> None:
         self.end_publishing()
         if isinstance(error, Interrupted):
-            error.ending.callback(self.release)  # threads of this run may still write
-            return
+            return  # threads of this run may still write: see `release_all`
         lost = self.release()
         if lost and isinstance(error, RecordmillError | OSError):
             raise _lost_lease(self._store, lost) from error  # the cause of the other
@@ -386,19 +446,30 @@ def acquire(
             time.sleep(random.uniform(0.05, 0.5))
         dead = require_idle(store)
         since = boot_clock()
-        holder = Holder.this_process(lease_seconds)
-        if not store.swap(holder.to_bytes(), LEASE_NAME, seen=dead):
+        lease = Lease(store, Holder.this_process(lease_seconds), since)
+        if not lease.take(store, dead):
             continue
         if not exclusive:
             time.sleep(settle_seconds)
-            if store.find(LEASE_NAME) != holder.to_bytes():
+            if not lease.is_held():
+                lease.release()
                 continue
         if dead is not None:
             _log.warning("took over the lease of an interrupted run: %s", store.uri)
-        return Lease(store, holder, since)
+        return lease
     raise BusyError(
         f"{store.uri}: other runs begin to write here at the same time; run again later"
     )
+
+
+def release_all() -> None:
+    """Releases what this process still holds, the last lease first.
+
+    For a command that was interrupted, when its threads write no more.
+    """
+    for lease in reversed([*_leases.values()]):
+        lease.end_publishing()  # at once, as a rule: its run ended so
+        lease.release()
 
 
 def remove_dead_lease(store: Store) -> None:
