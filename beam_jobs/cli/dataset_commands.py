@@ -200,7 +200,7 @@ def verify_command(
 @click.option(
     "--detached",
     is_flag=True,
-    help="End detached jobs, too: if they are at work, they publish nothing.",
+    help="Also end detached jobs and WriteDataset pipelines: if at work, they publish nothing.",
 )
 def clean_command(
     output: str, dry_run: bool, detached: bool, as_json: bool, storage: BothSides
@@ -208,7 +208,7 @@ def clean_command(
     """Removes files left by interrupted runs in OUTPUT: scratch, staging.
 
     Only what recordmill named itself goes, and nothing in folders below OUTPUT.
-    Detached jobs keep their files until a day after their last heartbeat.
+    Detached jobs and pipelines keep their files until a day after their last heartbeat.
     """
     from recordmill.transforms.commit.cleanup import clean
     from recordmill.transforms.storage import LocalStore, open_store
@@ -238,7 +238,7 @@ def clean_command(
     echo(f"{output}: {files} {done}, {human_bytes(num_bytes)}", err=True)
     for launch in cleaned.at_work:
         echo(
-            f"{output}: a detached job is at work and keeps its files: "
+            f"{output}: a {launch.noun} is at work and keeps its files: "
             f"{launch.describe()}. They stay until a day after its last heartbeat. If "
             "it was cancelled, `recordmill clean --detached` removes them now",
             err=True,

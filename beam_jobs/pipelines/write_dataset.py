@@ -73,16 +73,23 @@ from recordmill.transforms.rows.encode_rows import (
 from recordmill.transforms.rows.rows_job import (
     RowsExchange,
     RowsPlan,
-    check_output_early,
+    begin_rows,
     context_of_rows,
     plan_rows,
     publish_rows,
     write_rejects,
 )
 from recordmill.transforms.storage import open_store
+from recordmill.transforms.storage.lease import RunProcess
 from recordmill.transforms.storage.reading import is_local, read_file
 from recordmill.transforms.storage.shard_file import require_container
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
+from recordmill.transforms.tasks.launches import (
+    HeartbeatTimer,
+    judge_error,
+    keep_alive,
+    keeping_alive,
+)
 from recordmill.transforms.tasks.write_shard import write_shard
 
 
@@ -203,6 +210,8 @@ def with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
     return job.model_copy(update={"declared": declared})
 
 
+#     begin -> replaces (before all else; the heartbeat is written)
+#
 #     rows -> encode --+-> summaries -> totals -> plan ------------+
 #                      |                                           v
 #                      +-> sorted runs (scratch) -------------> write shards -> publish
@@ -227,6 +236,8 @@ class EncodeRows(beam.DoFn):
 
     It emits pieces (only with the engine exchange) and, as tagged outputs, RowsSummary
     (SUMMARIES) and rejects as (number of their file, line) (REJECTS).
+
+    A bundle can be the whole input and take hours, so its elements renew the heartbeat.
     """
 
     def __init__(self, context: RunContext) -> None:
@@ -238,20 +249,33 @@ class EncodeRows(beam.DoFn):
         self._blocks: list[Block] = []
         self._summaries: list[RowsSummary] = []
         self._bytes = 0
+        self._timer = HeartbeatTimer(self._context.workspace)
 
-    def process(self, element: object) -> Iterator[Piece | TaggedOutput[str, object]]:
-        for block, summary in self._encoder.add(element):
-            yield from self._buffer(block, summary)
-        yield from self._emit_rejects()
+    def process(
+        self, element: object, replaces: str
+    ) -> Iterator[Piece | TaggedOutput[str, object]]:
+        # `replaces` is the output of the first step, which this one has to wait for.
+        self._timer.tick()
+        try:
+            for block, summary in self._encoder.add(element):
+                yield from self._buffer(block, summary)
+            yield from self._emit_rejects()
+        except Exception as error:
+            judge_error(self._context.workspace, error)
+            raise
 
     def finish_bundle(
         self,
     ) -> Iterator[WindowedValue | TaggedOutput[str, WindowedValue]]:
-        for block, summary in self._encoder.flush():
-            for output in self._buffer(block, summary):
+        try:
+            for block, summary in self._encoder.flush():
+                for output in self._buffer(block, summary):
+                    yield _in_global_window(output)
+            for output in (*self._flush(), *self._emit_rejects()):
                 yield _in_global_window(output)
-        for output in (*self._flush(), *self._emit_rejects()):
-            yield _in_global_window(output)
+        except Exception as error:
+            judge_error(self._context.workspace, error)
+            raise
 
     def _buffer(
         self, block: Block, summary: RowsSummary
@@ -308,7 +332,9 @@ def _in_global_window(
 def _shard_from_runs(
     task: ShardTask, plan: RowsPlan, runs: list[SortedRunRef], folder: SortedRunFolder
 ) -> ShardResult:
-    return write_shard(plan.to_write.context, task, runs, folder=folder)
+    context = plan.to_write.context
+    with keeping_alive(context.workspace):
+        return write_shard(context, task, runs, folder=folder)
 
 
 def _no_rows(num_splits: int, bucket_bits: int) -> RowsTotals:
@@ -319,6 +345,7 @@ def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
     """Cuts a piece of a split at the boundaries of the shards."""
     if not to_write.plan.num_shards:
         return
+    keep_alive(to_write.context.workspace)
     block, head = open_piece(piece[1], piece[0])
     yield from cut_block(block, to_write.plan, head.place, to_write.finished)
 
@@ -433,12 +460,16 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         context = self._context(rows.pipeline)
         nothing = partial(_no_rows, context.num_splits, context.bucket_bits)
         begin = rows.pipeline | "Begin" >> beam.Create([None], reshuffle=False)
-        begin | "CheckOutput" >> beam.Map(check_output_early, context)
+        # The embedded runner is a part of this process.
+        process = RunProcess.current() if is_embedded(rows.pipeline) else None
+        replaces = AsSingleton(
+            begin | "BeginHeartbeat" >> beam.Map(begin_rows, context, process)
+        )
         encoded = (
             rows
             | "RemoveWindows" >> beam.WindowInto(GlobalWindows())
             | "EncodeRows"
-            >> beam.ParDo(EncodeRows(context)).with_outputs(
+            >> beam.ParDo(EncodeRows(context), replaces).with_outputs(
                 SUMMARIES, REJECTS, main="pieces"
             )
         )
@@ -446,7 +477,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         plan = (
             summaries
             | "SumSummaries" >> beam.CombineGlobally(Total(nothing))
-            | "PlanShards" >> beam.Map(plan_rows, context)  # RowsPlan
+            | "PlanShards" >> beam.Map(plan_rows, context, replaces)  # RowsPlan
         )
         if context.exchange == "scratch":
             runs = summaries | "ListRuns" >> beam.FlatMap(lambda part: part.runs)

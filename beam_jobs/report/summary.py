@@ -164,8 +164,8 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
         )
     for launch in outcome.at_work:
         lines.append(
-            f"  a detached job is at work here, too: {launch}. It replaces nothing that "
-            "was published after its launch"
+            f"  a {launch.noun} is at work here, too: {launch.describe()}. It replaces "
+            "nothing that was published after its launch"
         )
     if outcome.is_first:
         lines += _loading_lines(outcome.output, manifest)

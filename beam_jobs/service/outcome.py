@@ -52,8 +52,8 @@ class Outcome:
     input_roots: tuple[str, ...] = ()  # folders of the inputs
     # whether files of a dataset that was replaced stay until the next run
     keeps_replaced: bool = False
-    # detached jobs that may be at work for the same output
-    at_work: tuple[str, ...] = ()
+    # detached jobs and pipelines that may be at work for the same output
+    at_work: tuple[Launch, ...] = ()
     # how often each class comes; None if that was not counted
     classes: Mapping[str, LabelCounts] | None = None
     is_first: bool = True  # whether the output held no dataset before
@@ -97,7 +97,7 @@ def outcome_of(
         reject_kinds=tuple(kinds),
         locator=run.locator,
         input_roots=run.input_roots,
-        at_work=tuple(launch.describe() for launch in at_work),
+        at_work=tuple(at_work),
         description_changes=description_changes,
     )
     if status != "done":

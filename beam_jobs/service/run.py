@@ -89,6 +89,7 @@ from recordmill.transforms.tasks.launches import (
     forget_errors,
     has_live_launch,
     is_launch,
+    live_workspaces,
     new_launch_name,
     read_errors,
 )
@@ -607,7 +608,7 @@ def run_versioned(
             cleared = clear_unfinished(store, version, run.job.version)
             for name in cleared if options.scratch else ():
                 run.workspace.sibling(name).remove_scratch()
-        clean_local(run.store, {run.workspace.name})
+        clean_local(run.store, {run.workspace.name, *live_workspaces(run.store)})
         outcome = run_job(run, reporter, last_words)
         lease.require_held()
         move_latest(store, outcome.manifest)

@@ -32,7 +32,8 @@ from recordmill.transforms.tasks.workspace import RUN_PATTERN, work_folder_of
 def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Leftovers:
     """Removes what dead runs left, never a dataset's own files or anybody else's.
 
-    A dry run only finds it. With `detached`, detached jobs that may be at work are ended.
+    A dry run only finds it. With `detached`, detached jobs and pipelines that may be at
+    work are ended.
     Returns what was removed, or would be, on this machine, too.
 
     Raises:
@@ -91,8 +92,8 @@ def _found(store: Store, *, detached: bool) -> Leftovers:
 
 
 def _and_local(store: Store, found: Leftovers, *, dry_run: bool) -> Leftovers:
-    at_work = {launch.name for launch in found.at_work}
-    local = clean_local(store, at_work, dry_run=dry_run)
+    kept_runs = {name for launch in found.at_work for name in launch.workspaces}
+    local = clean_local(store, kept_runs, dry_run=dry_run)
     return replace(found, files=found.files | local)
 
 

@@ -2,12 +2,17 @@
 
 The fingerprint is known only after the last row, so there are two workspaces:
 
-    .recordmill/rows-ID/        sorted runs, with the scratch exchange; ID is random, made
-                                with the pipeline, and file names in it are unique
+    .recordmill/rows-ID/        the heartbeat, and sorted runs with the scratch exchange;
+                                ID is random, made with the pipeline, and file names in
+                                it are unique
     .recordmill/FINGERPRINT/    all else (see recordmill.transforms.tasks.workspace)
 
 Files of a repeated bundle stay in the first without being used, and are removed with
 it.
+
+The first step writes the heartbeat, and all others begin behind it: the pipeline holds no
+lease until it publishes, and without the heartbeat others would remove both workspaces
+(transforms/tasks/launches.py).
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.text import count, json_bytes
 from recordmill.transforms.commit.check_output import check_output
-from recordmill.transforms.commit.commit import require_stored
+from recordmill.transforms.commit.commit import require_stored, seen_manifest
 from recordmill.transforms.commit.staging import acquire_for_commit, publish, stage
 from recordmill.transforms.exchange.plan import plan_shards
 from recordmill.transforms.rows.encode_rows import (
@@ -48,7 +53,16 @@ from recordmill.transforms.rows.encode_rows import (
 )
 from recordmill.transforms.sources.base import PipelineRowsSource
 from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.lease import RunProcess
 from recordmill.transforms.tasks.context import Publishing, RunContext, ShardsToWrite
+from recordmill.transforms.tasks.launches import (
+    begin_launch,
+    find_launch,
+    keep_alive,
+    keeping_alive,
+    note_run_key,
+)
+from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
 from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tasks.write_shard import finished_shards
 
@@ -88,17 +102,37 @@ def context_of_rows(
     )
 
 
-def check_output_early(_: object, context: RunContext) -> None:
-    """Checks, while rows are still encoded, that the output can be used."""
-    store = context.workspace.store.with_short_retries()
+def begin_rows(_: object, rows: RunContext, process: RunProcess | None) -> str:
+    """Checks that the output can be used, and writes the pipeline's heartbeat.
+
+    Returns the digest of the manifest in the output, which is the one that the pipeline may
+    replace. `process` is the one with which the pipeline ends; None if its workers can be
+    on other machines. Safe to repeat.
+    """
+    store = rows.workspace.store.with_short_retries()
     with _spelled_for_python():
         # Whether a dataset there is this one, or is replaced, is known later.
         check_output(store, _NO_FINGERPRINT, overwrite=True)
     store.preflight()
+    replaces = seen_manifest(store)
+    launch = find_launch(store, rows.workspace.name)
+    if launch is not None and launch.is_live:  # the runner repeats this step
+        keep_alive(rows.workspace, now=True)
+    else:
+        begin_launch(rows.workspace, "", process)
+    return replaces
 
 
-def plan_rows(totals: RowsTotals, rows: RunContext) -> RowsPlan:
-    """Plans the dataset and creates its workspace; refuses too many rejects."""
+def plan_rows(totals: RowsTotals, rows: RunContext, replaces: str) -> RowsPlan:
+    """Plans the dataset and creates its workspace; refuses too many rejects.
+
+    `replaces` is the digest that `begin_rows` returned.
+    """
+    with keeping_alive(rows.workspace):
+        return _plan_rows(totals, rows.publishing_with(replaces=replaces))
+
+
+def _plan_rows(totals: RowsTotals, rows: RunContext) -> RowsPlan:
     job, store, rejected = rows.job, rows.workspace.store, totals.rows_rejected
     if rejected > job.max_rejects.allowed(totals.rows_read):
         raise reject_limit_error(
@@ -121,6 +155,7 @@ def plan_rows(totals: RowsTotals, rows: RunContext) -> RowsPlan:
     context = replace(
         rows, source=PipelineRowsSource(schema), run_key=key, workspace=workspace
     )
+    note_run_key(rows.workspace, key)  # before the second workspace is created
     everything = InputRange(0, "", "", 0, 0, 0, 0)
     result = RangeResult(everything, totals.rows_read, rejected, runs=())
     with _spelled_for_python():
@@ -141,10 +176,11 @@ def write_rejects(grouped: tuple[int, Iterable[bytes]], plan: RowsPlan) -> Rejec
     """Writes one file of rejects, (its number, its lines), sorted; returns their totals."""
     number, lines = grouped
     data = b"".join(line + b"\n" for line in sorted(lines))
-    if plan.to_write.plan.splits:
-        workspace = plan.to_write.context.workspace
-        file = f"{REJECTS_NAME}/rows-{number:02d}.jsonl"
-        workspace.put(file, data, durable=True)
+    workspace = plan.to_write.context.workspace
+    with keeping_alive(workspace):
+        if plan.to_write.plan.splits:
+            file = f"{REJECTS_NAME}/rows-{number:02d}.jsonl"
+            workspace.put(file, data, durable=True)
     return RejectTotals.of(data)
 
 
@@ -171,15 +207,22 @@ def publish_rows(
             "beam": version("apache-beam"),
             "python": platform.python_version(),
             "exchange": context.exchange,
+            "launch": rows.workspace.name,
             "published_unix": round(time.time(), 3),
         }
         return stage(allowed, results, shards, json_bytes(metadata))
 
-    with acquire_for_commit(store) as lease, _spelled_for_python():
+    with (
+        keeping_alive(workspace),
+        acquire_for_commit(store) as lease,
+        _spelled_for_python(),
+    ):
         manifest = publish(context, stage_dataset)
         if lease.is_held():  # else another run may be at work there
             rows.workspace.remove()
             workspace.remove()
+            # Each pipeline that failed left at least its heartbeat.
+            remove_leftovers(store, find_leftovers(store, spare=workspace.name))
     return manifest
 
 

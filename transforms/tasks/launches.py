@@ -1,14 +1,19 @@
-"""Tells launchers of tasks: their errors, and the signs of life of detached jobs.
+"""Tells launchers of tasks: their errors, and the heartbeats of runs without a lease.
 
-These hold no lease while they convert.
+Detached jobs and WriteDataset pipelines hold no lease while they convert.
 
-    .recordmill/job-0123456789ab/alive.json
+    .recordmill/job-0123456789ab/alive.json      of a detached job
+    .recordmill/rows-0123456789a/alive.json      of a WriteDataset pipeline
 
-Each launch has a workspace of its own, with this file in it. The job's tasks renew it.
+Each launch has a workspace of its own, with this file in it. The run's tasks renew it.
 As long as it is young, or cannot be judged, nobody else removes that workspace; a day
 after the last sign of life it is an orphan. The file is rewritten only over its own last
-bytes, and a job whose file is gone, or says that the job is over, stops and publishes
+bytes, and a run whose file is gone, or says that the run is over, stops and publishes
 nothing. So a workspace may be taken away at any time, if this file goes first.
+
+A pipeline on the embedded runner ends with its process. Its heartbeat names that process,
+so on the same machine the workspace of one that was killed is an orphan at once. When all
+rows have been read, the heartbeat also keeps the workspace of the dataset's fingerprint.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import socket
 import time
 import traceback
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -39,7 +44,7 @@ from recordmill.schemas.names import run_metadata_name
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.errors import output_error
-from recordmill.transforms.storage.lease import seconds_since
+from recordmill.transforms.storage.lease import RunProcess, seconds_since
 from recordmill.transforms.storage.store import WORK_FOLDER, bytes_of, value_of
 from recordmill.transforms.tasks.workspace import Workspace
 
@@ -47,7 +52,8 @@ LIFE_SECONDS = 24 * 3600.0  # a job may wait for its cluster, and sort for hours
 RENEW_SECONDS = 600.0  # in each process that executes tasks
 SIGN_NAME = "alive.json"
 
-_NAME = re.compile(r"job-[0-9a-f]{12}")
+_JOB = re.compile(r"job-[0-9a-f]{12}")
+_PIPELINE = re.compile(r"rows-[0-9a-f]{11}")
 _TRIES = 8  # each fails only if another task renewed it in between
 
 _Time = Annotated[float, Field(ge=0, lt=1e11)]
@@ -57,17 +63,19 @@ _Time = Annotated[float, Field(ge=0, lt=1e11)]
 class SignOfLife:
     """What a launch's file says; contains no secrets."""
 
-    run_key: str  # of the job
+    run_key: str  # of the job; "" for a pipeline that has not read all rows
     host: str  # the launcher's, for people
     launched: _Time  # when the job was given to the runner, in Unix seconds
     renewed: _Time  # when a task was at work last
     nonce: str  # random text, so that no two files are the same
     ended: str = ""  # why the job must not go on; "" while it may
+    # the process with which the run ends; None if its tasks may be on other machines
+    process: RunProcess | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A detached job that left its file in an output."""
+    """A detached job, or a pipeline, that left its file in an output."""
 
     name: str  # of its workspace
     data: bytes  # the bytes of the file
@@ -81,15 +89,46 @@ class Launch:
         """Tells whether it is a launch of the job with this run key."""
         return self.sign is not None and self.sign.run_key == run_key
 
+    @property
+    def workspaces(self) -> frozenset[str]:
+        """Returns the names of the workspaces that the heartbeat keeps."""
+        sign = self.sign
+        if sign is None or not sign.run_key or not _PIPELINE.fullmatch(self.name):
+            return frozenset({self.name})
+        return frozenset({self.name, sign.run_key[:16]})
+
+    @property
+    def noun(self) -> str:
+        """Returns what to call it in a message."""
+        return _words_of(self.name).noun
+
     def describe(self) -> str:
         """Returns which job it is, for people."""
         sign = self.sign
         if sign is None:
             return f"{WORK_FOLDER}/{self.name} (its {SIGN_NAME} cannot be read)"
+        began = _words_of(self.name).began
         return (
-            f"{WORK_FOLDER}/{self.name} (launched {_utc(sign.launched)} on {sign.host}, "
+            f"{WORK_FOLDER}/{self.name} ({began} {_utc(sign.launched)} on {sign.host}, "
             f"last heartbeat {_utc(sign.renewed)})"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words for a kind of run without a lease."""
+
+    noun: str
+    began: str  # how it began
+    again: str  # what to do if it was ended
+
+
+_JOB_WORDS = _Words("detached job", "launched", "submit it again")
+_PIPELINE_WORDS = _Words("pipeline", "begun", "run the pipeline again")
+
+
+def _words_of(name: str) -> _Words:
+    return _PIPELINE_WORDS if _PIPELINE.fullmatch(name) else _JOB_WORDS
 
 
 def new_launch_name() -> str:
@@ -98,32 +137,119 @@ def new_launch_name() -> str:
 
 
 def is_launch(name: str) -> bool:
-    """Tells whether the workspace of that name is a detached job's."""
-    return _NAME.fullmatch(name) is not None
+    """Tells whether the workspace of that name has a heartbeat.
+
+    It is that of a detached job or of a pipeline.
+    """
+    return any(pattern.fullmatch(name) for pattern in (_JOB, _PIPELINE))
 
 
-def begin_launch(workspace: Workspace, run_key: str) -> None:
-    """Writes the first sign of life, before anything else is in the workspace."""
-    now = time.time()
-    sign = SignOfLife(run_key, socket.gethostname(), now, now, uuid.uuid4().hex)
+def _launch_of(workspace: Workspace) -> str:
+    """Returns the workspace with the heartbeat of a run; "" for a run without one."""
+    name = workspace.heartbeat_run or workspace.name
+    return name if is_launch(name) else ""
+
+
+def _sign_name(launch: str) -> str:
+    return f"{WORK_FOLDER}/{launch}/{SIGN_NAME}"
+
+
+def begin_launch(
+    workspace: Workspace, run_key: str, process: RunProcess | None = None
+) -> None:
+    """Writes the first sign of life, before anything else is in the workspace.
+
+    `process` is the one with which the run ends, if there is one.
+    """
+    now, host = time.time(), socket.gethostname()
+    sign = SignOfLife(run_key, host, now, now, uuid.uuid4().hex, process=process)
     workspace.store.put_bytes(bytes_of(sign), workspace.store_name(SIGN_NAME))
 
 
 def keep_alive(workspace: Workspace, *, now: bool = False) -> None:
-    """Renews a detached job's sign of life, in each process every ten minutes.
+    """Renews the heartbeat of a run, in each process every ten minutes.
 
-    Does nothing if the workspace is not a detached job's; `now` asks the store in any
-    case.
+    Does nothing for a run without one; `now` asks the store in any case.
 
     Raises:
-      BusyError: the job must not go on.
+      BusyError: the run must not go on.
     """
-    if not is_launch(workspace.name):
+    if not _launch_of(workspace):
         return
     if now:
         _renew(workspace)
     else:
         _renew_in(workspace, int(time.monotonic() // RENEW_SECONDS))
+
+
+def note_run_key(workspace: Workspace, run_key: str) -> None:
+    """Writes a pipeline's run key into its heartbeat, which then keeps both workspaces.
+
+    Raises:
+      BusyError: the pipeline must not go on.
+    """
+    _renew(workspace, run_key)
+
+
+class HeartbeatTimer:
+    """A timer by which a long task renews the heartbeat of its run.
+
+    Cheap enough to be called for each of many rows.
+    """
+
+    def __init__(
+        self, workspace: Workspace, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._workspace, self._clock = workspace, clock
+        self._due = clock()
+
+    def tick(self) -> None:
+        """Renews the heartbeat if that was not done for ten minutes.
+
+        Raises:
+          BusyError: the run must not go on.
+        """
+        if (now := self._clock()) >= self._due:
+            self._due = now + RENEW_SECONDS
+            keep_alive(self._workspace)
+
+
+@contextmanager
+def keeping_alive(workspace: Workspace) -> Iterator[None]:
+    """Renews the heartbeat of a run at the start of a task, and judges its errors.
+
+    A task whose files were removed fails in a way of its own: BusyError takes its place.
+    A run that ends with its process repeats no task, so its heartbeat ends with an error.
+
+    Raises:
+      BusyError: the run must not go on.
+    """
+    keep_alive(workspace)
+    try:
+        yield
+    except Exception as error:
+        judge_error(workspace, error)
+        raise
+
+
+def judge_error(workspace: Workspace, error: Exception) -> None:
+    """Judges an error of a task, as `keeping_alive` does.
+
+    Raises:
+      BusyError: the run was ended by somebody, which caused the error.
+    """
+    if not (launch := _launch_of(workspace)):
+        return
+    store, name = workspace.store, _sign_name(launch)
+    try:
+        data = store.find(name)
+    except OutputError:
+        return  # the first error matters more
+    if data is None and not _has_published(workspace):
+        raise _ended(workspace) from error
+    sign = value_of(data, SignOfLife) if data else None
+    if sign is not None and sign.process is not None:
+        end_launch(workspace, str(error))
 
 
 @lru_cache(maxsize=16)
@@ -137,8 +263,19 @@ def _renew_in(workspace: Workspace, _period: int) -> None:
         pass  # a sign lives for a day: the next period tries again
 
 
-def _renew(workspace: Workspace) -> None:
-    store, name = workspace.store, workspace.store_name(SIGN_NAME)
+def _ended(workspace: Workspace) -> BusyError:
+    launch = _launch_of(workspace)
+    words = _words_of(launch)
+    return BusyError(
+        f"{workspace.store.uri_of(_sign_name(launch))}: is gone, so another run or "
+        f"`recordmill clean` took this {words.noun} for dead, or ended it. Nothing was "
+        f"published; {words.again}"
+    )
+
+
+def _renew(workspace: Workspace, run_key: str = "") -> None:
+    """Renews a heartbeat, and writes the run key into it if there is one."""
+    store, name = workspace.store, _sign_name(_launch_of(workspace))
     for _ in range(_TRIES):
         data = store.find(name)
         if data is None:
@@ -146,26 +283,32 @@ def _renew(workspace: Workspace) -> None:
                 # Tasks are repeated, because the runner lost their results.
                 workspace.make_folders()
                 return
-            raise BusyError(
-                f"{store.uri_of(name)}: is gone, so another run or `recordmill clean` took "
-                "this detached job for dead, or ended it. Nothing was published; submit it "
-                "again"
-            )
+            raise _ended(workspace)
         sign = value_of(data, SignOfLife)
         if sign is not None and sign.ended:
             raise BusyError(sign.ended)
         if sign is None:
             return  # written by another version
-        fresh = replace(sign, renewed=time.time(), nonce=uuid.uuid4().hex)
+        fresh = replace(
+            sign,
+            run_key=run_key or sign.run_key,
+            renewed=time.time(),
+            nonce=uuid.uuid4().hex,
+        )
         if store.swap(bytes_of(fresh), name, seen=data):
             return
+    if run_key:
+        raise BusyError(
+            f"{store.uri_of(name)}: other tasks renew it at the same time; run the "
+            "pipeline again"
+        )
 
 
 def end_launch(workspace: Workspace, reason: str) -> None:
-    """Notes that a detached job cannot publish any more, so that all its tasks stop."""
-    if not is_launch(workspace.name):
+    """Notes that a run cannot publish any more, so that all its tasks stop."""
+    if not _launch_of(workspace):
         return
-    store, name = workspace.store, workspace.store_name(SIGN_NAME)
+    store, name = workspace.store, _sign_name(_launch_of(workspace))
     with suppress(OutputError):  # then it expires
         data = store.find(name)
         sign = value_of(data, SignOfLife) if data else None
@@ -173,26 +316,35 @@ def end_launch(workspace: Workspace, reason: str) -> None:
             store.swap(bytes_of(replace(sign, ended=reason)), name, seen=data)
 
 
-def find_launch(store: Store, name: str) -> Launch | None:
-    """Reads the sign of life in the workspace of that name; None without one."""
-    file = f"{WORK_FOLDER}/{name}/{SIGN_NAME}"
-    data = store.find(file)
-    return None if data is None else Launch(name, data, _is_live(store, file, data))
+def find_launch(
+    store: Store, name: str, clock: Callable[[], float] = time.time
+) -> Launch | None:
+    """Reads the heartbeat in the workspace of that name; None without one."""
+    data = store.find(_sign_name(name))
+    if data is None:
+        return None
+    return Launch(name, data, _is_live(store, _sign_name(name), data, clock()))
 
 
 def require_no_launch(store: Store) -> None:
-    """Raises BusyError if a detached job may be at work in an output."""
+    """Raises BusyError if a detached job or a pipeline may be at work in an output."""
     for launch in _live_launches(store):
         raise BusyError(
-            f"{store.uri}: a detached job is at work here: {launch.describe()}. Wait until "
-            f"it has ended. If it was cancelled, `recordmill clean --detached {store.uri}` "
-            "removes what it left"
+            f"{store.uri}: a {launch.noun} is at work here: {launch.describe()}. Wait "
+            "until it has ended. If it was cancelled, "
+            f"`recordmill clean --detached {store.uri}` removes what it left"
         )
 
 
 def has_live_launch(store: Store) -> bool:
-    """Tells whether a detached job may be at work in an output."""
+    """Tells whether a detached job or a pipeline may be at work in an output."""
     return any(True for _ in _live_launches(store))
+
+
+def live_workspaces(store: Store) -> frozenset[str]:
+    """Returns the names of the workspaces in an output that heartbeats keep."""
+    kept_names = (launch.workspaces for launch in _live_launches(store))
+    return frozenset[str]().union(*kept_names)
 
 
 def _live_launches(store: Store) -> Iterator[Launch]:
@@ -202,17 +354,17 @@ def _live_launches(store: Store) -> Iterator[Launch]:
             yield launch
 
 
-def _is_live(store: Store, name: str, data: bytes) -> bool:
-    """Tells whether a sign of life is young, or may be.
+def _is_live(store: Store, name: str, data: bytes, now: float) -> bool:
+    """Tells whether a heartbeat is young, or may be; `now` is in Unix seconds.
 
     A clock that jumped must not make a working job look dead: it is dead only if the
     store's clock says so, too.
     """
     sign = value_of(data, SignOfLife)
     if sign is not None:
-        if sign.ended:
+        if sign.ended or (sign.process is not None and sign.process.has_died()):
             return False
-        if abs(time.time() - sign.renewed) <= LIFE_SECONDS:
+        if abs(now - sign.renewed) <= LIFE_SECONDS:
             return True
     age = seconds_since(store, store.modified(name))
     if age is None:
@@ -221,13 +373,15 @@ def _is_live(store: Store, name: str, data: bytes) -> bool:
 
 
 def _has_published(workspace: Workspace) -> bool:
-    """Tells whether the dataset that is there was published by this very launch."""
+    """Tells whether this launch published its dataset, or found it published."""
     store = workspace.store
     manifest = find_manifest(store)
     if manifest is None:
         return False
+    if workspace.heartbeat_run and manifest.fingerprint[:16] == workspace.name:
+        return True
     metadata = store.find(run_metadata_name(manifest.appended)) or b""
-    return f'"{workspace.name}"'.encode() in metadata
+    return f'"{_launch_of(workspace)}"'.encode() in metadata
 
 
 def _utc(when: float) -> str:
@@ -260,14 +414,14 @@ _unsaved: dict[str, TaskError] = {}
 
 @contextmanager
 def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
-    """Saves an error where the launcher finds it, on every runner; shows a sign of life.
+    """Saves an error where the launcher finds it, on every runner; renews the heartbeat.
 
     Raises:
-      BusyError: the run is a detached job that must not go on.
+      BusyError: the run has a heartbeat, and must not go on.
     """
     try:
-        keep_alive(workspace)
-        yield
+        with keeping_alive(workspace):
+            yield
     except GeneratorExit:
         raise  # the runner closed this step, because another one failed
     except BaseException as error:

@@ -1,7 +1,7 @@
 """Finds in an output what runs leave there, by names that only recordmill gives.
 
     .recordmill/0123456789abcdef/...          the workspace of a run
-    .recordmill/rows-0123456789a/...          the sorted runs of a pipeline's rows
+    .recordmill/rows-0123456789a/...          heartbeat and sorted runs of a pipeline
     .recordmill/job-0123456789ab/...          the workspace of a detached job
     .recordmill/probe-<32 hex digits>         a trial write
     .recordmill/manifest.json                 of a version that was being removed
@@ -15,13 +15,15 @@
     .recordmill/commit-<mark>/files           folders without a file, of a kill behind its end
 
 Whatever else lies there, like .recordmill/notes or .secret.<32 hex>, is somebody's own.
-Other folders are never looked into: another run may be at work in them. Nor is the
-workspace of a detached job taken that may be at work (launches.py).
+Other folders are never looked into: another run may be at work in them. Nor is a
+workspace removed that the heartbeat of a detached job or a pipeline keeps (launches.py).
 """
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from recordmill.schemas.names import CONTAINERS, MARK, REJECTS_NAME
@@ -33,6 +35,7 @@ from recordmill.transforms.tasks.launches import (
     Launch,
     find_launch,
     is_launch,
+    live_workspaces,
 )
 from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
@@ -62,16 +65,21 @@ class Leftovers:
     files: dict[str, int]  # names and sizes of all files; those in the folders, too
     # the signs of life in these folders, as they were when they were judged
     signs: dict[str, bytes] = field(default_factory=dict)
-    # detached jobs that may be at work, whose folders are not among them
+    # detached jobs and pipelines that may be at work, whose folders are not among them
     at_work: tuple[Launch, ...] = ()
 
 
 def find_leftovers(
-    store: Store, spare: str = "", *, detached: bool = False
+    store: Store,
+    spare: str = "",
+    *,
+    detached: bool = False,
+    clock: Callable[[], float] = time.time,
 ) -> Leftovers:
     """Finds what runs left in an output, but for the run `spare`; changes nothing.
 
-    With `detached`, detached jobs that may be at work are taken for ended.
+    With `detached`, detached jobs and pipelines that may be at work are taken for ended.
+    `clock` returns the time in Unix seconds.
     """
     levels = ("", WORK_FOLDER, REJECTS_NAME)
     top, work, rejects = store.for_each(store.list_level, levels)
@@ -82,7 +90,11 @@ def find_leftovers(
         match = _TEMP.fullmatch(name)
         if match and _OWN_FILE.fullmatch(match["folder"] + match["name"]):
             files[name] = size
-    runs, signs, at_work = list[str](), dict[str, bytes](), list[Launch]()
+    runs, signs = list[str](), dict[str, bytes]()
+    # Read after the listing: whatever a heartbeat keeps is named in it before it is created.
+    launches = _launches(store, work.folders, spare, clock)
+    at_work = [run for run in launches.values() if run.is_live and not detached]
+    kept_runs = {name for launch in at_work for name in launch.workspaces}
     for folder in work.folders:
         run = folder.removeprefix(f"{WORK_FOLDER}/")
         if _OURS.fullmatch(folder):
@@ -90,27 +102,41 @@ def find_leftovers(
         if folder == LOCK_FOLDER:  # also what another version had for a lease
             found = store.list_level(folder).files.items()
             files |= {name: size for name, size in found if name != LEASE_NAME}
-        if not RUN_PATTERN.fullmatch(run) or run == spare:
+        if not RUN_PATTERN.fullmatch(run) or run == spare or run in kept_runs:
             continue
-        launch = find_launch(store, run) if is_launch(run) else None
-        if launch is not None and launch.is_live and not detached:
-            at_work.append(launch)
-            continue
-        if launch is not None:
-            signs[folder] = launch.data
+        if run in launches:
+            signs[folder] = launches[run].data
         runs.append(folder)
         files |= store.list(folder) | store.unfinished(folder)
     return Leftovers(tuple(runs), dict(sorted(files.items())), signs, tuple(at_work))
+
+
+def _launches(
+    store: Store, folders: Iterable[str], spare: str, clock: Callable[[], float]
+) -> dict[str, Launch]:
+    """Returns the detached jobs and pipelines that have a heartbeat, by workspace."""
+    names = (folder.removeprefix(f"{WORK_FOLDER}/") for folder in folders)
+    launches = (
+        find_launch(store, name, clock)
+        for name in names
+        if is_launch(name) and name != spare
+    )
+    return {launch.name: launch for launch in launches if launch is not None}
 
 
 def remove_leftovers(store: Store, leftovers: Leftovers) -> None:
     """Removes what was found; only for the holder of the lease."""
     inside = tuple(f"{folder}/" for folder in leftovers.runs)
     store.delete(name for name in leftovers.files if not name.startswith(inside))
-    for folder in leftovers.runs:
-        seen = leftovers.signs.get(folder)
-        if seen is None or store.discard(f"{folder}/{SIGN_NAME}", seen=seen):
+    for folder, sign in leftovers.signs.items():
+        if store.discard(f"{folder}/{SIGN_NAME}", seen=sign):
             store.remove_tree(folder)  # else the job was renewed meanwhile: it works
+    others = [folder for folder in leftovers.runs if folder not in leftovers.signs]
+    # A pipeline may have taken one of them up meanwhile.
+    kept_runs = live_workspaces(store) if others else frozenset[str]()
+    for folder in others:
+        if folder.removeprefix(f"{WORK_FOLDER}/") not in kept_runs:
+            store.remove_tree(folder)
     remove_empty_folders(store)
 
 

@@ -59,7 +59,7 @@ from recordmill.transforms.storage.store import WORK_FOLDER, bytes_of, value_of
 from recordmill.transforms.temporary import gather
 
 # Name of a run's folder: digits of a fingerprint, or of a pipeline that has none yet, or
-# of one launch of a detached job.
+# of one launch of a detached job. The last two have a heartbeat (launches.py).
 RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}|job-[0-9a-f]{12}")
 
 INPUTS_NAME = "inputs.arrow"  # of the list of inputs, for the end of the run
@@ -86,6 +86,8 @@ class Workspace:
     # of sorted runs that may be held in memory, where all workers are threads of this
     # process
     budget: HoldBudget = NO_BUDGET
+    # name of the workspace whose heartbeat keeps this one; "" if it is this one itself
+    heartbeat_run: str = ""
 
     @classmethod
     def of(
@@ -107,11 +109,15 @@ class Workspace:
         return cls(store, name, str(root), str(scratch_root), shared)
 
     def sibling(self, run_key: str) -> Workspace:
-        """Returns the workspace of another run, in the same places."""
+        """Returns another workspace of this run, in the same places."""
         name = run_key[:16]
         root, scratch = Path(self.root).parent, Path(self.scratch_root).parent
         return replace(
-            self, name=name, root=str(root / name), scratch_root=str(scratch / name)
+            self,
+            name=name,
+            root=str(root / name),
+            scratch_root=str(scratch / name),
+            heartbeat_run=self.heartbeat_run or self.name,
         )
 
     @property
