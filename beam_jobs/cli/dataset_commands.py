@@ -165,8 +165,10 @@ def verify_command(
     if quick and deep:
         raise click.UsageError("--quick and --deep exclude each other")
     from recordmill.beam_jobs.report.tables import show_verify
+    from recordmill.transforms.commit.cleanup import with_leftovers
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.verify import verify_dataset
+    from recordmill.transforms.storage import open_store
 
     dataset = followed(output, storage.output)
     with _showing("verify", as_json, "reading the manifest") as on_progress:
@@ -185,6 +187,7 @@ def verify_command(
             storage=storage.output,
             on_progress=add,
         )
+        result = with_leftovers(open_store(dataset, storage.output), result)
     show_verify(result, as_json=as_json)
     if result.problems:
         sys.exit(_EXIT_FAILED)

@@ -189,6 +189,8 @@ _ADVICE = {
     "no run is at work there, run the same command again, or `recordmill clean {output}`: "
     "both put them in place",
     "stray": "{output} has files that are not its own. Delete those that the table names",
+    "leftover": "{output} has files of a run that published nothing. "
+    "If no run is at work there, `recordmill clean {output}` removes them",
     "values": "{output} has records that do not fit its schema, and were written so. Mend "
     "the inputs or the schema, and convert again with --overwrite",
     "duplicates": "{output} is whole, but its splits are not apart. Look at a record with "

@@ -19,6 +19,7 @@ from job_tools import (
     SAMPLES,
     Ran,
     assert_whole,
+    contents,
     convert,
     manifest_of,
     recordmill,
@@ -28,6 +29,7 @@ from same_dataset import dataset_of
 from small_dataset import SCHEMA, rows, write_dataset
 
 from recordmill.beam_jobs.report.tables import show_verify
+from recordmill.beam_jobs.service import run as run_job
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example
@@ -37,7 +39,8 @@ from recordmill.transforms.dataset.deep_check import DeepCheck, check_values
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.payloads import encode_payload
-from recordmill.transforms.storage import open_store
+from recordmill.transforms.storage import Store, open_store
+from recordmill.transforms.storage.lease import LEASE_NAME, Lease, acquire
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, seal
 
@@ -437,6 +440,48 @@ def test_a_stray_file_is_named_and_deleted(zoo: Path) -> None:
     assert "--overwrite" not in ran.out
     stray.unlink()
     assert recordmill("verify", zoo).status == 0
+
+
+def test_files_of_a_run_that_lost_its_lease_are_cleaned(
+    zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had moved its shards; a file of somebody else needs another way out."""
+    before, held = contents(zoo), list[Lease]()
+
+    def acquire_noted(*arguments: Any, **options: Any) -> Lease:
+        held.append(acquire(*arguments, **options))
+        return held[-1]
+
+    def lose_lease(store: Store, *_: object, **__: object) -> None:
+        store.delete([LEASE_NAME])
+        assert not held[-1].is_held()  # as its next renewal finds out
+
+    monkeypatch.setattr(run_job, "acquire", acquire_noted)
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "require_stored", lose_lease)
+        ran = convert_again(zoo, "--overwrite", "--seed", 2)
+    assert ran.status == 75
+    assert "lost its lease" in ran.err
+    moved = {name for name in contents(zoo).keys() - before if ".tfrecord" in name}
+    assert moved
+    ran = recordmill("verify", zoo)
+    assert ran.status == 1
+    assert all(f"{name} " in ran.out for name in moved)
+    assert f"`recordmill clean {zoo}` removes them" in ran.out
+    assert "Delete those" not in ran.out
+    told = json.loads(recordmill("verify", zoo, "--json").out)
+    assert {(p["file"], p["kind"]) for p in told["problems"]} == {
+        (name, "leftover") for name in moved
+    }
+    stray = zoo / "zoo-train.tfrecord-00007-of-00009"
+    stray.write_bytes(b"")
+    assert "Delete those that the table names" in recordmill("verify", zoo).out
+    stray.unlink()
+    assert recordmill("clean", zoo).status == 0
+    assert recordmill("verify", zoo).status == 0
+    after = contents(zoo)
+    assert {name for name in after if ".tfrecord" in name} <= before.keys()
+    assert_whole(zoo)
 
 
 @pytest.mark.parametrize("way", ["--overwrite", "remove"])

@@ -17,6 +17,7 @@ from recordmill.transforms.commit.commit import (
     stray_files,
 )
 from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.dataset.verify import VerifyResult
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import acquire, require_idle
 from recordmill.transforms.storage.store import WORK_FOLDER
@@ -89,6 +90,25 @@ def _found(store: Store, *, detached: bool) -> Leftovers:
         )
     found = find_leftovers(store, detached=detached)
     return replace(found, files=beside | found.files)
+
+
+def with_leftovers(store: Store, verified: VerifyResult) -> VerifyResult:
+    """Returns a verification whose strays are leftovers if `clean` removes them."""
+    strays = {p.file for p in verified.problems if p.kind == "stray"}
+    if not strays:
+        return verified
+    leftovers = strays.intersection(files_to_clean(store, read_manifest(store)))
+    message = (
+        "not in the manifest: a run that published nothing left it. Readers that take "
+        "names by a pattern, like *.tfrecord*, read it too; `recordmill clean` removes it"
+    )
+    problems = tuple(
+        replace(problem, message=message, kind="leftover")
+        if problem.file in leftovers
+        else problem
+        for problem in verified.problems
+    )
+    return replace(verified, problems=problems)
 
 
 def _and_local(store: Store, found: Leftovers, *, dry_run: bool) -> Leftovers:

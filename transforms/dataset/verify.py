@@ -59,9 +59,12 @@ class Problem:
     file: str  # name of the file that differs
     message: str  # what was found and what was expected
     # "damage" if a run with overwrite mends it; "unfinished" for a file that a commit has
-    # not put in place; "stray" for one that is not the dataset's; "values" for records
-    # that were written so, but do not fit the schema; "duplicates": in several splits
-    kind: Literal["damage", "unfinished", "stray", "values", "duplicates"] = "damage"
+    # not put in place; "stray" for one that is not the dataset's, "leftover" if it is of a
+    # commit that published nothing; "values" for records that were written so, but do not
+    # fit the schema; "duplicates": in several splits
+    kind: Literal[
+        "damage", "unfinished", "stray", "leftover", "values", "duplicates"
+    ] = "damage"
 
 
 def _manifest_problems(manifest: Manifest) -> Iterator[str]:
