@@ -30,6 +30,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.transforms import core, userstate
 
+from recordmill.beam_jobs.runners.new_pipeline import new_pipeline
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import is_embedded_runner
 from recordmill.transforms.parallel import run_in_thread
@@ -165,8 +166,12 @@ def run_pipeline(
     build: Callable[[beam.Pipeline], object],
     options: PipelineOptions,
     on_poll: Callable[[], None] = lambda: None,
+    *,
+    folder: str = "",
 ) -> None:
     """Runs a pipeline to its end, and calls `on_poll` from this thread meanwhile.
+
+    `folder` is a local one for Beam's temporary folder; by default that of TMPDIR.
 
     Raises:
       Exception: the error with which the pipeline failed.
@@ -174,12 +179,12 @@ def run_pipeline(
     if not is_embedded(options):
         from recordmill.beam_jobs.runners.portable import run_remote
 
-        run_remote(build, options, on_poll)
+        run_remote(build, options, on_poll, folder=folder)
         return
 
     def run() -> None:
         with keeping_arguments():
-            pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
+            pipeline = new_pipeline(FnApiRunner(), options, folder)
             build(pipeline)
             pipeline.run().wait_until_finish()
 

@@ -42,6 +42,7 @@ from apache_beam.runners.portability.prism_runner import PrismRunner
 from apache_beam.runners.portability.spark_runner import SparkRunner
 from apache_beam.runners.runner import PipelineRunner, PipelineState, create_runner
 
+from recordmill.beam_jobs.runners.new_pipeline import new_pipeline
 from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.transforms.exchange.pieces import PIECE_BYTES
 from recordmill.transforms.parallel import run_in_thread
@@ -197,10 +198,13 @@ def run_remote(
     build: Callable[[beam.Pipeline], object],
     options: PipelineOptions,
     on_poll: Callable[[], None],
+    *,
+    folder: str = "",
 ) -> None:
     """Runs a pipeline to its end, and calls `on_poll` from this thread meanwhile.
 
     The job is cancelled if this is interrupted (a signal, an error of `on_poll`).
+    `folder` is a local one for Beam's temporary folder; by default that of TMPDIR.
 
     Raises:
       RecordmillError: the job server does not answer, or is lost during the run.
@@ -211,7 +215,7 @@ def run_remote(
     done = threading.Event()
 
     def run() -> None:
-        pipeline = beam.Pipeline(runner=runner, options=options)
+        pipeline = new_pipeline(runner, options, folder)
         build(pipeline)
         results.append(pipeline.run())
         state = results[0].wait_until_finish()
@@ -232,8 +236,15 @@ def run_remote(
             raise
 
 
-def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> str:
+def submit(
+    build: Callable[[beam.Pipeline], object],
+    options: PipelineOptions,
+    *,
+    folder: str = "",
+) -> str:
     """Submits a pipeline to a runner that runs it alone, or translates it; returns its id.
+
+    `folder` is a local one for Beam's temporary folder; by default that of TMPDIR.
 
     Raises:
       UsageError: the job would end with this process.
@@ -254,7 +265,7 @@ def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -
                 "--environment_type=EXTERNAL, PROCESS or DOCKER"
             )
         require_listening(endpoint, "job server", "--job_endpoint")
-    pipeline = beam.Pipeline(runner=runner, options=options)
+    pipeline = new_pipeline(runner, options, folder)
     build(pipeline)
     result = pipeline.run()
     if isinstance(runner, PortableRunner):

@@ -246,11 +246,17 @@ def _submit_detached(
     from recordmill.beam_jobs.runners.portable import submit
 
     context, ranges = prepared.context, prepared.ranges
+    folder = ""
     if not beam_options.view_as(TestOptions).dry_run:  # which makes nothing
         context = prepare_launch(run, prepared)
+        folder = context.workspace.root
     facts = run_metadata(context, beam_options, time.time(), prepared.understood)
     try:
-        job = submit(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
+        job = submit(
+            lambda p: convert_dataset(p, context, ranges, facts),
+            beam_options,
+            folder=folder,
+        )
     except Exception as error:
         # If it has the job all the same, that stops: its sign of life is gone.
         if is_launch(context.workspace.name):
@@ -407,7 +413,10 @@ def _execute_pipeline(
 
     def run() -> None:
         run_pipeline(
-            lambda p: convert_dataset(p, context, ranges, facts), beam_options, poll
+            lambda p: convert_dataset(p, context, ranges, facts),
+            beam_options,
+            poll,
+            folder=workspace.root,
         )
 
     with _logging_to(workspace), ExitStack() as ending:

@@ -126,9 +126,18 @@ def assert_resumes(folder: Path) -> None:
     assert contents(folder / "iris") == contents(folder / "alone" / "iris")
 
 
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of TMPDIR for processes that are started."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
 @pytest.mark.parametrize(("number", "status", "name"), SIGNALS)
 def test_a_run_ends_in_order(
-    tmp_path: Path, number: signal.Signals, status: int, name: str
+    tmp_path: Path, temporary: Path, number: signal.Signals, status: int, name: str
 ) -> None:
     with waiting(tmp_path) as process:
         process.send_signal(number)
@@ -136,7 +145,26 @@ def test_a_run_ends_in_order(
     assert_stopped(ran, tmp_path, status, name)
     assert ran.out == ""
     assert "Traceback" not in ran.err
+    assert [*temporary.iterdir()] == []
     assert_resumes(tmp_path)
+
+
+def test_a_killed_run_leaves_nothing_outside_its_output(
+    tmp_path: Path, temporary: Path
+) -> None:
+    """It is killed while Beam's temporary folder exists."""
+    more = """
+from recordmill.beam_jobs.runners import new_pipeline
+from types import SimpleNamespace
+new_pipeline.shutil = SimpleNamespace(rmtree=wait)
+"""
+    with waiting(tmp_path, task="nothing", more=more) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait(HANG_SECONDS)
+    assert [*temporary.iterdir()] == []
+    assert [*(tmp_path / "iris").rglob("beam-pipeline-temp*")]
+    assert recordmill("clean", tmp_path / "iris").status == 0
+    assert not [*tmp_path.rglob("beam-pipeline-temp*")]
 
 
 def test_programs_are_told(tmp_path: Path) -> None:
