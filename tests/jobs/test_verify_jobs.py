@@ -469,8 +469,8 @@ def test_files_of_a_run_that_lost_its_lease_are_cleaned(
     assert all(f"{name} " in ran.out for name in moved)
     assert f"`recordmill clean {zoo}` removes them" in ran.out
     assert "Delete those" not in ran.out
-    told = json.loads(recordmill("verify", zoo, "--json").out)
-    assert {(p["file"], p["kind"]) for p in told["problems"]} == {
+    report = json.loads(recordmill("verify", zoo, "--json").out)
+    assert {(p["file"], p["kind"]) for p in report["problems"]} == {
         (name, "leftover") for name in moved
     }
     stray = zoo / "zoo-train.tfrecord-00007-of-00009"

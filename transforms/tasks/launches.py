@@ -99,7 +99,7 @@ class Launch:
 
     @property
     def noun(self) -> str:
-        """Returns what to call it in a message."""
+        """Returns the noun for this kind of run, for messages."""
         return _words_of(self.name).noun
 
     def describe(self) -> str:
@@ -233,7 +233,7 @@ def keeping_alive(workspace: Workspace) -> Iterator[None]:
 
 
 def judge_error(workspace: Workspace, error: Exception) -> None:
-    """Judges an error of a task, as `keeping_alive` does.
+    """Ends the heartbeat of a run that does not survive the error of a task.
 
     Raises:
       BusyError: the run was ended by somebody, which caused the error.

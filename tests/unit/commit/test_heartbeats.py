@@ -73,7 +73,8 @@ def test_a_heartbeat_keeps_both_workspaces_of_a_pipeline(rows: Workspace) -> Non
     assert live_workspaces(store) == {ROWS, KEY[:16]}
     for dry_run in (True, False):
         cleaned = clean(store, dry_run=dry_run)
-        assert (cleaned.files, [each.name for each in cleaned.at_work]) == ({}, [ROWS])
+        names = [launch.name for launch in cleaned.at_work]
+        assert (cleaned.files, names) == ({}, [ROWS])
     assert all(path.exists() for path in paths)
     assert len(clean(store, detached=True).files) == 3
     assert not any(path.exists() for path in paths)
