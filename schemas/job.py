@@ -143,7 +143,8 @@ MAX_SPLITS = 255  # a row's split is a u8, and a format may add its own test spl
 
 NAME_PATTERN = re.compile(r"[a-zA-Z]\w*", re.ASCII)
 SPLIT_PATTERN = re.compile(r"(?:\w|-)+", re.ASCII)
-VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
+# It is the name of a folder, so it has fewer than 255 bytes.
+VERSION_PATTERN = re.compile(r"\d{1,80}\.\d{1,80}\.\d{1,80}", re.ASCII)
 
 
 def _matching(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:

@@ -13,21 +13,24 @@ from pydantic import (
     Field,
     PlainSerializer,
     SerializerFunctionWrapHandler,
-    ValidationError,
+    ValidationInfo,
     field_validator,
     model_serializer,
 )
 
-from recordmill.schemas.declared import FrozenModel, expectation
-from recordmill.schemas.errors import OutputRefusedError, SchemaError
+from recordmill.schemas.declared import FrozenModel
 from recordmill.schemas.feature_spec import STATED, STATED_IF_USED, FeatureSpec, Schema
-from recordmill.schemas.job import AboutKey, Description, Version
+from recordmill.schemas.foreign_text import ForeignText
+from recordmill.schemas.job import AboutKey, Description, Seed, Version
 from recordmill.schemas.names import (
+    MARK,
     MAX_APPENDS,
+    MAX_SHARDS,
     check_file_name,
     commit_mark,
     index_file_name,
     marked_file_name,
+    shard_file_name,
 )
 from recordmill.schemas.options import Container, Payload
 from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
@@ -36,6 +39,9 @@ from recordmill.schemas.text import json_bytes
 MANIFEST_NAME = "manifest.json"
 CARD_NAME = "croissant.json"
 MANIFEST_VERSION: Final = 1
+_ADVICE = (
+    "Copy the dataset again from its origin, or convert again with `overwrite=true`"
+)
 
 
 class _Entry(FrozenModel):
@@ -56,13 +62,15 @@ class _Entry(FrozenModel):
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 PlainName = Annotated[str, AfterValidator(partial(check_file_name, plain=True))]
+Crc32c = Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
+Mark = Annotated[str, Field(pattern=f"^{MARK}$")]
 
 
 class FileEntry(_Entry):
     """One file beside the shards: its bytes and CRC-32C (8 hex digits)."""
 
     bytes: Count
-    crc32c: str
+    crc32c: Crc32c
 
 
 class ShardEntry(_Entry):
@@ -75,8 +83,8 @@ class ShardEntry(_Entry):
     file: PlainName
     records: Count
     bytes: Count
-    crc32c: str
-    sha256: str = ""
+    crc32c: Crc32c
+    sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
     index: FileEntry | None = None
 
     _omitted = ("sha256", "index")
@@ -99,7 +107,7 @@ class RejectsEntry(_Entry):
     rows: Count
     bytes: Count
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-    marks: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
     @classmethod
     def of(
@@ -173,13 +181,17 @@ class Manifest(_Entry):
     names of its own; a split's shards are those of the first run, then those of each
     append (see recordmill.schemas.names). `files` are the metadata files, without
     run.json, whose bytes differ from run to run; `rejects` are the kept ones.
+
+    A manifest may come from anybody. Every text in it that becomes a part of a file name
+    (here, or in an export) is checked when it is read: `name`, splits, shards, files,
+    marks, the fingerprint, the version, and features that have a labels file.
     """
 
     manifest_version: Literal[1] = MANIFEST_VERSION
-    name: str
+    name: PlainName
     version: Version
-    fingerprint: str
-    seed: int
+    fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
+    seed: Seed
     shuffle: bool
     compression: Literal["none", "gzip"]
     container: Container = "tfrecord"
@@ -194,7 +206,7 @@ class Manifest(_Entry):
     map: MapEntry | None = None
     sampling: SamplingEntry | None = None
     about: dict[AboutKey, str] = Field(default={})
-    splits: dict[str, SplitEntry]
+    splits: dict[PlainName, SplitEntry]
 
     _omitted = (
         *("container", "generation", "appended", "files", "rejects", "map"),
@@ -207,7 +219,25 @@ class Manifest(_Entry):
         cls, features: tuple[FeatureSpec, ...]
     ) -> tuple[FeatureSpec, ...]:
         Schema(features)  # raises where they cannot be one, as with a name given twice
+        for feature in features:
+            if feature.num_classes is not None:
+                where = f"the labels file of feature {feature.name!r}"
+                check_file_name(feature.labels_file, where, plain=True)
         return features
+
+    @field_validator("splits")
+    @classmethod
+    def _check_shard_names(
+        cls, splits: dict[str, SplitEntry], info: ValidationInfo
+    ) -> dict[str, SplitEntry]:
+        """Checks the names that shards of these splits get in an export, and indexes."""
+        for split, entry in splits.items():
+            exported = shard_file_name(
+                str(info.data.get("name", "")), split, MAX_SHARDS, MAX_SHARDS
+            )
+            for name in (exported, *(shard.file for shard in entry.shards)):
+                check_file_name(index_file_name(name), plain=True)
+        return splits
 
     @property
     def mark(self) -> str:
@@ -267,15 +297,8 @@ class Manifest(_Entry):
         Raises:
           OutputRefusedError: it is not one.
         """
-        try:
+        with ForeignText(uri, "recordmill manifest", _ADVICE).parsing():
             return _parse(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            location = ".".join(map(str, first["loc"])) or "the whole file"
-            problem = f"{location}: {expectation(first)}"
-        except SchemaError as error:
-            problem = f"features: {error}"
-        raise OutputRefusedError(f"{uri}: not a recordmill manifest: {problem}")
 
 
 # A commit reads what was there, and what it has written, several times. With 20,000

@@ -20,9 +20,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from recordmill.schemas.errors import OutputRefusedError
+from recordmill.schemas.text import is_utf8
 
 REJECTS_NAME = "rejects"  # the folder of rejected rows
 MAX_APPENDS = 99_999  # five digits, so that names sort
+MAX_SHARDS = 99_999  # of a split
 MARK = r"(?:g\d{5,}-)?[0-9a-f]{8}"  # of a commit, in names of files
 CONTAINERS = ("tfrecord", "array_record")  # in names of shards
 _CONTAINER = rf"(?:{'|'.join(CONTAINERS)})-"
@@ -123,13 +125,19 @@ def format_labels(names: Iterable[str]) -> bytes:
 
 
 def parse_labels(data: bytes) -> tuple[str, ...]:
-    """Parses a labels file; returns its class names in the order of their index."""
+    """Parses a labels file; returns its class names in the order of their index.
+
+    Raises:
+      ValueError: a name is not UTF-8.
+    """
     found = []
     for line in filter(None, map(str.strip, data.decode("utf-8-sig").split("\n"))):
         found.append(line)
         if line[0] == '"':
             with suppress(json.JSONDecodeError):  # else the quote belongs to the name
                 found[-1] = str(json.loads(line))
+    if not all(map(is_utf8, found)):
+        raise ValueError("half of a surrogate pair")
     return tuple(found)
 
 
@@ -195,6 +203,7 @@ def marked_file_name(staged: str, mark: str) -> str:
 
 _NOT_IN_NAMES = ("\\", "\0")
 _MAX_SHOWN = 100
+MAX_NAME_BYTES = 255  # of a file or folder, in all usual file systems
 
 
 class UnsafeNameError(OutputRefusedError, ValueError):
@@ -209,7 +218,8 @@ def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
         data/x.tfrecord                              ok
         ../x   a/../b   /etc/x   a//b   a\b   ""     refused
 
-    A `plain` name has no folders; `where` is what has the name, for the message.
+    A `plain` name is that of one file in that folder, which every file system takes:
+    UTF-8 of at most MAX_NAME_BYTES. `where` is what has the name, for the message.
     """
     parts = name.split("/")
     outside = any(part in ("", ".", "..") for part in parts)
@@ -217,6 +227,10 @@ def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
         expected = "a relative path like a/b"
     elif plain and len(parts) > 1:
         expected = "the name of a file without a folder"
+    elif plain and not is_utf8(name):
+        expected = "UTF-8"
+    elif plain and len(name.encode()) > MAX_NAME_BYTES:
+        expected = f"at most {MAX_NAME_BYTES} bytes, found {len(name.encode())}"
     else:
         return name
     shown = repr(name[:_MAX_SHOWN]) + ("..." if len(name) > _MAX_SHOWN else "")

@@ -76,6 +76,34 @@ def _showing(
     return showing(sys.stderr, stage, doing, unit=unit, wanted=not as_json)
 
 
+def _check_input_root(
+    _context: click.Context, _parameter: click.Parameter, root: str
+) -> str:
+    """Returns the absolute path or the URL below which inputs may be read; "" is none."""
+    if not root:
+        return ""
+    from recordmill.schemas.storage_options import (
+        require_secretless_url,
+        require_whole_scheme,
+    )
+    from recordmill.transforms.storage.reading import full_uri, is_local
+
+    require_whole_scheme(root)
+    if not is_local(root):
+        require_secretless_url(root)
+    return full_uri(root)
+
+
+_input_root_option = click.option(
+    "--input-root",
+    default="",
+    metavar="FOLDER_OR_URL",
+    callback=_check_input_root,
+    help="Read the inputs below this folder or URL to show line numbers. No other input "
+    "is read, whatever the dataset names.",
+)
+
+
 @_command(
     "inspect",
     ("what is in a dataset", "recordmill inspect out/table"),
@@ -395,6 +423,7 @@ def index_command(
 @_command(
     "rejects",
     ("reasons, and the first rows", "recordmill rejects out/table"),
+    ("with line numbers", "recordmill rejects out/table --input-root data"),
     ("for a program", "recordmill rejects out/table --rows 1000 --json"),
     short_help="Shows the rejected rows, and why.",
 )
@@ -408,18 +437,22 @@ def index_command(
 @click.option(
     "--scratch", default="", metavar="DIR", help="The scratch folder of these runs."
 )
+@_input_root_option
 def rejects_command(
     output: str,
     num_rows: int,
     reason: str,
     unpublished: bool,
     scratch: str,
+    input_root: str,
     as_json: bool,
     storage: BothSides,
 ) -> None:
     """Shows the rejected rows: how many for which reason, and the first.
 
-    Without a dataset in OUTPUT, those of the run that did not finish.
+    Without a dataset in OUTPUT, those of the run that did not finish. Positions are byte
+    offsets in the input file, and the raw bytes are those that the dataset stores. With
+    --input-root, the inputs below it are read for the line numbers.
     """
     from recordmill.beam_jobs.report.tables import show_rejects
     from recordmill.schemas.manifest import MANIFEST_NAME
@@ -440,10 +473,10 @@ def rejects_command(
     published = not unpublished and store.size(MANIFEST_NAME) is not None
     if published:
         every = partial(published_rejects, store)
-        locator = published_locator(store, storage.input)
+        locator = published_locator(store, input_root, storage.input)
     else:
         every = partial(unpublished_rejects, store, scratch)
-        locator = unpublished_locator(store, scratch, storage.input)
+        locator = unpublished_locator(store, scratch, input_root, storage.input)
 
     def found() -> Iterator[Reject]:
         return (reject for reject in every() if reason in reject.reason)
@@ -482,8 +515,9 @@ def rejects_command(
     show_default=True,
     help="Where to write the page; replaces an earlier page there.",
 )
+@_input_root_option
 def report_command(
-    output: str, page_file: str, as_json: bool, storage: BothSides
+    output: str, page_file: str, input_root: str, as_json: bool, storage: BothSides
 ) -> None:
     """Writes a page of HTML on a dataset: classes, images, values, shards, rejects.
 
@@ -502,7 +536,7 @@ def report_command(
     store, manifest = _opened(folder, storage)
     with _showing("report", as_json, unit="row") as on_progress:
         figures = gather_statistics(store, manifest, on_progress)
-    locator = published_locator(store, storage.input)
+    locator = published_locator(store, input_root, storage.input)
     understood = understood_at_end(store, manifest)
     page = build_page(manifest, figures, folder, locator, understood)
     num_bytes = write_page(page, target)

@@ -24,6 +24,7 @@ from recordmill.beam_jobs.report.tables import (
     Table,
     features_table,
     in_all_splits,
+    line_notes,
     splits_table,
 )
 from recordmill.schemas.errors import UsageError
@@ -266,21 +267,24 @@ def _rejects(
     if not rejected:
         return None, ""
     known = [kind for kind in statistics.rejects if kind.kind != NOT_COUNTED]
+    firsts = [kind.first for kind in known[:LISTED_REASONS]]
+    lines = {reject: locator.line(reject) for reject in firsts}
     rows = tuple(
         (
             kind.example,
             f"{kind.rows:,}",
-            f"{locator.describe(kind.first)}: {readable_raw(kind.first.raw)}",
+            f"{locator.describe(kind.first, lines[kind.first])}: "
+            f"{readable_raw(kind.first.raw)}",
         )
         for kind in known[:LISTED_REASONS]
     )
-    note = ""
+    notes = [f"{note}." for note in line_notes(locator, lines)]
     if (more := rejected - sum(kind.rows for kind in known)) > 0:
-        note = (
+        notes.append(
             f"{more:,} of {count(rejected, 'reject')} are not in this table: the first "
             f"{MAX_COUNTED:,} are counted, and their files may be missing."
         )
-    return Table(("Reason", "Rows", "=First"), rows), note
+    return Table(("Reason", "Rows", "=First"), rows), printable(" ".join(notes))
 
 
 def _schema(manifest: Manifest) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,12 @@ from recordmill.beam_jobs.report.terminal import make_console, write_json
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, human_bytes, printable
-from recordmill.transforms.tasks.rejects import RejectKind, RejectLocator, readable_raw
+from recordmill.transforms.tasks.rejects import (
+    RejectKind,
+    RejectLine,
+    RejectLocator,
+    readable_raw,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,6 +136,25 @@ def rows_text(manifest: Manifest) -> str:
     )
 
 
+BYTE_POSITIONS = (
+    "Positions are byte offsets. For line numbers, name the folder or URL of the inputs: "
+    "--input-root"
+)
+_SHOWN_PROBLEMS = 3
+
+
+def line_notes(locator: RejectLocator, lines: Mapping[Reject, RejectLine]) -> list[str]:
+    """Returns why rejects are shown without their lines; nothing if rows are no lines."""
+    if not locator.is_by_line or not any(reject.path for reject in lines):
+        return []
+    if not locator.root:
+        return [BYTE_POSITIONS]
+    problems = list(dict.fromkeys(line.problem for line in lines.values()))
+    notes = [f"No line number: {problem}" for problem in problems if problem]
+    more = len(notes) - _SHOWN_PROBLEMS
+    return notes[:_SHOWN_PROBLEMS] + ([f"and {more:,} more"] if more > 0 else [])
+
+
 def show_rejects(
     kinds: Sequence[RejectKind],
     rows: Sequence[Reject],
@@ -143,17 +167,23 @@ def show_rejects(
 
     `published` tells whether they belong to a dataset, or to a run that did not finish.
     """
+    shown = [*(kind.first for kind in kinds), *rows]
+    lines = {reject: locator.line(reject) for reject in shown}
+    notes = line_notes(locator, lines)
 
     def fields(reject: Reject) -> dict[str, Any]:
         return {
             "uri": reject.path,
             "position": reject.position,
-            "line": locator.line(reject),
+            "line": lines[reject].number,
             "code": reject.code,
             "reason": reject.reason,
             "raw": readable_raw(reject.raw),
             "raw_base64": base64.b64encode(reject.raw).decode(),
         }
+
+    def where(reject: Reject) -> str:
+        return locator.describe(reject, lines[reject])
 
     rejected = sum(kind.rows for kind in kinds)
     if as_json:
@@ -163,22 +193,21 @@ def show_rejects(
             for each in kinds
         ]
         facts = {"published": published, "rows_rejected": rejected, "reasons": reasons}
-        write_json(facts | {"rows": list(map(fields, rows))})
+        write_json(facts | {"rows": list(map(fields, rows)), "notes": notes})
         return
     console = make_console()
     which = "" if published else " by runs that published nothing"
     console.print(f"{count(rejected, 'row')} rejected{which}")
     if not kinds:
         return
-    cells = [
-        (f"{kind.rows:,}", kind.example, locator.describe(kind.first)) for kind in kinds
-    ]
+    cells = [(f"{kind.rows:,}", kind.example, where(kind.first)) for kind in kinds]
     columns = ("rows", "=reason, as of the first", "=first")
     print_table(console, Table(columns, cells))
     for row in rows:
-        where = locator.describe(row)
-        console.print(f"{where}: {printable(row.reason)}", soft_wrap=True)
+        console.print(f"{where(row)}: {printable(row.reason)}", soft_wrap=True)
         console.print(f"    {readable_raw(row.raw)}", soft_wrap=True)
+    for note in notes:
+        console.print(note, soft_wrap=True)
 
 
 _ADVICE = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import time
 from collections.abc import Iterable, Mapping
@@ -12,7 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.resolve import ResolvedRun
-from recordmill.schemas.errors import MissingFileError
+from recordmill.schemas.dataset_text import parse_run_metadata
+from recordmill.schemas.errors import OutputError
 from recordmill.schemas.input_summary import NOTHING, InputSummary
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
@@ -83,10 +83,7 @@ def outcome_of(
     description_changes: str = "",
 ) -> Outcome:
     """Returns how a run ended, with the reasons of the rejects that are kept."""
-    store, kinds = run.store, list[RejectKind]()
-    if manifest.rows_rejected:
-        rejects = islice(published_rejects(store), MAX_COUNTED)
-        kinds = count_kinds(rejects, manifest.rows_rejected)
+    store = run.store
     found = Outcome(
         status=status,
         output=store.uri,
@@ -94,7 +91,7 @@ def outcome_of(
         seconds=time.time() - started,
         base=run.base,
         understood=run.inputs.told,
-        reject_kinds=tuple(kinds),
+        reject_kinds=_reject_kinds(store, manifest),
         locator=run.locator,
         input_roots=run.input_roots,
         at_work=tuple(at_work),
@@ -105,8 +102,10 @@ def outcome_of(
     from recordmill.transforms.dataset.files import class_names
     from recordmill.transforms.statistics.class_counts import counts_if_small
 
-    classes = None
+    classes, understood = None, found.understood
     # The dataset is published: whatever goes wrong here must not look like a failed run.
+    with suppress(OutputError):
+        understood = understood_at_end(store, manifest)
     with suppress(Exception):
         names = class_names(store, manifest)
         classes = counts_if_small(store, manifest, names, _COUNTED_BYTES)
@@ -114,17 +113,31 @@ def outcome_of(
     versions = run.version_plan.found.values() if run.version_plan else ()
     return replace(
         found,
-        understood=understood_at_end(store, manifest),
+        understood=understood,
         keeps_replaced=is_later and run.base is None and run.options.grace != "0",
         classes=classes,
         is_first=not (is_later or any(versions)),
     )
 
 
+def _reject_kinds(store: Store, manifest: Manifest) -> tuple[RejectKind, ...]:
+    """Returns the reasons of the rejects; none if their files are damaged.
+
+    A report does not decide how a run ends: `recordmill verify` reports the damage.
+    """
+    if not manifest.rows_rejected:
+        return ()
+    rejects = islice(published_rejects(store), MAX_COUNTED)
+    try:
+        return tuple(count_kinds(rejects, manifest.rows_rejected))
+    except OutputError:
+        return ()
+
+
 def understood_at_end(store: Store, manifest: Manifest) -> InputSummary:
     """Returns what the run that made a dataset, or its last part, took its input for."""
-    try:
-        metadata = json.loads(store.read(run_metadata_name(manifest.appended)))
-        return InputSummary.from_dict(metadata["understood"])
-    except (MissingFileError, ValueError, KeyError, TypeError, AttributeError):
-        return NOTHING  # of rows of a pipeline
+    name = run_metadata_name(manifest.appended)
+    data = store.find(name)
+    if data is None:  # of rows of a pipeline
+        return NOTHING
+    return parse_run_metadata(data, store.uri_of(name)).input_summary

@@ -5,7 +5,6 @@ Only reads: nothing is made or changed here.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from recordmill.beam_jobs.service.resolve import (
     find_published,
     resolve,
 )
+from recordmill.schemas.dataset_text import parse_run_metadata
 from recordmill.schemas.errors import (
     InputError,
     OutputError,
@@ -397,7 +397,8 @@ def staged_summary(run: ResolvedRun) -> InputSummary:
     """Returns what a killed run took its input for, of which only the commit is left."""
     part = run.append_plan.part if run.append_plan else 0
     name = run.workspace.store_name(f"staging/{run_metadata_name(part)}")
-    return InputSummary.from_dict(json.loads(run.store.read(name))["understood"])
+    metadata = parse_run_metadata(run.store.read(name), run.store.uri_of(name))
+    return metadata.input_summary
 
 
 def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:

@@ -137,7 +137,8 @@ class ResolvedRun:
         if not self.inputs.files:
             return UNKNOWN_INPUT
         root = input_root(self.inputs.files)
-        return RejectLocator(root, self.job.source, self.options.storage.input)
+        storage = self.options.storage.input
+        return RejectLocator(root, self.job.source, storage, follows_links=True)
 
     @property
     def input_roots(self) -> tuple[str, ...]:

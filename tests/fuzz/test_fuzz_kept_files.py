@@ -21,6 +21,11 @@ from example_counts import FUZZ
 from job_tools import IRIS, convert
 from mutations import damaged, try_all, with_odd_value
 
+from recordmill.schemas.dataset_text import (
+    parse_class_names,
+    parse_reject,
+    parse_run_metadata,
+)
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.job_file import load_job
 from recordmill.schemas.manifest import Manifest, schema_of
@@ -34,7 +39,6 @@ from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.lease import Holder
 from recordmill.transforms.storage.store import value_of
 from recordmill.transforms.tasks.launches import Launch
-from recordmill.transforms.tasks.rejects import parse_reject
 
 JOB = b"""\
 source: csv
@@ -137,6 +141,7 @@ def kept_files() -> dict[str, KeptFile]:
     with TemporaryDirectory() as folder:
         convert("csv", IRIS, folder)
         manifest = Path(folder, "manifest.json").read_bytes()
+        run = Path(folder, "run.json").read_bytes()
         inputs = gzip.decompress(Path(folder, "inputs.jsonl.gz").read_bytes())
     return {
         "manifest.json": KeptFile(manifest, read_manifest),
@@ -149,12 +154,14 @@ def kept_files() -> dict[str, KeptFile]:
         "alive.json": KeptFile(SIGN, read_sign),
         "latest.json": KeptFile(b'{"version": "1.0.0", "path": "1.0.0"}', read_latest),
         "reject": KeptFile(REJECT, parse_reject),
+        "run.json": KeptFile(run, parse_run_metadata),
+        "labels": KeptFile(b'cat\n" dog"\n', parse_class_names),
     }
 
 
 def changed(kind: str, sample: bytes, number: int) -> bytes:
     """Changes bytes, or in every second input a value."""
-    if number % 2 == 0 or kind == "schema.pbtxt":
+    if number % 2 == 0 or kind in ("schema.pbtxt", "labels"):
         return damaged(sample, number)
     if kind.startswith("inputs"):  # a JSON document in each line
         lines = sample.splitlines()

@@ -127,7 +127,7 @@ def test_a_workspace_has_no_file_elsewhere(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("text", ["../x", "/etc", "1.0", "", 1, None, "1.0.0/.."])
 def test_latest_names_a_version_or_nothing(tmp_path: Path, text: object) -> None:
     (tmp_path / "latest.json").write_text(json.dumps({"version": text}))
-    with pytest.raises(OutputError, match=r"latest\.json: expected a version"):
+    with pytest.raises(OutputError, match=r"latest\.json: not a valid latest"):
         read_latest(LocalStore(str(tmp_path)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from http_receiver import file_server
 from job_tools import (
     IRIS,
     SAMPLES,
@@ -25,6 +27,8 @@ from job_tools import (
 from killed_runs import failing
 from same_dataset import dataset_of
 
+from recordmill.beam_jobs.report.tables import BYTE_POSITIONS
+from recordmill.schemas.dataset_text import parse_reject
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.dataset.verify import verify_dataset
@@ -37,7 +41,6 @@ from recordmill.transforms.tasks.rejects import (
     UNKNOWN_INPUT,
     count_kinds,
     kind_lines,
-    parse_reject,
 )
 from recordmill.transforms.tasks.workspace import Workspace
 
@@ -236,9 +239,11 @@ def table(tmp_path: Path) -> Path:
 
 def test_of_a_dataset(table: Path, tmp_path: Path) -> None:
     convert("csv", table, tmp_path / "out", "--max-rejects", 3)
-    ran = recordmill("rejects", tmp_path / "out", "--rows", 1)
+    options = ("--rows", 1, "--input-root", table.parent)
+    ran = recordmill("rejects", tmp_path / "out", *options)
     assert ran.status == 0
     assert "3 rows rejected\n" in ran.out
+    assert "byte offsets" not in ran.out
     assert "#" not in ran.out  # a real reason
     assert re.search(r" 3 +expected 2 columns, found 1 +x.csv line 3", ran.out)
     assert "x.csv line 3: expected 2 columns, found 1" in ran.out
@@ -248,7 +253,8 @@ def test_of_a_dataset(table: Path, tmp_path: Path) -> None:
 
 def test_of_a_run_that_failed(table: Path, tmp_path: Path) -> None:
     assert recordmill("convert", "csv", table, tmp_path / "out").status == 65
-    ran = recordmill("rejects", tmp_path / "out", "--json")
+    root = ("--input-root", table.parent)
+    ran = recordmill("rejects", tmp_path / "out", "--json", *root)
     found = json.loads(ran.out)
     assert (found["published"], found["rows_rejected"]) == (False, 3)
     [reason] = found["reasons"]
@@ -291,7 +297,7 @@ def test_of_runs_with_several_inputs(table: Path, tmp_path: Path) -> None:
     other.write_text(ROWS.replace("\n", "\n\n"))
     for file in (table, other):
         assert recordmill("convert", "csv", file, tmp_path / "out").status == 65
-    assert set(lines_of(tmp_path / "out")) == {None}
+    assert set(lines_of(tmp_path / "out", table.parent)) == {None}
 
 
 def test_the_command_that_an_error_names(table: Path, tmp_path: Path) -> None:
@@ -329,13 +335,15 @@ def test_kinds_are_bounded() -> None:
 
 @pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"uri": 1}', b"\xff"])
 def test_a_line_that_is_no_reject(line: bytes) -> None:
-    with pytest.raises(OutputError, match=r"file: line 3: .* is not a valid reject"):
+    with pytest.raises(OutputError, match=r"file: line 3: not a valid reject: "):
         parse_reject(line, "file: line 3")
 
 
-def lines_of(output: Path) -> list[int | None]:
-    found = json.loads(recordmill("rejects", output, "--json").out)
-    return [row["line"] for row in found["rows"]]
+def lines_of(output: Path, root: Path | str) -> list[int | None]:
+    """The lines of the rejects, by the inputs below a root."""
+    ran = recordmill("rejects", output, "--json", "--input-root", root)
+    assert ran.status == 0, ran.err
+    return [row["line"] for row in json.loads(ran.out)["rows"]]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -345,19 +353,118 @@ def test_line_numbers(tmp_path: Path, end: str) -> None:
     text = 'a,b\n1,"two\nlines"\n3\n4,5,6\n7,8\n9\n'
     table.write_bytes(text.replace("\n", end).encode())
     convert("csv", table, tmp_path / "out", "--max-rejects", 3)
-    assert lines_of(tmp_path / "out") == [4, 5, 7]
+    assert lines_of(tmp_path / "out", tmp_path) == [4, 5, 7]
 
 
 def test_no_line_numbers_of_an_input_that_changed(table: Path, tmp_path: Path) -> None:
     convert("csv", table, tmp_path / "out", "--max-rejects", 3)
-    assert lines_of(tmp_path / "out") == [3, 4, 6]
+    assert lines_of(tmp_path / "out", table.parent) == [3, 4, 6]
     table.write_text(ROWS.replace("4,5,6", "40,5"))
-    assert lines_of(tmp_path / "out") == [3, None, None]
+    assert lines_of(tmp_path / "out", table.parent) == [3, None, None]
+    root = ("--input-root", table.parent)
+    ran = recordmill("rejects", tmp_path / "out", *root)
+    assert f"No line number: {table}: the rejected row is not at byte 10; " in ran.out
     table.unlink()
-    assert lines_of(tmp_path / "out") == [None, None, None]
-    assert "x.csv byte 8: expected" in recordmill("rejects", tmp_path / "out").out
+    assert lines_of(tmp_path / "out", table.parent) == [None, None, None]
+    ran = recordmill("rejects", tmp_path / "out", *root)
+    assert "x.csv byte 8: expected" in ran.out
+    assert f"No line number: {table}: cannot be read: No such file" in ran.out
     (tmp_path / "out" / "run.json").unlink()
-    assert lines_of(tmp_path / "out") == [None, None, None]
+    assert lines_of(tmp_path / "out", table.parent) == [None, None, None]
+
+
+def test_the_inputs_are_read_only_below_a_root_that_the_user_names(
+    table: Path, tmp_path: Path
+) -> None:
+    convert("csv", table, tmp_path / "out", "--max-rejects", 3)
+    ran = recordmill("rejects", tmp_path / "out")
+    assert "x.csv byte 8: expected 2 columns, found 1\n" in ran.out
+    assert ran.out.endswith(f"{BYTE_POSITIONS}\n")
+    found = json.loads(recordmill("rejects", tmp_path / "out", "--json").out)
+    assert [row["line"] for row in found["rows"]] == [None] * 3
+    assert found["notes"] == [BYTE_POSITIONS]
+    page = tmp_path / "page.html"
+    for options, shown in (
+        ([], BYTE_POSITIONS),
+        (["--input-root", table.parent], "x.csv line 3"),
+    ):
+        assert recordmill("report", tmp_path / "out", "-o", page, *options).status == 0
+        assert (shown in page.read_text()) == bool(shown)
+        assert ("byte offsets" in page.read_text()) == (not options)
+
+
+def name_in_rejects(output: Path, uri: str) -> None:
+    [file] = (output / "rejects").iterdir()
+    file.write_bytes(file.read_bytes().replace(b"x.csv", uri.encode()))
+
+
+def make_fifo(folder: Path) -> None:
+    os.mkfifo(folder / "y.csv")
+
+
+def make_link_to_fifo(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "y.csv").symlink_to("pipe")
+
+
+def make_link_outside(folder: Path) -> None:
+    (folder.parent / "outside.csv").write_text(ROWS)
+    (folder / "y.csv").symlink_to("../outside.csv")
+
+
+def make_folder_link_outside(folder: Path) -> None:
+    (folder.parent / "other").mkdir()
+    (folder.parent / "other" / "y.csv").write_text(ROWS)
+    (folder / "z").symlink_to("../other")
+
+
+def make_link_inside(folder: Path) -> None:
+    (folder / "y.csv").symlink_to("x.csv")
+
+
+@pytest.mark.parametrize(
+    ("make", "uri", "problem"),
+    [
+        (make_fifo, "y.csv", "y.csv: not a regular file, so it is not read"),
+        (make_link_to_fifo, "y.csv", "y.csv: not a regular file, so it is not read"),
+        (make_link_outside, "y.csv", "outside.csv, which is not below"),
+        (make_folder_link_outside, "z/y.csv", "other/y.csv, which is not below"),
+        (make_link_outside, "../outside.csv", "expected a relative path like a/b"),
+        (make_link_outside, "/dev/zero", "expected a relative path like a/b"),
+        (make_link_inside, "y.csv", ""),
+    ],
+)
+def test_what_a_reject_names_elsewhere_is_not_read(
+    table: Path, tmp_path: Path, make: Callable[[Path], None], uri: str, problem: str
+) -> None:
+    output = tmp_path / "out"
+    convert("csv", table, output, "--max-rejects", 3)
+    make(table.parent)
+    name_in_rejects(output, uri)
+    ran = recordmill("rejects", output, "--input-root", table.parent)
+    assert (ran.status, ran.err) == (0, "")
+    assert f"{uri} {'byte 8' if problem else 'line 3'}: expected" in ran.out
+    assert ("No line number: " in ran.out) == bool(problem)
+    assert problem in ran.out
+
+
+@pytest.mark.parametrize("path", ["whole", "unsized"])
+def test_a_root_that_is_a_url(table: Path, tmp_path: Path, path: str) -> None:
+    """One server sends no Content-Length, so no part of its files can be read."""
+    output = tmp_path / "out"
+    convert("csv", table, output, "--max-rejects", 3)
+    with file_server(table.read_bytes()) as url:
+        ran = recordmill("rejects", output, "--input-root", f"{url}/{path}")
+    assert ran.status == 0, ran.err
+    assert ("x.csv line 3: expected" in ran.out) == (path == "whole")
+    assert ("the server sends no Content-Length" in ran.out) == (path == "unsized")
+
+
+def test_a_root_with_a_secret(tmp_path: Path) -> None:
+    ran = recordmill("rejects", tmp_path, "--input-root", "http://u:SECRET@h/x")
+    assert ran.status == 2
+    assert "the address carries a secret" in ran.err
+    assert "SECRET" not in ran.err
 
 
 def test_rejects_beyond_those_that_are_counted() -> None:

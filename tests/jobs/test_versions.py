@@ -354,7 +354,10 @@ def test_commands_follow_latest_json(tmp_path: Path, command: str) -> None:
     latest.write_text('{"version": "../elsewhere"}')
     refused = recordmill(command, output)
     assert refused.status == 73
-    assert "latest.json: expected a version" in refused.err
+    assert (
+        "latest.json: not a valid latest.json: version: expected a version"
+        in refused.err
+    )
     latest.unlink()
     convert(*job)
     assert recordmill(command, output, "--json").out == ran.out

@@ -76,7 +76,10 @@ def locator_of(context: RunContext) -> RejectLocator:
     if not context.publishing.inputs:
         return UNKNOWN_INPUT
     return RejectLocator(
-        context.publishing.input_root, context.job.source, context.source.input.storage
+        context.publishing.input_root,
+        context.job.source,
+        context.source.input.storage,
+        follows_links=True,  # as the listing of the inputs does
     )
 
 

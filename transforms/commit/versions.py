@@ -12,11 +12,11 @@ then contains a work folder, which is removed last.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from recordmill.schemas.dataset_text import parse_latest
 from recordmill.schemas.errors import BusyError, OutputRefusedError
-from recordmill.schemas.job import FIRST_VERSION, VERSION_PATTERN, check_version
+from recordmill.schemas.job import FIRST_VERSION, VERSION_PATTERN
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import json_bytes
@@ -71,17 +71,7 @@ def next_version(version: str | None) -> str:
 def read_latest(store: Store) -> str | None:
     """Reads the version that latest.json names; None if there is no such file."""
     data = store.find(LATEST_NAME)
-    return None if data is None else _parse_latest(store, data)
-
-
-def _parse_latest(store: Store, data: bytes) -> str:
-    try:
-        return check_version(json.loads(data)["version"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise OutputRefusedError(
-            f"{store.uri_of(LATEST_NAME)}: expected a version like 1.0.0 under "
-            f"'version', found {data[:80]!r}; remove the file and run again"
-        ) from error
+    return None if data is None else parse_latest(data, store.uri_of(LATEST_NAME))
 
 
 def follow_latest(store: Store) -> Store:
@@ -124,7 +114,7 @@ def move_latest(store: Store, manifest: Manifest) -> None:
 
 def _names_newer(store: Store, seen: bytes | None, version: str) -> bool:
     """Tells whether what latest.json holds is a whole version newer than this."""
-    latest = _parse_latest(store, seen) if seen is not None else None
+    latest = None if seen is None else parse_latest(seen, store.uri_of(LATEST_NAME))
     if latest is None or _numbers_of(latest) <= _numbers_of(version):
         return False
     return store.below(latest).size(MANIFEST_NAME) is not None

@@ -29,6 +29,7 @@ from recordmill.transforms.dataset.tfds import (
 )
 from recordmill.transforms.sources.hugging_face import LENGTHS
 from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.local import renamed
 from recordmill.transforms.storage.reading import real_uri
 from recordmill.transforms.tfrecord import FRAME_BYTES
@@ -69,14 +70,23 @@ def require_empty(target: Store, store: Store) -> None:
 
 @contextmanager
 def new_file(target: Store, name: str) -> Iterator[Path]:
-    """Yields where to write a file that then appears there, whole."""
+    """Yields where to write a file that then appears in the target, whole.
+
+    Raises:
+      OutputRefusedError: the name leads out of the target.
+      OutputError: the file cannot be written.
+    """
+    check_file_name(name, target.uri)
     if isinstance(target, LocalStore):
-        folder, _, last = check_file_name(name, target.uri).rpartition("/")
-        with (
-            target.open_to_write(folder, create=True) as opened,
-            renamed(opened.path_of(last)) as temporary,
-        ):
-            yield temporary
+        folder, _, last = name.rpartition("/")
+        try:
+            with (
+                target.open_to_write(folder, create=True) as opened,
+                renamed(opened.path_of(last)) as temporary,
+            ):
+                yield temporary
+        except OSError as error:
+            raise output_error(error, target.uri_of(name), "written") from error
         return
     with TemporaryDirectory(prefix="recordmill-") as folder:
         path = Path(folder, "file")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from recordmill.schemas.dataset_text import parse_class_names
 from recordmill.schemas.errors import (
     InputError,
     MissingDatasetError,
@@ -28,7 +29,7 @@ from recordmill.schemas.manifest import (
     ShardEntry,
     schema_of,
 )
-from recordmill.schemas.names import REJECTS_NAME, mark_of_rejects, parse_labels
+from recordmill.schemas.names import REJECTS_NAME, mark_of_rejects
 from recordmill.schemas.source_options import LEAVE_OUT
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
@@ -148,9 +149,11 @@ def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
     for feature in manifest.features:
         if feature.num_classes is None:
             continue
+        file = feature.labels_file
         try:
-            found = parse_labels(read_fixed(store, manifest, feature.labels_file))
-        except (OutputError, UnicodeDecodeError):
+            data = read_fixed(store, manifest, file)
+            found = parse_class_names(data, store.uri_of(file))
+        except OutputError:
             continue
         if len(found) == feature.num_classes:
             names[feature.name] = found

@@ -19,6 +19,7 @@ import json
 import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ import numpy as np
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.foreign_text import is_parsed
 from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import check_file_name
 from recordmill.transforms.audio.header import audio_format
 from recordmill.transforms.dataset.export import OnProgress, audio_files, export_shards
 from recordmill.transforms.dataset.files import schema_of_dataset
@@ -66,7 +69,8 @@ def export_webdataset(
                     number = f"{next(numbers[shard.split]):08d}"
                     key, files = layout.sample(row, number, seen)
                     for ending, data in files.items():
-                        member = tarfile.TarInfo(f"{key}.{ending}")
+                        name = check_file_name(f"{key}.{ending}", shard.uri)
+                        member = tarfile.TarInfo(name)
                         member.size = len(data)
                         tar.addfile(member, io.BytesIO(data))
 
@@ -131,8 +135,8 @@ class Layout:
         """Returns the key and the files of a row; `seen` has the keys before."""
         given = row.get(KEY)
         key = number
-        if isinstance(given, str) and given not in seen:
-            key = given if key_of(f"{given}.x") == (given, "x") else number
+        if isinstance(given, str) and given not in seen and _is_key(given):
+            key = given
         while key in seen:
             key += "-"
         seen.add(key)
@@ -172,6 +176,12 @@ class Layout:
         if values or not files:
             files["json"] = _json_of(values)
         return key, files
+
+
+def _is_key(text: str) -> bool:
+    """Returns whether a text can be the key of a sample: its files stay below a folder."""
+    is_below = is_parsed(partial(check_file_name, text))
+    return is_below and key_of(f"{text}.x") == (text, "x")
 
 
 def _is_same(known: Any, value: Any) -> bool:

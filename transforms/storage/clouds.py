@@ -100,6 +100,11 @@ class RemoteFile:
         info = self.system.info(self.path)
         if info["type"] != "file":
             raise FileNotFoundError(self.path)
+        if info["size"] is None:
+            raise ValueError(
+                f"{self.path}: the server sends no Content-Length, so no part of the file "
+                "can be read"
+            )
         # Stores answer differently to a range after the end, so never ask for one.
         end = min(stop, int(info["size"]))
         if start >= end:

@@ -9,29 +9,40 @@ values that were found, so they are counted by their common form, the kind:
 
 from __future__ import annotations
 
-import base64
 import json
 import posixpath
 import re
 import shlex
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from recordmill.schemas.errors import InputError, OutputError, UsageError
+from recordmill.schemas.dataset_text import parse_reject, parse_run_metadata
+from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.input_files import MEMBER_MARK, Seen, is_archive_name
-from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
+from recordmill.schemas.names import (
+    REJECTS_NAME,
+    UnsafeNameError,
+    check_file_name,
+    run_metadata_name,
+)
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import NOT_VALID, count, printable
+from recordmill.schemas.text import count, printable
 from recordmill.transforms.dataset.files import find_manifest, rejects_files
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.registry import SourceFormat, load_format
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.storage.reading import (
+    is_local,
+    local_path,
+    read_range,
+    real_uri,
+)
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
 
@@ -52,71 +63,109 @@ _VALUES = re.compile(
 )
 
 
-def parse_reject(line: bytes, where: str) -> Reject:
-    """Parses one line of a rejects file; a pipeline's row has no path."""
-    try:
-        fields = json.loads(line)
-        from_pipeline = fields["uri"] is None and fields["position"] is None
-        return Reject(
-            path="" if from_pipeline else str(fields["uri"]),
-            position=0 if from_pipeline else int(fields["position"]),
-            reason=str(fields["reason"]),
-            raw=base64.b64decode(fields["raw"], validate=True),
-            code=fields.get("code", "row"),
-        )
-    except NOT_VALID as error:
-        raise OutputError(
-            f"{where}: {line[:80]!r} is not a valid reject (expected an object with "
-            "uri, position, code, reason and raw)"
-        ) from error
+class RejectLine(NamedTuple):
+    """The line that a reject begins in, or the reason why it is not known."""
+
+    number: int | None = None  # from 1; None if it is not known
+    problem: str = ""  # the reason, if the input was to be read
+
+
+UNKNOWN_LINE = RejectLine()
 
 
 @dataclass(frozen=True, slots=True)
 class RejectLocator:
-    """What finds the lines of rejects; without a root, or if the input changed, none."""
+    """A finder of the lines that rejects begin in, which reads the inputs up to there.
 
-    root: str = ""  # the folder below which all inputs are, or "" if it is not known
+    A dataset does not choose what is read. `root` is of the command that the user gave:
+    the inputs of a conversion, or `input_root` of a command that shows rejects. It is never
+    taken from a file of the dataset. Without it, only byte positions are known.
+    """
+
+    root: str = ""  # the folder or URL below which the inputs are; "" to read none
     source: str = ""  # name of the input format, which tells whether its rows are lines
     storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
+    follows_links: bool = False  # whether a link may lead out of a local root
 
-    def line(self, reject: Reject) -> int | None:
-        """Returns the number of the line that a reject begins in, or None.
+    @property
+    def is_by_line(self) -> bool:
+        """Returns whether the rows of the format are lines of a file."""
+        row_format = self._format()
+        return row_format is not None and row_format.line_of is not None
+
+    def line(self, reject: Reject) -> RejectLine:
+        """Returns the line that a reject begins in.
 
         Reads the file up to there, which is why it is done for few rejects.
         """
-        rows = self._format()
-        if not self.root or not reject.path or rows is None or rows.line_of is None:
-            return None
+        row_format = self._format()
+        if not self.root or not reject.path or not row_format or not row_format.line_of:
+            return UNKNOWN_LINE
         if reject.position > MAX_READ_BYTES or not reject.raw:
-            return None
-        uri = posixpath.join(self.root, reject.path)
-        wanted = reject.raw[:_COMPARED_BYTES]
-
-        def read(start: int, stop: int) -> bytes:
-            return read_range(uri, start, stop, self.storage, seen)
-
+            return UNKNOWN_LINE
+        row = reject.raw[:_COMPARED_BYTES]
         try:
+            uri = self._input_uri(reject.path)
             seen = _seen_in_archive(uri, self.storage)
-            if read(reject.position, reject.position + len(wanted)) != wanted:
-                return None  # the file has changed since
-            return rows.line_of(read, reject.position)
-        except InputError:
-            return None  # it is gone
 
-    def describe(self, reject: Reject) -> str:
+            def read(start: int, stop: int) -> bytes:
+                return read_range(uri, start, stop, self.storage, seen)
+
+            if read(reject.position, reject.position + len(row)) != row:
+                return RejectLine(
+                    problem=f"{uri}: the rejected row is not at byte "
+                    f"{reject.position:,}; the file has changed"
+                )
+            return RejectLine(row_format.line_of(read, reject.position))
+        except (InputError, UnsafeNameError) as error:
+            return RejectLine(problem=str(error))
+
+    def describe(self, reject: Reject, line: RejectLine | None = None) -> str:
         """Returns "a.csv line 3", or "a.csv byte 17" if the line is not known."""
         if not reject.path:
             return "a row of the pipeline"
-        rows, place, unit = self._format(), self.line(reject), "line"
-        if place is None:
-            place, unit = reject.position, rows.position_unit if rows else "byte"
-        return f"{printable(reject.path)} {unit} {place:,}"
+        row_format, number, unit = (
+            self._format(),
+            (line or self.line(reject)).number,
+            "line",
+        )
+        if number is None:
+            number = reject.position
+            unit = row_format.position_unit if row_format else "byte"
+        return f"{printable(reject.path)} {unit} {number:,}"
 
     def _format(self) -> SourceFormat[Any] | None:
         try:
             return load_format(self.source) if self.source else None
         except UsageError:  # of a package that is not installed here
             return None
+
+    def _input_uri(self, path: str) -> str:
+        """Returns the URI of an input.
+
+        Raises:
+          UnsafeNameError, InputError: it is not a regular file below the root.
+        """
+        uri = posixpath.join(self.root, check_file_name(path, self.root))
+        if is_local(uri):
+            archive, is_inside, _ = uri.partition(f"{MEMBER_MARK}/")
+            is_member = is_inside and is_archive_name(archive)
+            self._require_regular_file(local_path(archive if is_member else uri))
+        return uri
+
+    def _require_regular_file(self, path: Path) -> None:
+        try:
+            is_regular = stat.S_ISREG(path.stat().st_mode)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        if not is_regular:  # a FIFO would be waited for
+            raise InputError(f"{path}: not a regular file, so it is not read")
+        root = Path(real_uri(self.root))
+        if not self.follows_links and not path.resolve().is_relative_to(root):
+            raise InputError(
+                f"{path}: a link to {path.resolve()}, which is not below {root}, so it is "
+                "not read"
+            )
 
 
 @lru_cache(maxsize=64)
@@ -250,21 +299,23 @@ def published_rejects(store: Store) -> Iterator[Reject]:
         yield from _rejects_in(store, rejects_files(store, manifest))
 
 
-def published_locator(store: Store, storage: StorageOptions) -> RejectLocator:
-    """Returns what finds the lines of a dataset's rejects, by its run.json."""
-    return _locator(store, run_metadata_name(0), storage)
+def published_locator(
+    store: Store, input_root: str, storage: StorageOptions
+) -> RejectLocator:
+    """Returns the locator of a dataset's rejects, whose format run.json names.
 
-
-def _locator(store: Store, name: str, storage: StorageOptions) -> RejectLocator:
-    try:
-        found = json.loads(store.read(name))
-        return RejectLocator(str(found["input_root"]), str(found["source"]), storage)
-    except (OutputError, ValueError, KeyError, TypeError):
-        return UNKNOWN_INPUT  # a pipeline's dataset has none
+    `input_root` is the user's; "" to read no input.
+    """
+    name = run_metadata_name(0)
+    data = store.find(name)
+    if data is None:  # a pipeline's dataset has none
+        return UNKNOWN_INPUT
+    source = parse_run_metadata(data, store.uri_of(name)).source
+    return RejectLocator(input_root, source, storage)
 
 
 def save_input(workspace: Workspace, input_root: str, source: str) -> None:
-    """Writes to a run's workspace what finds the lines of its rejects."""
+    """Writes the input root and the format of a run's rejects to its workspace."""
     found = {"input_root": input_root, "source": source}
     workspace.put(_INPUT_NAME, json.dumps(found).encode())
 
@@ -301,18 +352,21 @@ def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:
 
 
 def unpublished_locator(
-    store: Store, scratch: str, storage: StorageOptions
+    store: Store, scratch: str, input_root: str, storage: StorageOptions
 ) -> RejectLocator:
-    """Returns what finds the lines of the rejects that `unpublished_rejects` yields.
+    """Returns the locator of the rejects that `unpublished_rejects` yields.
 
-    It finds none if these runs had several inputs.
+    It reads no input if these runs had several. `input_root` is the user's.
     """
-    found = {
-        _locator(root, f"{run}/{_INPUT_NAME}", storage)
-        for root, run in _unpublished_runs(store, scratch)
-        if root.list(f"{run}/{REJECTS_NAME}")
-    }
-    return found.pop() if len(found) == 1 else UNKNOWN_INPUT
+    inputs = set[tuple[str, str]]()
+    for root, run in _unpublished_runs(store, scratch):
+        name = f"{run}/{_INPUT_NAME}"
+        if root.list(f"{run}/{REJECTS_NAME}") and (data := root.find(name)) is not None:
+            metadata = parse_run_metadata(data, root.uri_of(name))
+            inputs.add((metadata.input_root, metadata.source))
+    if len(inputs) != 1:
+        return UNKNOWN_INPUT
+    return RejectLocator(input_root, inputs.pop()[1], storage)
 
 
 def _unpublished_runs(store: Store, scratch: str) -> Iterator[tuple[Store, str]]:

@@ -119,10 +119,10 @@ def feature(**fields: object) -> bytes:
 
 
 JUNK = [
-    (b"", "the whole file: not valid JSON: ", "empty, as after a crash"),
-    (b"\xff\xfe", "the whole file: not valid JSON: ", "no UTF-8"),
-    (MANIFEST.to_bytes()[:-9], "the whole file: not valid JSON: ", "cut off"),
-    (b"[]\n", "the whole file: ", "no object"),
+    (b"", "not valid JSON: ", "empty, as after a crash"),
+    (b"\xff\xfe", "not valid JSON: ", "no UTF-8"),
+    (MANIFEST.to_bytes()[:-9], "not valid JSON: ", "cut off"),
+    (b"[]\n", "expected a mapping", "no object"),
     (b"{}\n", "name: not given", "an object of something else"),
     (changed(manifest_version=2), "manifest_version: expected 1, found 2", "a later one"),
     (changed(extra=1), "extra: unknown field", "unknown key"),

@@ -183,7 +183,7 @@ def _dimensions(content: Mapping[str, Any]) -> Shape:
 def _labels(data: bytes | None) -> tuple[str, ...]:
     try:
         return parse_labels(data) if data is not None else ()
-    except UnicodeDecodeError:
+    except ValueError:  # not UTF-8
         return ()
 
 

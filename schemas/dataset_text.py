@@ -1,0 +1,165 @@
+"""Parses the small text files of a dataset: run.json, rejects, latest.json and labels files.
+
+The manifest has a module of its own (manifest.py), and so have the lists of inputs
+(transforms/commit/inputs.py). All of them raise the error of `foreign_text`.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from functools import partial
+from typing import Annotated, Any, Final, Self, cast
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from recordmill.schemas.foreign_text import ForeignModel, ForeignText
+from recordmill.schemas.input_summary import (
+    InputSummary,
+    InputWarning,
+    SkippedFiles,
+    WarningCode,
+)
+from recordmill.schemas.job import Version
+from recordmill.schemas.names import parse_labels
+from recordmill.schemas.ranges import Reject, RejectCode
+from recordmill.schemas.source_options import SOURCE_PATTERN
+from recordmill.schemas.text import escaped
+
+_RESTORE: Final = (
+    "Copy the file again from the dataset's origin, or convert again with "
+    "`overwrite=true`"
+)
+_Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+class _Warning(ForeignModel):
+    code: str
+    message: str
+
+
+class _SkippedFiles(ForeignModel):
+    reason: str
+    files: _Count
+    example: str
+
+
+class _Understood(ForeignModel):
+    """The input summary of run.json, as `InputSummary.to_dict` writes it."""
+
+    facts: dict[str, str] = Field(default={})
+    warnings: tuple[_Warning, ...] = ()
+    passed_over: tuple[_SkippedFiles, ...] = ()
+
+
+class RunMetadata(ForeignModel):
+    """The fields of run.json that are read again.
+
+    `input_root` tells runs apart and is never opened.
+    """
+
+    input_root: str = ""
+    # name of the input format; "" if it is not known
+    source: Annotated[str, Field(pattern=f"{SOURCE_PATTERN}|^$")] = ""
+    understood: _Understood = _Understood()
+
+    @property
+    def input_summary(self) -> InputSummary:
+        """Returns what the run took its input for."""
+        understood = self.understood
+        return InputSummary(
+            facts=tuple(understood.facts.items()),
+            warnings=tuple(
+                InputWarning(cast("WarningCode", warning.code), warning.message)
+                for warning in understood.warnings
+            ),
+            passed_over=tuple(
+                SkippedFiles(files.reason, files.files, files.example)
+                for files in understood.passed_over
+            ),
+        )
+
+
+def parse_run_metadata(data: bytes, location: str) -> RunMetadata:
+    """Parses run.json, or the same fields of a run that has not published.
+
+    Raises:
+      OutputRefusedError: it is damaged.
+    """
+    advice = f"{_RESTORE}. A dataset can be read without it: remove it"
+    return ForeignText(location, "file about a run", advice).parse(RunMetadata, data)
+
+
+def _escaped(text: Any) -> Any:
+    """Returns text that can be written as UTF-8; another value as it is."""
+    return escaped(text) if isinstance(text, str) else text
+
+
+# Reasons quote cells, and paths are those of a file system: both may have surrogates, which
+# the JSON of a reject has as escapes.
+_Text = Annotated[str, BeforeValidator(_escaped)]
+_Base64 = Annotated[bytes, BeforeValidator(partial(b64decode, validate=True))]
+
+
+class _StoredReject(ForeignModel):
+    """A line of a rejects file."""
+
+    uri: _Text | None
+    position: _Count | None
+    code: RejectCode = "row"
+    reason: _Text
+    raw: _Base64
+
+    @model_validator(mode="after")
+    def _check_origin(self) -> Self:
+        if (self.uri is None) != (self.position is None):
+            raise ValueError("expected uri and position, or null for both")
+        return self
+
+
+def parse_reject(line: bytes, location: str) -> Reject:
+    """Parses one line of a rejects file; a pipeline's row has no path.
+
+    Raises:
+      OutputRefusedError: it is damaged.
+    """
+    text = ForeignText(location, "valid reject", _RESTORE)
+    with text.parsing():
+        # Not by pydantic, which takes no JSON with surrogates.
+        stored = _StoredReject.model_validate(json.loads(line))
+    return Reject(
+        path=stored.uri or "",
+        position=stored.position or 0,
+        reason=stored.reason,
+        raw=stored.raw,
+        code=stored.code,
+    )
+
+
+class _Latest(ForeignModel):
+    """The version to read in a folder of versions."""
+
+    version: Version
+
+
+def parse_latest(data: bytes, location: str) -> str:
+    """Returns the version that latest.json names.
+
+    Raises:
+      OutputRefusedError: it is damaged.
+    """
+    advice = "Remove the file and run again"
+    return (
+        ForeignText(location, "valid latest.json", advice).parse(_Latest, data).version
+    )
+
+
+def parse_class_names(data: bytes, location: str) -> tuple[str, ...]:
+    """Parses the labels file of a dataset; see `parse_labels`.
+
+    Raises:
+      OutputRefusedError: it is damaged.
+    """
+    text = ForeignText(location, "labels file", _RESTORE)
+    with text.parsing(lambda _: "expected lines of text in UTF-8"):
+        return parse_labels(data)
