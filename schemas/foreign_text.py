@@ -55,9 +55,9 @@ class ForeignText:
         """
         try:
             yield
+        except (OutputRefusedError, MemoryError):  # of an inner text; of this machine
+            raise
         except Exception as error:
-            if isinstance(error, MemoryError):  # of this machine, not of the text
-                raise
             raise self.refused((describe or _problem)(error)) from error
 
     def parse(self, model: type[_Model], data: bytes) -> _Model:

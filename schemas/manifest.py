@@ -39,6 +39,7 @@ from recordmill.schemas.text import json_bytes
 MANIFEST_NAME = "manifest.json"
 CARD_NAME = "croissant.json"
 MANIFEST_VERSION: Final = 1
+_MOST_VALUES = 1 << 31  # on a side of a shape, and of class indices
 _ADVICE = (
     "Copy the dataset again from its origin, or convert again with `overwrite=true`"
 )
@@ -136,9 +137,21 @@ def _check_keys(value: Any) -> Any:
     return value
 
 
+def _check_sizes(feature: FeatureSpec) -> FeatureSpec:
+    """Checks the numbers by which readers make arrays, which have no bound in JSON."""
+    sizes = [size for size in (*feature.shape, feature.num_classes) if size is not None]
+    if outside := [size for size in sizes if not 0 <= size < _MOST_VALUES]:
+        raise ValueError(
+            f"shape and num_classes: expected numbers from 0 to {_MOST_VALUES - 1}, "
+            f"found {outside[0]}"
+        )
+    return feature
+
+
 StoredFeature = Annotated[
     FeatureSpec,
     BeforeValidator(_check_keys),
+    AfterValidator(_check_sizes),
     AfterValidator(FeatureSpec.as_stored),
     PlainSerializer(FeatureSpec.stated),
 ]

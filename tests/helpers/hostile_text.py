@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -275,10 +276,10 @@ def _changed(data: bytes, name: str, hostile: Sequence[Any], random: Random) -> 
 
 def _with_hostile(document: Any, hostile: Sequence[Any], random: Random) -> Any:
     places = list(_places(document))
+    value = deepcopy(random.choice(hostile))
     if not places or random.randrange(40) == 0:
-        return random.choice(hostile)
+        return value
     holder, key = random.choice(places)
-    value = random.choice(hostile)
     action = random.randrange(8)
     if action == 0:
         del holder[key]

@@ -447,7 +447,7 @@ def test_without_the_inventory(tmp_path: Path) -> None:
     inventory = tmp_path / "out" / "inputs.jsonl.gz"
     data = inventory.read_bytes()
     inventory.write_bytes(data[:-9])
-    assert "inputs.jsonl.gz: is not a valid inventory of inputs" in refused("csv", *job)
+    assert "inputs.jsonl.gz: not a valid inventory of inputs" in refused("csv", *job)
     inventory.unlink()
     assert "inputs.jsonl.gz: is missing; without this" in refused("csv", *job)
     other = tmp_path / "other" / "out"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby, islice
 from json.encoder import encode_basestring
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import AfterValidator, Field
 
 from recordmill.schemas.errors import (
     InputError,
@@ -22,12 +22,13 @@ from recordmill.schemas.errors import (
     OutputError,
     OutputRefusedError,
 )
+from recordmill.schemas.foreign_text import ForeignModel, ForeignText, is_parsed
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import inputs_name, inventory_name
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import NOT_VALID, count, first_names, human_bytes
+from recordmill.schemas.text import count, first_names, human_bytes, printable
 from recordmill.transforms.dataset.files import find_manifest, read_fixed
 from recordmill.transforms.file_content import bytes_of_content, content_of
 from recordmill.transforms.inventory import (
@@ -194,30 +195,75 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
     return pc.binary_join_element_wise('"', texts, '"', "")
 
 
+class _KeptSplit(ForeignModel):
+    """A split of a kept job."""
+
+    name: str
+    fraction: str
+
+
+class _KeptFunction(ForeignModel):
+    """The `map` function of a kept job."""
+
+    function: str
+    checksum: str
+
+
+class _KeptJob(ForeignModel):
+    """The fields of a kept job whose parts `option_changes` names."""
+
+    source_options: dict[str, Any] = Field(default={})
+    sharding: dict[str, Any] = Field(default={})
+    splits: tuple[_KeptSplit, ...] = ()
+    map: _KeptFunction | None = None
+
+
+def _check_job(job: dict[str, Any]) -> dict[str, Any]:
+    _KeptJob.model_validate(job)
+    return job
+
+
+class _KeptHead(ForeignModel):
+    """The first line of a list of inputs."""
+
+    recordmill: int
+    fingerprint: str
+    job: Annotated[dict[str, Any], AfterValidator(_check_job)]
+    by: str = ""
+    run: str = ""
+
+
 def parse_inputs(data: bytes, uri: str) -> KeptInputs:
-    """Parses an inventory; raises OutputError if it is not a valid one."""
-    try:
-        with gzip.open(io.BytesIO(data)) as lines:
-            head = json.loads(lines.readline())
-            by_content = head.get("by") == "content"
+    """Parses an inventory.
 
-            def batches() -> Iterator[pa.RecordBatch]:
-                while part := list(islice(lines, BATCH_FILES)):
-                    yield _parse_lines(part, by_content=by_content)
+    Raises:
+      OutputRefusedError: it is not a valid one.
+    """
+    advice = f"Nothing can be appended to the dataset; {CONVERT_ALL}"
+    text = ForeignText(uri, "valid inventory of inputs", advice)
+    with (
+        text.parsing(lambda _: "expected lines of JSON, packed by gzip"),
+        gzip.open(io.BytesIO(data)) as lines,
+    ):
+        if not (first := lines.readline()):
+            raise EOFError
+        with text.parsing(lambda _: _expected(1, _HEAD, first)):
+            head = _KeptHead.model_validate_json(first)
+        by_content = head.by == "content"
 
-            return KeptInputs(
-                int(head["recordmill"]),
-                str(head["fingerprint"]),
-                dict(head["job"]),
-                KeptFiles(gather(batches(), _KEPT)),
-                by_content,
-                str(head.get("run", "")),
-            )
-    except (*NOT_VALID, OSError, EOFError, zlib.error) as error:
-        raise OutputRefusedError(
-            f"{uri}: is not a valid inventory of inputs ({_first_problem(data)}), so "
-            f"nothing can be appended to the dataset; {CONVERT_ALL}"
-        ) from error
+        def batches() -> Iterator[pa.RecordBatch]:
+            next_line = 2
+            while part := list(islice(lines, BATCH_FILES)):
+                problem = partial(_line_problem, part, next_line, by_content)
+                with text.parsing(problem):
+                    batch = _parse_lines(part, by_content=by_content)
+                yield batch
+                next_line += len(part)
+
+        files = KeptFiles(gather(batches(), _KEPT))
+    return KeptInputs(
+        *(head.recordmill, head.fingerprint, head.job, files, by_content, head.run)
+    )
 
 
 def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
@@ -227,7 +273,7 @@ def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
         for path, size, told, *kind in json.loads(b"[%b]" % b",".join(lines))
     ]
     paths, sizes, told, kinds = zip(*entries, strict=True)
-    if not all(type(path) is str for path in paths):
+    if not all(type(path) is str for path in paths) or min(sizes) < 0:
         raise TypeError
     nothing = [None] * len(told)
     if by_content and None in map(bytes_of_content, told, sizes):
@@ -241,23 +287,23 @@ def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(arrays), schema=_KEPT)
 
 
-def _first_problem(data: bytes) -> str:
-    """Describes the first line of an inventory that is not as it should be."""
-    text = b""
-    with suppress(OSError, EOFError, zlib.error):
-        text = gzip.decompress(data)
-    lines = text.decode(errors="replace").split("\n")[:-1]
-    if not lines:
-        return "expected lines of JSON, packed by gzip"
-    for number, line in enumerate(lines[1:], 2):
-        try:
-            path, size, _, *_ = json.loads(line)
-            if type(path) is str and int(size) >= 0:
-                continue
-        except NOT_VALID:
-            pass
-        return f"line {number}: expected [path, size, version], found {line[:80]}"
-    return f"line 1: expected recordmill, fingerprint and job, found {lines[0][:80]}"
+_HEAD = "recordmill, fingerprint and job"
+_SHOWN_BYTES = 80  # of a line
+
+
+def _line_problem(
+    lines: Sequence[bytes], first: int, by_content: bool, _error: Exception
+) -> str:
+    """Describes the first of these lines that is not valid; they count from `first`."""
+    for number, line in enumerate(lines, first):
+        if not is_parsed(partial(_parse_lines, [line], by_content=by_content)):
+            return _expected(number, "[path, size, version]", line)
+    return "expected lines of JSON"
+
+
+def _expected(number: int, fields: str, line: bytes) -> str:
+    shown = printable(line.rstrip()[:_SHOWN_BYTES].decode(errors="replace"))
+    return f"line {number}: expected {fields}, found {shown}"
 
 
 _SHARDING = {

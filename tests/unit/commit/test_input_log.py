@@ -94,7 +94,7 @@ def test_a_content_that_is_none(content: str) -> None:
     head, *lines = gzip.decompress(listed(by_content=True)).decode().splitlines()
     lines = [line.replace('"crc32c:00000002"', content) for line in lines]
     data = gzip.compress("".join(f"{line}\n" for line in [head, *lines]).encode())
-    with pytest.raises(OutputError, match="x: is not a valid inventory of inputs"):
+    with pytest.raises(OutputError, match="x: not a valid inventory of inputs"):
         parse_inputs(data, "x")
 
 
@@ -134,7 +134,7 @@ def test_it_is_small() -> None:
     ],
 )
 def test_damaged(data: bytes) -> None:
-    with pytest.raises(OutputError, match="x: is not a valid inventory of inputs"):
+    with pytest.raises(OutputError, match="x: not a valid inventory of inputs"):
         parse_inputs(data, "x")
 
 

@@ -66,26 +66,23 @@ FINE = '["a", 1, "v"]'
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        ([], "(expected lines of JSON, packed by gzip)"),
-        (["{}"], "(line 1: expected recordmill, fingerprint and job, found {})"),
-        ([HEAD, FINE, "[1]"], "(line 3: expected [path, size, version], found [1])"),
-        ([HEAD, '[1, 1, ""]'], "(line 2: expected [path, size, version], found [1, 1"),
-        ([HEAD, '["a", "b", ""]', FINE], "(line 2: expected [path, size, version]"),
-        ([HEAD, '["a", null, ""]', FINE], "(line 2: expected [path, size, version]"),
+        ([], "expected lines of JSON, packed by gzip. "),
+        (["{}"], "line 1: expected recordmill, fingerprint and job, found {}. "),
+        ([HEAD, FINE, "[1]"], "line 3: expected [path, size, version], found [1]. "),
+        ([HEAD, '[1, 1, ""]'], "line 2: expected [path, size, version], found [1, 1"),
+        ([HEAD, '["a", "b", ""]', FINE], "line 2: expected [path, size, version]"),
+        ([HEAD, '["a", null, ""]', FINE], "line 2: expected [path, size, version]"),
         ([HEAD, '["b", 0, "v"]', FINE, "x" * 99], "line 4: expected [path, size, "),
-        ([HEAD, FINE, "x" * 99], f"found {'x' * 80})"),
-        (
-            ["y" * 99, FINE],
-            "(line 1: expected recordmill, fingerprint and job, found y",
-        ),
-        (["y" * 99, FINE], f"found {'y' * 80})"),
+        ([HEAD, FINE, "x" * 99], f"found {'x' * 80}. "),
+        (["y" * 99, FINE], "line 1: expected recordmill, fingerprint and job, found y"),
+        (["y" * 99, FINE], f"found {'y' * 80}. "),
     ],
 )
 def test_a_line_of_an_inventory(lines: list[str], told: str) -> None:
     data = gzip.compress("".join(f"{line}\n" for line in lines).encode())
     with pytest.raises(OutputRefusedError) as caught:
         parse_inputs(data, "x")
-    assert str(caught.value).startswith("x: is not a valid inventory of inputs (")
+    assert str(caught.value).startswith("x: not a valid inventory of inputs: ")
     assert told in str(caught.value)
 
 
