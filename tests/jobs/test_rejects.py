@@ -308,7 +308,7 @@ def test_the_command_that_an_error_names(table: Path, tmp_path: Path) -> None:
     for arguments in (output, remote):
         ran = recordmill("convert", "csv", table, *arguments)
         [line] = [line for line in ran.err.splitlines() if "All of them: " in line]
-        command = line.removeprefix("Error: ").removeprefix("All of them: recordmill ")
+        command = line.strip().removeprefix("All of them: recordmill ")
         ran = recordmill(*command.partition(". ")[0].split(), "--json")
         assert json.loads(ran.out)["rows_rejected"] == 4
 
