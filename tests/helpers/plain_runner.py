@@ -54,7 +54,7 @@ def without_beam() -> Iterator[None]:
         patch.setattr(
             "recordmill.beam_jobs.pipelines.convert.convert_dataset", run_steps
         )
-        patch.setattr(embedded, "run_pipeline", lambda build, *_: build(None))
+        patch.setattr(embedded, "run_pipeline", lambda build, *_, **__: build(None))
         yield
 
 
