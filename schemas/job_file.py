@@ -94,7 +94,7 @@ class _Placeholders:
             )
             if "{{" in _PLACEHOLDER.sub("", value):
                 raise UsageError("a {{ without its }}")
-        except UsageError as error:
+        except (UsageError, SchemaError) as error:
             self._problems.setdefault(tuple(place), str(error))
             return value
         return filled
@@ -144,9 +144,10 @@ def load_job(
     """
     try:
         document = YamlDocument(data, uri)
+        is_mapping = isinstance(document.value, dict)
     except SchemaError as error:
         raise UsageError(f"{error}{_quote_hint(str(error), data)}") from error
-    if not isinstance(document.value, dict):
+    if not is_mapping:
         raise UsageError(
             f"{uri}: expected a mapping like\n"
             "  source: csv\n  inputs: data/*.csv\n  output: out/data"

@@ -6,6 +6,8 @@ Reading is that of YAML 1.2's core schema (yaml.org/spec/1.2.2, 10.3), not PyYAM
 - A key given twice is an error; PyYAML would keep the last one in silence.
 - A number with leading zeros (007) is text: as a number it would lose them.
 - Keys are text as written; only plain values are built, never Python objects.
+- Depth, number of values and digits of an integer are limited, and any failure of the
+  parser is a SchemaError with a line: the text may be damaged or hostile.
 
 What is written, YAML 1.1 and 1.2 read alike: text that either takes for something else
 is quoted.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import yaml
@@ -23,6 +26,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.input_text import describe_failure
 from recordmill.schemas.storage_options import without_secrets
 from recordmill.schemas.text import printable_json
 
@@ -30,6 +34,9 @@ KeyPath = Sequence[str | int]  # keys and indices from the document's root
 
 _TAG = "tag:yaml.org,2002:"
 _MAX_NODES = 1_000_000  # an alias of aliases could stand for more than the memory holds
+_MAX_LEVELS = 100  # of lists and mappings inside one another
+_TOO_DEEP = f"lists or mappings nested more than {_MAX_LEVELS} levels deep"
+_MAX_DIGITS = 400  # of an integer, as many as a float64 has; int() takes 4,300
 _PATTERNS = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
@@ -43,16 +50,43 @@ _VALUES: Mapping[str, Callable[[str], Any]] = {
     "str": str,
     "null": lambda _: None,
     "bool": lambda text: {"true": True, "false": False}[text.lower()],
-    "int": lambda text: int(text, 0),
+    "int": lambda text: _parse_integer(text),
     "float": lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
     "binary": lambda text: base64.b64decode("".join(text.split()), validate=True),
 }
 
 
+def _parse_integer(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(
+            f"an integer of {len(text):,} digits, expected at most {_MAX_DIGITS}"
+        )
+    return int(text, 0)
+
+
 class _Reader(yaml.SafeLoader):
-    """Text to nodes, from which this module builds values."""
+    """A reader of text as nodes, from which this module builds values."""
 
     yaml_implicit_resolvers: Any = {}  # noqa: RUF012  not those of YAML 1.1
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._level = self._num_nodes = 0
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        self._level += 1
+        self._num_nodes += 1
+        limit = ""
+        if self._level > _MAX_LEVELS:
+            limit = _TOO_DEEP
+        elif self._num_nodes > _MAX_NODES:
+            limit = f"more than {_MAX_NODES:,} values"
+        if limit:
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem=limit, problem_mark=mark)
+        node: Node | None = super().compose_node(parent, index)
+        self._level -= 1
+        return node
 
 
 class _Writer(yaml.SafeDumper):
@@ -80,14 +114,19 @@ class YamlDocument:
     """A document that was read: its value, and where each part of it stands."""
 
     def __init__(self, data: bytes, uri: str) -> None:
-        """Reads a document; a SchemaError says where it is no YAML, or odd."""
+        """Reads a document; a SchemaError says where it is no YAML."""
         self._uri = uri
         self._root = _compose(data, uri)
+
+    @cached_property
+    def value(self) -> Any:
+        """Returns the value; a SchemaError says where a scalar does not fit its tag."""
         self._left = _MAX_NODES
-        self.value = self._build(self._root, self._scalar, ())
+        return self._build(self._root, self._scalar, ())
 
     def as_written(self) -> Any:
         """Returns the value with every scalar as it is written; null stays None."""
+        self._left = _MAX_NODES
         return self._build(self._root, _text, ())
 
     def line(self, path: KeyPath) -> int:
@@ -113,6 +152,8 @@ class YamlDocument:
         self._left -= 1
         if node in above or self._left < 0:
             raise self._error(node, "aliases that hold themselves, or far too many")
+        if len(above) > _MAX_LEVELS:  # aliases of aliases
+            raise self._error(node, _TOO_DEEP)
         if isinstance(node, ScalarNode):
             return scalar(node)
         above = (*above, node)
@@ -140,9 +181,12 @@ class YamlDocument:
             raise self._unknown_tag(node)
         try:
             return parse(text)
-        except (ValueError, KeyError):
+        except (ValueError, KeyError) as error:
+            what = f"{text[:40]!r} is not a valid {tag}"
+            if len(text) > _MAX_DIGITS and tag == "int":
+                what = str(error)
             # Not from that error, which shows the text with a secret that may be in it.
-            raise self._error(node, f"{text[:40]!r} is not a valid {tag}") from None
+            raise self._error(node, what) from None
 
     def _unknown_tag(self, node: Node) -> SchemaError:
         tag = node.tag.replace(_TAG, "!!")
@@ -181,8 +225,6 @@ def _compose(data: bytes, uri: str) -> Node:
         ) from error
     try:
         node = _Reader(text).get_single_node()
-    except RecursionError as error:
-        raise SchemaError(f"{uri}: lists or mappings are nested too deep") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         location = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -193,6 +235,10 @@ def _compose(data: bytes, uri: str) -> Node:
         raise SchemaError(
             f"{uri}: line {line}: not valid YAML: the character U+{ord(text[error.position]):04X} "
             "may not be in it"
+        ) from error
+    except Exception as error:  # of PyYAML: "\UFFFFFFFF", a version of 5,000 digits
+        raise SchemaError(
+            f"{uri}: not valid YAML: {describe_failure(error)}"
         ) from error
     if node is None:
         raise SchemaError(f"{uri}: is empty")

@@ -101,10 +101,10 @@ def with_odd_value(data: bytes, number: int) -> bytes:
     """Returns a JSON file in which a value or a key is another one, or is missing."""
     random = Random(number)
     document = json.loads(data)
-    places = list(_places(document))
-    if not places:
+    found = list(places(document))
+    if not found:
         return data
-    holder, key = places[random.randrange(len(places))]
+    holder, key = found[random.randrange(len(found))]
     action = random.randrange(8)
     if action == 0:
         del holder[key]
@@ -181,7 +181,7 @@ def mutated(value: Any) -> SearchStrategy[bytes]:
     return st.builds(mutate, st.integers(0, 1 << 32))
 
 
-def _places(value: Any) -> Any:
+def places(value: Any) -> Any:
     """Yields (holder, key) of every value in a JSON document."""
     if isinstance(value, dict):
         pairs = list(value.items())
@@ -191,4 +191,4 @@ def _places(value: Any) -> Any:
         return
     for key, inner in pairs:
         yield value, key
-        yield from _places(inner)
+        yield from places(inner)

@@ -335,3 +335,65 @@ def test_several_configurations_are_asked_for(
 def test_one_configuration_is_not(source: str, tmp_path: Path, text: str) -> None:
     (tmp_path / "in" / "README.md").write_text(f"---\n{text}\n---\n")
     convert(source, tmp_path / "in", tmp_path / "out")
+
+
+UNREADABLE = {  # front matter of README.md, and what the warning names
+    "date: 2024-99-99\n": None,  # text, as every date
+    "size: " + "9" * 5000: None,
+    "size: !!int abc": None,
+    "tags: " + "[" * 2000 + "]" * 2000: "README.md: line 2, column 106: not valid YAML",
+    "tags: [a\nlicense: mit": "README.md: line 3, column 8: not valid YAML",
+    "license: mit\nlicense: mit": "README.md: line 3: 'license' is given twice",
+    'tags: "\\UFFFFFFFF"': "README.md: not valid YAML",
+    "configs: 5  # config_name": "found a value that is not a list",
+    "configs: [{config_name: {a: b}}]": "an entry of configs has no config_name",
+    "configs: [{config_name: a, data_files: [{path: 5, split: [1]}]}]": "no path of text",
+    "configs: [{config_name: a, data_dir: [b]}]": "data_dir is not the name of a folder",
+    'configs: [{config_name: "\\ud800", data_dir: b}]': "half a character",
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE, ids=lambda text: text[:30])
+def test_a_readme_that_cannot_be_read_is_a_warning(text: str, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    _csv(folder / "t.csv")
+    more = "" if "configs" in text else "configs: [{config_name: x, data_files: t.csv}]"
+    (folder / "README.md").write_text(f"---\n{text}\n{more}\n---\n")
+    ran = convert("csv", folder, tmp_path / "out")
+    assert manifest_of(tmp_path / "out")["rows_read"] == 2
+    warning = UNREADABLE[text]
+    assert ("is not used [unused-metadata]" in ran.err) == (warning is not None)
+    assert warning is None or warning in ran.err
+
+
+def test_globs_of_a_readme_take_no_time(tmp_path: Path) -> None:
+    """Matched by trying all combinations, these would take years."""
+    folder = tmp_path / "in"
+    (deep := folder / "/".join("a" * 40)).mkdir(parents=True)
+    _csv(deep / "t.csv")
+    globs = [["**/a/" * 20 + "b", "**/" * 3000 + "t.csv"], "**/**/*"]
+    configs = [{"config_name": "x", "data_files": [{"path": path} for path in globs]}]
+    head = json.dumps({"configs": configs})
+    (folder / "README.md").write_text(f"---\n{head}\n---\n")
+    assert "unused-metadata" not in convert("csv", folder, tmp_path / "out").err
+
+
+def test_a_state_json_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    _arrow(folder / "t.arrow")
+    for number, text in enumerate(
+        (
+            "{",
+            "[]",
+            '{"_data_files": [1]}',
+            "[" * 100_000,
+            '{"a": 1, "a": 2}',
+            "9" * 5000,
+        )
+    ):
+        (folder / "state.json").write_text(text)
+        ran = convert("arrow", folder, tmp_path / str(number))
+        assert "state.json: " in ran.err
+        assert "is not used, and all tables are read [unused-metadata]" in ran.err

@@ -150,9 +150,9 @@ def test_an_error_of_the_storage_has_its_kind() -> None:
     assert {kind(errno.ENOSPC), kind(errno.EDQUOT), kind(errno.EFBIG)} == {"no_room"}
     assert {kind(errno.EACCES), kind(errno.EROFS)} == {"output"}
     assert {kind(errno.EIO), kind(errno.ETIMEDOUT)} == {"other"}
-    assert kind_of(input_error(FileNotFoundError(2, "no file"), "x")) == "data"
-    assert kind_of(input_error(PermissionError(13, "denied"), "x")) == "data"
-    assert kind_of(input_error(TimeoutError(), "x")) == "other"
+    assert kind_of(input_error(FileNotFoundError(2, "no file"), "x", "read")) == "data"
+    assert kind_of(input_error(PermissionError(13, "denied"), "x", "read")) == "data"
+    assert kind_of(input_error(TimeoutError(), "x", "read")) == "other"
     assert kind_of(OutputError("x")) == "other"
     outer = RecordmillError("the folder")
     outer.__cause__ = OSError(errno.ENOSPC, "full")

@@ -520,12 +520,14 @@ def test_what_cannot_be_read_of_xml_and_labels_is_a_reject(tmp_path: Path) -> No
         "side": voc_xml("", 9, 0, [voc_object("dog", [1, 1, 2, 2], 0)]),
         "other": voc_xml("", 0, 9, [voc_object("dog", [1, 1, 2, 2], 0)]),
         "deep": f"<annotation>{'<x>' * 150_000}{'</x>' * 150_000}</annotation>",
+        "code": '<?xml version="1.0" encoding="none-such"?><annotation/>',
     }.items():
         add_images(tmp_path / "voc", f"{name}.jpg")
         (tmp_path / f"voc/{name}.xml").write_text(text)
     (tmp_path / "voc/alone.xml").write_text(voc_xml("", 9, 9, []))
-    converted(tmp_path / "voc", "--max-rejects", "9")
+    converted(tmp_path / "voc", "--max-rejects", "10")
     told = rejects_of(tmp_path / "out")
+    assert "none-such" in told["code.jpg"]
     assert "document type" in told["dtd.jpg"]
     assert "line 1" in told["cut.jpg"]
     assert "'x'" in told["number.jpg"]
@@ -534,7 +536,7 @@ def test_what_cannot_be_read_of_xml_and_labels_is_a_reject(tmp_path: Path) -> No
         assert "no width and height" in told[f"{name}.jpg"]
     assert "no image of this name" in told["alone.xml"]
     assert "100 elements in each other" in told["deep.jpg"]
-    assert len(told) == 9
+    assert len(told) == 10
     small_yolo(tmp_path / "other/yolo")
     folder = tmp_path / "other/yolo/obj_train_data"
     for name, text in {
@@ -979,6 +981,63 @@ def test_a_category_of_two_names_is_an_error(tmp_path: Path) -> None:
     whole["categories"][-1]["id"] = 91
     path.write_text(json.dumps(whole))
     converted(folder, "--overwrite")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "location"),
+    [
+        (
+            "data.yaml",
+            "nc: 2\nnames: [dog, dog]\n",
+            "data.yaml: line 2: classes 0 and 1",
+        ),
+        (
+            "data.yaml",
+            "names: {0: dog, 1: dog}\n",
+            "data.yaml: line 1: classes 0 and 1",
+        ),
+        ("classes.txt", "dog\ncat\ndog\n", "classes.txt: classes 0 and 2"),
+        ("obj.names", "dog\ndog\n", "obj.names: classes 0 and 1"),
+    ],
+)
+def test_a_class_name_that_is_there_twice_is_an_error(
+    tmp_path: Path, name: str, text: str, location: str
+) -> None:
+    folder = tmp_path / "in"
+    add_images(folder, "a.jpg")
+    (folder / "a.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    (folder / name).write_text(text)
+    ran = convert(folder)
+    assert ran.status == 65
+    assert f"{location} both have the name 'dog'" in ran.err
+    # The ways out.
+    converted(folder, "--annotations", "none", "--label-from", "none")
+    (folder / name).write_text(text.replace("dog", "emu", 1))
+    converted(folder, "--overwrite")
+
+
+@pytest.mark.parametrize("place", ["/", "../", "file:///", "http://127.0.0.1:9/"])
+@pytest.mark.parametrize("key", ["path", "train"])
+def test_a_data_yaml_reads_nothing_outside_the_input(
+    tmp_path: Path, place: str, key: str
+) -> None:
+    """An entry can only name files that are below the input, by its last folders."""
+    outside = tmp_path / "outside"
+    add_images(outside, "b.jpg")
+    folder = tmp_path / "in"
+    add_images(folder, "a.jpg")
+    (folder / "a.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    path = "../outside" if place == "../" else f"{place}{str(outside)[1:]}"
+    (folder / "data.yaml").write_text(f"{key}: {path}\nval: .\nnames: [dog]\n")
+    converted(folder)
+    (tmp_path / "out").rename(tmp_path / "with-entry")
+    (folder / "data.yaml").write_text("val: .\nnames: [dog]\n")
+    converted(folder)
+    found, expected = (
+        json.loads((tmp_path / name / "manifest.json").read_text())["splits"]
+        for name in ("with-entry", "out")
+    )
+    assert found == expected
 
 
 DEEP = b"[" * 3000 + b"]" * 3000  # more than Python's parser takes

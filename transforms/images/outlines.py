@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from recordmill.schemas.errors import UsageError
-from recordmill.schemas.text import NOT_VALID
+from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.input_text import as_input_error, describe_failure, parse_json
 from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.images.objects import Moves, Placement
 from recordmill.transforms.images.transform import placed_mask, write_png
@@ -53,8 +54,8 @@ def place_outline(
 def _parse(
     text: str, placement: Placement, *, in_parts: bool
 ) -> dict[str, Any] | list[Sequence[float]]:
-    try:
-        found = json.loads(text)
+    with suppress(InputError), as_input_error("segmentation", "an outline"):
+        found = parse_json(text, "segmentation")
         if isinstance(found, dict):
             (height, width), counts = found["size"], found["counts"]
             packed = counts.encode() if isinstance(counts, str) else counts
@@ -65,8 +66,6 @@ def _parse(
             scale = (width, height) if in_parts else (1, 1)
             rings = (np.array(ring, np.float64).reshape(-1, 2) for ring in found)
             return [(ring * scale).ravel().tolist() for ring in rings]
-    except NOT_VALID:
-        pass
     raise ImageHeaderError(
         f"has an outline {text[:60]!r} (expected polygons of three points or more, or run "
         "lengths with their size); correct it in its annotations"
@@ -86,10 +85,10 @@ def _placed(outline: Any, placement: Placement) -> Image.Image:
             outline = coco.merge(coco.frPyObjects(outline, *frame)) if outline else None
         empty = np.zeros(frame, np.uint8)
         mask = empty if outline is None else np.ascontiguousarray(coco.decode(outline))
-    except NOT_VALID as error:
+    except Exception as error:  # of pycocotools, for text that others wrote
         raise ImageHeaderError(
             f"has an outline that cannot be drawn on {frame[0]:,} x {frame[1]:,} pixels: "
-            f"{error}; correct it in its annotations"
+            f"{describe_failure(error)}; correct it in its annotations"
         ) from error
     return placed_mask(Image.fromarray(mask), placement, 0)
 

@@ -215,12 +215,27 @@ def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
     """Tells whether a path is matched by a glob, both as their parts."""
     if not parts:
         return not names
-    if parts[0] == _ANY_FOLDERS:
-        most = len(names) if len(parts) > 1 else len(names) - 1
-        return any(_fits(names[n:], parts[1:] or ("*",)) for n in range(most + 1))
-    if not names or not _name_regex(parts[0]).fullmatch(names[0]):
-        return False
-    return _fits(names[1:], parts[1:])
+    # How many names the parts up to now may have matched, so that no path takes long:
+    #     names a/b/c, parts **/b/*: {0}, {0, 1, 2, 3}, {2}, {3}
+    *first, last = parts
+    matched = {0}
+    for part in first:
+        matched = _advanced(names, matched, part)
+    if last == _ANY_FOLDERS:  # a file is below it
+        return any(number < len(names) for number in matched)
+    return len(names) in _advanced(names, matched, last)
+
+
+def _advanced(names: Sequence[str], matched: set[int], part: str) -> set[int]:
+    """Returns how many names are matched by one part more."""
+    if part == _ANY_FOLDERS:
+        return {*range(min(matched, default=len(names) + 1), len(names) + 1)}
+    regex = _name_regex(part)
+    return {
+        number + 1
+        for number in matched
+        if number < len(names) and regex.fullmatch(names[number])
+    }
 
 
 @lru_cache(maxsize=64)

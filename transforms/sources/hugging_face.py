@@ -13,7 +13,6 @@ would be `image/bytes` and `image/path`. Here they are `image`, which is checked
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -25,8 +24,9 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Shape
+from recordmill.schemas.input_text import as_input_error, parse_json
 from recordmill.schemas.ranges import RowIssue
-from recordmill.schemas.text import NOT_VALID, count, first_names
+from recordmill.schemas.text import count, first_names
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.cast.typed_values import NO_LABEL, beyond_classes
 from recordmill.transforms.encode.columns import (
@@ -101,19 +101,25 @@ def meaning_of(schema: pa.Schema) -> Meaning:
     data = (schema.metadata or {}).get(_KEY)
     if data is None:
         return found
+    location = "the metadata 'huggingface'"
     try:
-        features = json.loads(data)["info"]["features"]
-        columns = [(name, features[name]) for name in schema.names if name in features]
-    except NOT_VALID as error:
-        found.unused.append(f"the metadata 'huggingface': {error!r}")
+        metadata = parse_json(data, location)
+        with as_input_error(location, "info: {features: ...}"):
+            features = metadata["info"]["features"]
+            columns = [
+                (name, features[name]) for name in schema.names if name in features
+            ]
+    except InputError as error:
+        found.unused.append(str(error))
         return found
     for name, feature in columns:
         try:
-            _read(name, feature, schema.field(name).type, found)
-        except NOT_VALID as error:
-            found.unused.append(
-                f"the metadata 'huggingface' of column {name}: {error!r}"
-            )
+            with as_input_error(
+                f"{location} of column {name}", "a feature of datasets"
+            ):
+                _read(name, feature, schema.field(name).type, found)
+        except InputError as error:
+            found.unused.append(str(error))
     return found
 
 

@@ -8,12 +8,11 @@ inputs is an input, too: what it holds fixes bytes of the dataset.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -35,13 +34,14 @@ from recordmill.schemas.input_files import (
     member_of,
 )
 from recordmill.schemas.input_summary import NOTHING, InputSummary, InputWarning
+from recordmill.schemas.input_text import as_input_error, parse_json
 from recordmill.schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
     require_secretless_url,
     require_whole_scheme,
 )
-from recordmill.schemas.text import NOT_VALID, count, escaped, first_names, is_utf8
+from recordmill.schemas.text import count, escaped, first_names, is_utf8
 from recordmill.transforms.inventory import BATCH_FILES, Inventory
 from recordmill.transforms.join import are_sorted, by_folders
 from recordmill.transforms.parallel import ahead
@@ -54,6 +54,7 @@ from recordmill.transforms.sources.globs import (
     nothing_matches,
     search,
 )
+from recordmill.transforms.sources.readme import SplitPattern, read_configurations
 from recordmill.transforms.storage.archives import list_archive
 from recordmill.transforms.storage.clouds import (
     NO_FILE,
@@ -63,12 +64,7 @@ from recordmill.transforms.storage.clouds import (
     remote_file,
     version_of,
 )
-from recordmill.transforms.storage.errors import (
-    describe_failure,
-    input_error,
-    safe_cause,
-    with_retries,
-)
+from recordmill.transforms.storage.errors import input_error, safe_cause, with_retries
 from recordmill.transforms.storage.left_out import LEFT_OUT, is_left_out
 from recordmill.transforms.storage.reading import (
     file_status,
@@ -202,7 +198,7 @@ def _listing_locally(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise input_error(error, f"{name}: cannot be listed: {error}") from error
+        raise input_error(error, name, "listed") from error
 
 
 def _found(root: str, uris: Iterable[str], *columns: Any) -> pa.RecordBatch:
@@ -333,8 +329,7 @@ def _listing(url: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        message = f"{url}: cannot be listed: {describe_failure(error, url)}"
-        raise input_error(error, message) from safe_cause(error)
+        raise input_error(error, url, "listed") from safe_cause(error)
 
 
 def _search_store(
@@ -844,6 +839,8 @@ def without_documents(
     Lines, a .json file is left out beside .jsonl ones, if its first line is no object. Of
     Arrow, so are the files that a state.json beside them does not list, and caches.
 
+    A README.md or state.json that cannot be read is not used, and a warning names it.
+
     Raises:
       InputError: README.md says that the tables are of several datasets.
     """
@@ -851,7 +848,8 @@ def without_documents(
         return files, NOTHING, {}
     may_be_lines = source == "jsonl"
     beside_lines = any(_JSON_LINES.search(file.path) for file in files)
-    listed = _listed_tables(files, storage) if source == "arrow" else {}
+    unused = list[str]()
+    listed = _listed_tables(files, storage, unused) if source == "arrow" else {}
 
     def is_table(file: InputFile) -> bool:
         folder, _, name = file.path.rpartition("/")
@@ -867,45 +865,30 @@ def without_documents(
         return files, NOTHING, {}
     splits = dict[str, str]()
     for readme in files.where(pc.equal(files.paths, "README.md")):
-        splits = _documented_splits(readme, kept, storage)
+        head = read_head(readme, _README_BYTES, storage)
+        try:
+            configurations = read_configurations(head, readme.uri)
+        except InputError as error:
+            unused.append(f"{error}: is not used")
+            continue
+        splits = _documented_splits(readme, configurations, kept)
     aside = files.where(pc.invert(tables)).paths.to_pylist()
     noun = "texts" if source == "text" else "tables"
     told = ((f"left out, no {noun}", first_names(aside)),) if aside else ()
-    return kept, InputSummary(told), splits
+    warnings = (InputWarning("unused-metadata", text) for text in unused)
+    return kept, InputSummary(told, tuple(warnings)), splits
 
 
 def _documented_splits(
-    readme: InputFile, tables: Inventory, storage: StorageOptions
+    readme: InputFile,
+    configurations: Mapping[str, Sequence[SplitPattern]],
+    tables: Inventory,
 ) -> dict[str, str]:
-    """Returns the splits of tables by README.md; refuses tables of several datasets.
-
-    The Hugging Face Hub has them in its first lines, as YAML between two lines of "---":
-    configs: [{config_name: en, data_files: [{split: train, path: en/train-*}]}, ...].
-    """
-    text = read_head(readme, _README_BYTES, storage)
-    head = re.match(rb"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
-    if not head or b"config_name" not in head[1]:
-        return {}
-    import yaml  # few inputs have a README.md with configurations
-
-    found = dict[str, list[tuple[str, str]]]()  # (split, pattern) of each
-    with suppress(yaml.YAMLError, AttributeError, KeyError, TypeError):
-        for each in yaml.safe_load(head[1])["configs"]:
-            given = each.get("data_files") or f"{each['data_dir']}/**"
-            patterns = [given] if isinstance(given, str) else given
-            pairs = [
-                ("", p) if isinstance(p, str) else (str(p.get("split", "")), p["path"])
-                for p in patterns
-            ]
-            found[str(each["config_name"])] = [
-                (split, str(path).removeprefix("./"))
-                for split, p in pairs
-                for path in ([p] if isinstance(p, str) else p)
-            ]
+    """Returns the splits of tables by README.md; refuses tables of several datasets."""
     names = tables.paths.to_pylist()
     there = {
         name: pairs
-        for name, pairs in found.items()
+        for name, pairs in configurations.items()
         if any(matches_path(each, pattern) for _, pattern in pairs for each in names)
     }
     if len(there) > 1:
@@ -924,12 +907,12 @@ def _documented_splits(
 
 
 def _listed_tables(
-    files: Sequence[InputFile], storage: StorageOptions
+    files: Sequence[InputFile], storage: StorageOptions, unused: list[str]
 ) -> dict[str, set[str]]:
     """Returns, by folder, the names of the tables that state.json lists.
 
     The package `datasets` (`save_to_disk`) writes it. Other files there, such as
-    cache-*.arrow, hold rows again.
+    cache-*.arrow, hold rows again. `unused` gets why a state.json cannot be used.
 
     Raises:
       InputError: the rows of the tables are chosen by an index.
@@ -939,16 +922,22 @@ def _listed_tables(
         folder, _, name = file.path.rpartition("/")
         if name != "state.json" or file.problem:
             continue
-        with suppress(*NOT_VALID):
-            data = read_range(file.uri, 0, file.size, storage, file.seen)
-            state = json.loads(data)
-            listed[folder] = {str(each["filename"]) for each in state["_data_files"]}
-            if state.get("_indices_data_files"):
-                raise InputError(
-                    f"{file.uri}: an index file chooses the rows, as datasets 1 wrote "
-                    "it. Load the dataset by datasets and save it again, after "
-                    "flatten_indices()"
-                )
+        text = read_range(file.uri, 0, file.size, storage, file.seen)
+        try:
+            state = parse_json(text, file.uri)
+            with as_input_error(file.uri, "_data_files, a list with filename of each"):
+                listed[folder] = {
+                    str(table["filename"]) for table in state["_data_files"]
+                }
+        except InputError as error:
+            unused.append(f"{error}: is not used, and all tables are read")
+            continue
+        if state.get("_indices_data_files"):
+            raise InputError(
+                f"{file.uri}: an index file chooses the rows, as datasets 1 wrote "
+                "it. Load the dataset by datasets and save it again, after "
+                "flatten_indices()"
+            )
     return listed
 
 

@@ -164,8 +164,15 @@ def output_error(error: Exception, uri: str, done: str) -> OutputError:
     return OutputError(message)
 
 
-def input_error(error: Exception, message: str) -> InputError:
-    """Returns the error to raise for input that cannot be read or listed."""
+def input_error(error: Exception, uri: str, done: str) -> InputError:
+    """Returns the error to raise for an input: where, what happened, the way out.
+
+    `done` is what could not be done with the file or folder: "read", "listed" ...
+
+    An error that is a bug, and not of the storage, is raised as it is.
+    """
+    failure = describe_failure(error, uri, is_input=True)
+    message = f"{uri}: cannot be {done}: {failure}"
     chain = list(_chain(error))
     errnos = {each.errno for each in chain if isinstance(each, OSError)}
     permanent = FileNotFoundError | ImportError | ValueError
@@ -175,8 +182,11 @@ def input_error(error: Exception, message: str) -> InputError:
     return UnreachableInputError(message)
 
 
-def describe_failure(error: Exception, uri: str) -> str:
-    """Describes an error and the way out in one line that shows no secret; raises bugs."""
+def describe_failure(error: Exception, uri: str, *, is_input: bool = False) -> str:
+    """Describes an error and the way out in one line that shows no secret; raises bugs.
+
+    The ways out of an input are others: nobody writes to it, and it can be left out.
+    """
     if isinstance(error, TypeError) and (found := _UNKNOWN_OPTION.search(str(error))):
         raise UsageError(
             f"{uri}: this kind of storage has no option {found[1]!r}: correct its name in "
@@ -185,18 +195,50 @@ def describe_failure(error: Exception, uri: str) -> str:
     if isinstance(error, _BUGS):
         raise error
     text = str(error)
-    if isinstance(error, OSError) and error.strerror and error.filename == uri:
-        text = error.strerror  # the caller names the file
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename in (None, uri, uri.removeprefix("file://")):
+            text = error.strerror  # the caller names the file
     text = hide_secrets(" ".join(text.split()))[:500] or type(error).__name__
     for note in getattr(error, "__notes__", ()):
         text += f" ({note})"
-    return f"{text}; {_way_out(error, uri)}"
+    way_out = is_input and _way_out_of_input(error, uri)
+    return f"{text}; {way_out or _way_out(error, uri)}"
 
 
 def safe_cause(error: Exception) -> Exception | None:
     """Returns the error as a cause to raise from, or None if it shows a secret."""
     texts = [str(each) for each in _chain(error)]
     return error if all(hide_secrets(text) == text for text in texts) else None
+
+
+def _way_out_of_input(error: Exception, uri: str) -> str:
+    """Returns the way out that only an input has; "" if it is that of an output."""
+    chain = list(_chain(error))
+    errnos = {each.errno for each in chain if isinstance(each, OSError)}
+    statuses = {_status(each) for each in chain}
+    if errno.EIO in errnos:
+        return (
+            "its disk, or the connection to it, fails: copy the file again from where it "
+            "came from, or leave it out with `exclude`; the system's log (dmesg) names "
+            "the device"
+        )
+    if errnos & {errno.EACCES, errno.EPERM}:
+        return (
+            "this user may not read it: allow it (`chmod a+r` for a file, `chmod a+rx` for "
+            "each folder above it), or leave it out with `exclude`"
+        )
+    if 403 in statuses or str(error).startswith("Forbidden"):  # gcsfs, a bare OSError
+        return (
+            "a permission is missing: an input needs those to list and to read "
+            "(docs/storage.md)"
+        )
+    if isinstance(error, FileNotFoundError) and "://" not in uri:
+        return "it does not exist: correct its name, or restore it"
+    if errnos & {errno.ENAMETOOLONG, errno.ELOOP}:
+        return "correct its name"
+    if errnos and not is_transient(error) and "://" not in uri and not FULL & errnos:
+        return "copy it again from where it came from, or leave it out with `exclude`"
+    return ""
 
 
 def _way_out(error: Exception, uri: str) -> str:

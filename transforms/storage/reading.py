@@ -41,12 +41,7 @@ from recordmill.transforms.storage.clouds import (
     can_read_version,
     remote_file,
 )
-from recordmill.transforms.storage.errors import (
-    describe_failure,
-    input_error,
-    safe_cause,
-    with_retries,
-)
+from recordmill.transforms.storage.errors import input_error, safe_cause, with_retries
 from recordmill.transforms.storage.input_stream import (
     BLOCK_BYTES,
     InflateError,
@@ -190,8 +185,7 @@ class LocalInput(Input):
             finally:
                 os.close(descriptor)
         except OSError as error:
-            what = f"{self.uri}: cannot be read: {error}"
-            raise input_error(error, what) from error
+            raise input_error(error, self.uri, "read") from error
 
 
 @dataclass(slots=True)
@@ -222,8 +216,7 @@ class ObjectInput(Input):
                 "writes to the inputs"
             ) from None
         except Exception as error:
-            what = f"{uri}: cannot be read: {describe_failure(error, uri)}"
-            raise input_error(error, what) from safe_cause(error)
+            raise input_error(error, uri, "read") from safe_cause(error)
 
 
 INFLATED_BYTES = 16 << 20  # the largest member that is inflated in memory

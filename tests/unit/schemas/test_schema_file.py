@@ -166,7 +166,8 @@ WRONG = [
     ("features:\n  a: [1\n", "s.yaml: line 3, column 1: not valid YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'"),
     ("a: 1\n---\nb: 2\n", "s.yaml: line 2, column 1: not valid YAML: expected a single document in the stream, but found another document"),
     ("a: 1\nb: \x01\n", "s.yaml: line 2: not valid YAML: the character U+0001 may not be in it"),
-    ("[" * 3000, "s.yaml: lists or mappings are nested too deep"),
+    ("[" * 3000, "s.yaml: line 1, column 101: not valid YAML: lists or mappings nested more than "
+        "100 levels deep"),
     # YAML that must not be read in silence.
     ("features:\n  a: int8\n  b: int8\n  a: int16\n", "s.yaml: line 4: 'a' is given twice, first on line 2"),
     ("features:\n  a: {dtype: int8,\n    dtype: int16}\n", "s.yaml: line 3: 'dtype' is given twice, first on line 2"),
@@ -240,6 +241,28 @@ def test_aliases_that_stand_for_more_than_memory_holds() -> None:
     layers += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     with pytest.raises(SchemaError, match=r"aliases that hold themselves, or far too"):
         load("\n".join(layers))
+
+
+def test_aliases_inside_one_another_are_limited() -> None:
+    chain = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 2000))]
+    with pytest.raises(SchemaError, match="nested more than 100 levels deep"):
+        load("\n".join(chain))
+
+
+@pytest.mark.parametrize(
+    "text", ['"\\UFFFFFFFF"', "%YAML 9.9\n---\na", f"%YAML 1.{'9' * 5000}\n---\na"]
+)
+def test_any_failure_of_the_parser_is_an_error_of_the_file(text: str) -> None:
+    with pytest.raises(SchemaError, match=r"^s.yaml: .*not valid YAML: "):
+        load_schema(text.encode(), "s.yaml")
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "0x" + "f" * 5000])
+def test_an_integer_of_very_many_digits_has_its_line(digits: str) -> None:
+    with pytest.raises(
+        SchemaError, match=r"line 2: an integer of 5,00\d digits, expected"
+    ):
+        load(f"features:\n  a: {{dtype: int64, min: {digits}}}\n")
 
 
 def test_bytes_of_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -19,7 +20,7 @@ import pytest
 from fsspec import AbstractFileSystem
 from hypothesis import strategies as st
 
-from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.schemas.errors import ChangedInputError, InputError, exit_status
 from recordmill.transforms.sources import listing
 from recordmill.transforms.sources.listing import _by_folders, list_inputs
 from recordmill.transforms.storage.clouds import filesystem_of
@@ -317,6 +318,41 @@ def test_a_folder_that_cannot_be_listed(
     monkeypatch.setattr("recordmill.transforms.sources.listing.os.scandir", refuse)
     with pytest.raises(InputError, match=r"cannot be listed: .*Permission denied"):
         list_inputs([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "advice"),
+    [
+        (errno.EIO, 1, "the system's log \\(dmesg\\) names the device"),
+        (errno.EACCES, 65, "this user may not read it: allow it \\(`chmod a\\+r`"),
+        (errno.ENOENT, 65, "it does not exist: correct its name, or restore it"),
+        (errno.ESTALE, 1, "copy it again from where it came from, or leave it out"),
+        (
+            errno.ETIMEDOUT,
+            1,
+            "the network or the store is down or slow: run again later",
+        ),
+    ],
+)
+def test_an_input_that_cannot_be_read_has_the_advice_of_an_input(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: int,
+    status: int,
+    advice: str,
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a\n1\n")
+
+    def fail(*_: object) -> bytes:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("recordmill.transforms.storage.reading.os.pread", fail)
+    expected = rf"^{path}: cannot be read: {os.strerror(error)}; .*{advice}"
+    with pytest.raises(InputError, match=expected) as caught:
+        read_range(str(path), 0, 3)
+    assert exit_status(caught.value) == status
+    assert "permission is missing" not in str(caught.value)
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

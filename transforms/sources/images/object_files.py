@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ import pyarrow.json as pj
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputWarning
+from recordmill.schemas.input_text import as_input_error, parse_json
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import NOT_VALID, count, first_names, human_bytes
+from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.images.objects import with_numbers
@@ -205,6 +207,10 @@ _OUTLINE = re.compile(
     rb'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})'
 )
 _CUT = "segmentation, cut"  # the number of an outline in its place
+_FORM = (
+    "images with id and file_name, categories with id and name, and annotations. Correct "
+    f"it, {OTHERWISE}"
+)
 _NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?"
 _RING = rf"\[(?:{_NUMBER}(?:,{_NUMBER})*)?\]"
 _VALID_OUTLINE = rf'^(?:\[(?:{_RING}(?:,{_RING})*)?\]|\{{"size".*)$'
@@ -244,20 +250,19 @@ def _cut_outlines(data: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def _parse(
-    data: bytes, outlines: list[bytes]
+    data: bytes, outlines: list[bytes], location: str
 ) -> tuple[list[pa.RecordBatch], list[Any]]:
     """Returns images, categories and annotations, and what has no image of these.
 
-    Outlines that were not cut are added to the others.
-
-    Raises:
-      NOT_VALID: the file is not one of COCO.
+    Outlines that were not cut are added to the others. Any error means that the file is
+    not one of COCO.
     """
     if (parts := _parse_plain(data)) is not None:
         return parts, []
-    whole = json.loads(data)
+    whole = parse_json(data, location, expected=_FORM)
     if any(isinstance(each["name"], float) for each in whole["categories"]):
-        whole |= {"categories": json.loads(data, parse_float=str)["categories"]}
+        with_texts = parse_json(data, location, parse_float=str)
+        whole |= {"categories": with_texts["categories"]}
     every = [e if isinstance(e, dict) else {"id": e} for e in whole["annotations"]]
     images = [
         {
@@ -321,18 +326,17 @@ def _outline(text: bytes) -> bytes:
             text = re.sub(rb"\s*([\[\],])\s*", rb"\1", text)
         return text
     try:
-        if not (found := json.loads(text)):
-            return NO_OUTLINE.encode()
-    except NOT_VALID:
+        runs = parse_json(text, "segmentation")
+    except InputError:
         return b"?"
-    try:
-        size, counts = found["size"], found["counts"]
+    if not runs:
+        return NO_OUTLINE.encode()
+    with suppress(InputError), as_input_error("segmentation", "size and counts"):
+        size, counts = runs["size"], runs["counts"]
         numbers = [*size, *(() if isinstance(counts, str) else counts)]
         if all(type(number) is int and number >= 0 for number in numbers):
             kept = {"size": size, "counts": counts}
             return json.dumps(kept, separators=(",", ":")).encode()
-    except NOT_VALID:
-        pass
     return b"0"
 
 
@@ -340,7 +344,7 @@ def _numbers(values: Any) -> list[float]:
     """Returns numbers; NaN alone if they are none."""
     try:
         return [*map(float, values)]
-    except NOT_VALID:
+    except (TypeError, ValueError, OverflowError):
         return [math.nan]
 
 
@@ -443,22 +447,22 @@ def _parse_coco(
     file: InputFile, cut: tuple[bytes, list[bytes]], storage: StorageOptions
 ) -> tuple[Objects, dict[str, str], set[str]]:
     """Returns the objects of a file, the names of its categories, and those used."""
+    location = f"{file.uri}: is not valid as COCO"
     try:
-        try:
-            (images, categories, objects), lost = _parse(*cut)
+        with as_input_error(location, _FORM):
+            (images, categories, objects), lost = _parse(*cut, location)
             outlines = pa.array(cut[1], pa.string())
             cut[1].clear()  # has 400 MB of 500
             are_valid = pc.match_substring_regex(outlines, _VALID_OUTLINE)
             for odd in outlines.filter(pc.invert(are_valid)).unique().to_pylist():
-                json.loads(odd)
-        except json.JSONDecodeError:
-            json.loads(read_summed(file, storage)[0])  # its error tells the place
-            raise
-    except NOT_VALID as error:
-        told = f"KeyError {error}" if isinstance(error, KeyError) else str(error)
-        raise InputError(
-            f"{file.uri}: is not valid as COCO: {told}. Correct it, {OTHERWISE}"
-        ) from None
+                parse_json(odd, location, expected=_FORM)
+            rejects = _without_image(file.path, lost)
+    except InputError as error:
+        if isinstance(error.__cause__, json.JSONDecodeError):
+            # The error of the whole file, without outlines cut out, has its line.
+            whole, _ = read_summed(file, storage)
+            parse_json(whole, location, expected=_FORM)
+        raise
     if len(images["id"].unique()) < len(images):
         twice = Counter(images["id"].to_pylist()).most_common(1)[0][0]
         raise InputError(
@@ -475,17 +479,7 @@ def _parse_coco(
             )
     found = pc.index_in(objects["image_id"], value_set=images["id"])
     alone = objects.filter(pc.is_null(found)).select(["id", "image_id"]).to_pylist()
-    rejects = tuple(
-        Reject(
-            file.path,
-            0,
-            f"annotation {_told(each.get('id'))}: no image has its image_id "
-            f"{_told(each.get('image_id'))}",
-            json.dumps(each).encode(),
-            "label",
-        )
-        for each in [*alone, *lost]
-    )
+    rejects = [*_without_image(file.path, alone), *rejects]
     of_image = pc.fill_null(found, -1).to_numpy().astype(np.int64)
     order = np.argsort(of_image, kind="stable")[len(alone) :]
     objects, of_image = objects.take(pa.array(order)), of_image[order]
@@ -546,9 +540,24 @@ def _parse_coco(
     all_found = Objects(
         *(file, paths, sizes, problems, of_image, corners, labels, more),
         raw=raw,
-        rejects=rejects,
+        rejects=tuple(rejects),
     )
     return all_found, names, {*map(str, objects["category_id"].unique().to_pylist())}
+
+
+def _without_image(path: str, annotations: Sequence[dict[str, Any]]) -> list[Reject]:
+    """Returns a reject of each annotation, as the file has no image of its image_id."""
+    return [
+        Reject(
+            path,
+            0,
+            f"annotation {_told(annotation.get('id'))}: no image has its image_id "
+            f"{_told(annotation.get('image_id'))}",
+            json.dumps(annotation).encode(),
+            "label",
+        )
+        for annotation in annotations
+    ]
 
 
 def _poses(points: npt.NDArray[np.float32], counts: I64) -> dict[str, pa.Array]:

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, Self
 from xml.etree import ElementTree
 
 import numpy as np
@@ -43,6 +43,7 @@ from recordmill.transforms.sources.images.object_tables import (
     tables_of,
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
+from recordmill.transforms.sources.images.xml_text import parse_xml
 from recordmill.transforms.storage.reading import (
     checksum_of,
     read_files,
@@ -183,32 +184,14 @@ _LIST = re.compile(
     r"\.txt$",
     re.IGNORECASE,
 )
-_MOST_DEEP = 100  # elements in each other
 _CORNERS = ("bndbox/ymin", "bndbox/xmin", "bndbox/ymax", "bndbox/xmax")
 _VOC = {"is_difficult": pa.bool_(), "is_truncated": pa.bool_(), "pose": pa.string()}
-
-
-class _Builder(ElementTree.TreeBuilder):
-    depth = 0
-
-    def start(self, tag: str, attrs: dict[Any, Any]) -> Any:
-        self.depth += 1
-        if self.depth > _MOST_DEEP:
-            raise ValueError(f"has more than {_MOST_DEEP} elements in each other")
-        return super().start(tag, attrs)
-
-    def end(self, tag: str) -> Any:
-        self.depth -= 1
-        return super().end(tag)
-
-    def doctype(self, *_: Any) -> NoReturn:
-        raise ValueError("has a document type, which could define entities")
 
 
 def _parse_voc(data: bytes) -> _Labels | None:
     """Parses a file; returns None if it is not one of Pascal VOC."""
     try:
-        root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_Builder()))
+        root = parse_xml(data)
         if root.tag != "annotation":
             return None
         height, width = (side_of(_text(root, f"size/{n}")) for n in ("height", "width"))
@@ -218,7 +201,7 @@ def _parse_voc(data: bytes) -> _Labels | None:
         ]
         if objects and np.isnan((height, width)).any():
             raise ValueError("has no width and height of the image in its size")
-    except (ElementTree.ParseError, ValueError) as error:
+    except ValueError as error:
         return _Labels(problem=str(error))
     return _Labels(objects, (height, width), image=_text(root, "filename"))
 
@@ -320,6 +303,7 @@ def voc_lists(
 
 _YOLO = {"segmentation": pa.string()}
 # Files with names of classes, those of one kind before others; Roboflow writes the third.
+_MAX_PATH = 4096  # characters; no file has a longer path
 _NAMES = (".yaml", ".yml"), (".names", "_darknet.labels"), ("classes.txt",)
 
 
@@ -445,8 +429,11 @@ def _class_names(
     """Returns the classes and (split, place) of a file; None if it has no names."""
     if not is_yaml:
         lines = data.decode("utf-8-sig", "replace").splitlines()
-        return tuple(line.strip() for line in lines if line.strip()), ()
-    value = YamlDocument(data, file.uri).as_written()  # a class may be 1.50, or true
+        names = [line.strip() for line in lines if line.strip()]
+        _require_distinct(names, file.uri)
+        return tuple(names), ()
+    document = YamlDocument(data, file.uri)
+    value = document.as_written()  # a class may be 1.50, or true
     names = value.get("names") if isinstance(value, dict) else None
     if isinstance(names, dict):
         numbers = [str(number) for number in range(len(names))]
@@ -458,6 +445,7 @@ def _class_names(
         names = [names[number] for number in numbers]
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         return None
+    _require_distinct(names, f"{file.uri}: line {document.line(['names'])}")
     if not all(map(is_utf8, names)):
         raise InputError(
             f"{file.uri}: the name of a class has half a character (\\ud800 to \\udfff); "
@@ -478,12 +466,26 @@ def _class_names(
     return tuple(names), tuple(dict.fromkeys(splits))
 
 
+def _require_distinct(names: Sequence[str], location: str) -> None:
+    """Refuses a list of class names that has a name twice: labels are their numbers."""
+    numbers = dict[str, int]()
+    for number, name in enumerate(names):
+        if (first := numbers.setdefault(name, number)) != number:
+            raise InputError(
+                f"{location}: classes {first} and {number} both have the name "
+                f"{shown(name)}; expected a name for each. Rename one of them, "
+                f"{OTHERWISE}"
+            )
+
+
 def _places(entry: str, folder: str) -> list[str]:
     """Returns the paths that an entry of data.yaml may mean, below the input root.
 
     Datasets move, so an entry counts from the folder of that file, or from one above it,
     or is absolute, and then its last folders count.
     """
+    if len(entry) > _MAX_PATH:
+        return []
     joined = posixpath.normpath(posixpath.join(folder, entry.lstrip("/")))
     parts = [part for part in entry.split("/") if part not in ("", ".", "..")]
     below = [posixpath.join(folder, *parts[at:]) for at in range(len(parts))]

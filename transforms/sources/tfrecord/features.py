@@ -5,7 +5,6 @@ The files beside records are the manifests and class names of recordmill, and th
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,12 +27,13 @@ from recordmill.schemas.feature_spec import (
 )
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputWarning
+from recordmill.schemas.input_text import as_input_error, parse_json
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, schema_of
 from recordmill.schemas.names import LABELS_ENDING, parse_labels
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import NOT_VALID, count, first_names
+from recordmill.schemas.text import count, first_names
 from recordmill.transforms.decode.examples import ObservedFeatures, decode_records
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import check_payload
@@ -108,8 +108,9 @@ def _walk(
     Those of features in a dict, or in a sequence of dicts, are named like objects/bbox.
     """
     try:
-        yield from _features_of(node, name, outer, read)
-    except (*NOT_VALID, SchemaError):
+        with as_input_error(FEATURES_NAME, "a feature of TFDS"):
+            yield from _features_of(node, name, outer, read)
+    except (InputError, SchemaError):
         read.odd.append(name or "the whole file")
 
 
@@ -439,8 +440,10 @@ def _stated(beside: BesideFiles, odd: list[str]) -> dict[str, TfdsFeature]:
     for folder, text in beside.named(FEATURES_NAME).items():
         reader = _Reader(partial(beside.in_folder, folder), odd)
         try:
-            found = {f.spec.name: f for f in _walk(json.loads(text), "", (), reader)}
-        except NOT_VALID:
+            node = parse_json(text, FEATURES_NAME)
+            with as_input_error(FEATURES_NAME, "features of TFDS"):
+                found = {f.spec.name: f for f in _walk(node, "", (), reader)}
+        except InputError:
             odd.append("the whole file")
             continue
         for name, feature in found.items():

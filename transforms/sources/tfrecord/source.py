@@ -7,7 +7,6 @@ from a sample. The split of a file is known from such files, or from its name.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,12 +24,13 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, member_of
 from recordmill.schemas.input_summary import NOTHING, InputSummary, SkippedFiles
+from recordmill.schemas.input_text import as_input_error, parse_json
 from recordmill.schemas.job import SPLIT_PATTERN
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.options import Payload
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import NOT_VALID, count
+from recordmill.schemas.text import count
 from recordmill.transforms.decode.examples import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.exchange.keys import origins_in
@@ -176,10 +176,11 @@ def _split_by_file(
 def _splits_of_info(info: bytes) -> tuple[str, tuple[str, ...]]:
     """Returns the dataset's name and its splits, the longest first."""
     try:
-        stated = json.loads(info)
-        name = str(stated["name"])
-        splits = [str(split["name"]) for split in stated["splits"]]
-    except NOT_VALID:
+        stated = parse_json(info, _INFO)
+        with as_input_error(_INFO, "name and splits, each with its name"):
+            name = str(stated["name"])
+            splits = [str(split["name"]) for split in stated["splits"]]
+    except InputError:  # the names of files may have the splits
         return "", ()
     return name, tuple(sorted(filter(SPLIT_PATTERN.fullmatch, splits), key=len))[::-1]
 

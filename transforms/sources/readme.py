@@ -1,0 +1,88 @@
+"""Reads the configurations that the README.md of a dataset on the Hugging Face Hub lists.
+
+They are in its first lines, as YAML between two lines of "---":
+
+    ---
+    configs:
+    - config_name: en
+      data_files: [{split: train, path: en/train-*}, {split: test, path: en/test-*}]
+    ---
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.text import is_utf8
+from recordmill.transforms.sources.globs import expand_braces
+
+# (split or "", pattern of paths below the folder of README.md)
+SplitPattern = tuple[str, str]
+
+_FRONT_MATTER = re.compile(rb"---\s*\n(.*?)\n---\s*(\n|$)", re.DOTALL)
+_FORM = (
+    "expected `configs` in the form of the Hugging Face Hub, such as "
+    "[{config_name: en, data_files: [{split: train, path: en/train-*}]}]"
+)
+
+
+def read_configurations(head: bytes, uri: str) -> Mapping[str, list[SplitPattern]]:
+    """Returns the patterns of each configuration, by its name; {} if there are none.
+
+    Raises:
+      InputError: the front matter is not YAML, or its configurations have another form.
+    """
+    front_matter = _FRONT_MATTER.match(head)
+    if not front_matter or b"config_name" not in front_matter[1]:
+        return {}
+    # Few inputs have a README.md with configurations.
+    from recordmill.schemas.yaml_lines import YamlDocument
+
+    try:
+        # The lines are those of README.md.
+        front = YamlDocument(b"\n" + front_matter[1], uri).as_written()
+    except SchemaError as error:
+        raise InputError(str(error)) from error
+    configs = front.get("configs") if isinstance(front, dict) else None
+    if configs is None:
+        return {}
+    if not is_utf8(json.dumps(configs, ensure_ascii=False)):
+        raise InputError(f"{uri}: configs has half a character; expected UTF-8")
+    configurations = dict[str, list[SplitPattern]]()
+    for config in _list_of(configs, uri):
+        if not isinstance(config, dict) or not isinstance(
+            name := config.get("config_name"), str
+        ):
+            raise InputError(f"{uri}: an entry of configs has no config_name; {_FORM}")
+        configurations[name] = list(_patterns(config, f"{uri}: config {name!r}"))
+    return configurations
+
+
+def _patterns(config: Mapping[str, Any], location: str) -> Iterator[SplitPattern]:
+    files, folder = config.get("data_files"), config.get("data_dir")
+    if not files:
+        if folder is not None and not isinstance(folder, str):
+            raise InputError(f"{location}: data_dir is not the name of a folder")
+        files = f"{folder}/**" if folder else []
+    for entry in _list_of(files, location):
+        split, paths = "", entry
+        if isinstance(entry, dict):
+            split, paths = entry.get("split") or "", entry.get("path")
+        for path in _list_of(paths, location):
+            if not isinstance(path, str) or not isinstance(split, str):
+                raise InputError(f"{location}: data_files has no path of text; {_FORM}")
+            expand_braces(path)  # raises an error if it stands for too many globs
+            yield split, path.removeprefix("./")
+
+
+def _list_of(value: Any, location: str) -> list[Any]:
+    """Returns a list as it is, and text as a list of it."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise InputError(f"{location}: found a value that is not a list; {_FORM}")
+    return value
