@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socketserver
+import sys
+import threading
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -305,12 +308,12 @@ def test_damaged_manifests_of_an_iceberg_table_do_not_end_the_process(
     table = catalog.create_table("of.rows", schema=ROWS.schema, properties=plain)
     table.append(ROWS)
     folder, length = table.location().removeprefix("file://"), b"\xfe\xff\xff\xff\x07"
-    _, files = list_inputs([folder])
     outcomes = []
     for path in Path(folder).glob("metadata/*.avro"):
         whole = path.read_bytes()
         for at in range(whole.rindex(b"}") + 1, len(whole) - len(length), 3):
             path.write_bytes(whole[:at] + length + whole[at + len(length) :])
+            _, files = list_inputs([folder])
             try:
                 only_current(files, NO_OPTIONS)
                 outcomes.append("read")
@@ -332,3 +335,79 @@ def test_iceberg_table_with_renamed_columns_is_refused(tmp_path: Path) -> None:
     pa.parquet.write_table(table.scan().to_arrow(), tmp_path / "plain" / "rows.parquet")
     ran = convert(tmp_path / "plain", tmp_path / "out")
     assert ran.status == 0, ran.err
+
+
+def test_a_read_changes_no_attribute_of_pyiceberg(tmp_path: Path) -> None:
+    """It works in a process whose program uses pyiceberg, too."""
+    table = iceberg(tmp_path / "warehouse")
+    folder = table.location().removeprefix("file://")
+    _, files = list_inputs([folder])
+
+    def attributes() -> dict[str, int]:
+        return {
+            f"{module}.{name}.{attribute}": id(value)
+            for module, found in sys.modules.items()
+            if module.partition(".")[0] == "pyiceberg"
+            for name, holder in vars(found).items()
+            for attribute, value in (("", holder), *_of_class(holder))
+        }
+
+    before = attributes()
+    assert any(name.startswith("pyiceberg.avro.file.new_decoder") for name in before)
+    only_current(files, NO_OPTIONS)
+    after = attributes()  # and those of modules that it imports
+    assert {name: after.get(name) for name in before} == before
+
+
+def _of_class(holder: Any) -> list[tuple[str, Any]]:
+    if not isinstance(holder, type) or not holder.__module__.startswith("pyiceberg"):
+        return []
+    return [pair for pair in vars(holder).items() if not pair[0].startswith("_")]
+
+
+def test_a_copy_of_an_iceberg_table_is_read_by_its_own_metadata(tmp_path: Path) -> None:
+    table = iceberg(tmp_path / "warehouse")
+    folder = Path(table.location().removeprefix("file://"))
+    shutil.copytree(folder, tmp_path / "copy")
+    rows = expected(table.scan().to_arrow())
+    shutil.rmtree(tmp_path / "warehouse")
+    ran = convert(tmp_path / "copy", tmp_path / "out")
+    assert ran.status == 0, ran.err
+    assert rows_of(tmp_path / "out") == rows
+
+
+@pytest.mark.parametrize("name", ["manifest-list", "properties"])
+def test_iceberg_metadata_do_not_choose_what_is_read_elsewhere(
+    tmp_path: Path, name: str
+) -> None:
+    """Not a file, a server, or a class of Python that reads files."""
+    requests = list[str]()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            requests.append("asked")
+
+    table = iceberg(tmp_path / "warehouse")
+    folder = Path(table.location().removeprefix("file://"))
+    newest = max(folder.glob("metadata/*.metadata.json"))
+    metadata = json.loads(newest.read_bytes())
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        if name == "properties":
+            metadata["properties"] = {
+                "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
+                "s3.endpoint": url,
+            }
+        outside = folder.rename(tmp_path / "moved") / "metadata"
+        for place in (f"{url}/", "s3://bucket/", f"file://{tmp_path}/", "../"):
+            for snapshot in metadata["snapshots"]:
+                old = snapshot["manifest-list"].rpartition("/")[2]
+                snapshot["manifest-list"] = f"{place}{old}"
+            if name == "manifest-list" or place != "../":
+                (outside / newest.name).write_text(json.dumps(metadata))
+                ran = convert(tmp_path / "moved", tmp_path / "out")
+                assert ran.status == 65
+                assert "which is not a file in its folder; expected all" in ran.err
+        server.shutdown()
+    assert requests == []

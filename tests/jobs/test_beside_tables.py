@@ -345,7 +345,7 @@ UNREADABLE = {  # front matter of README.md, and what the warning names
     "tags: [a\nlicense: mit": "README.md: line 3, column 8: not valid YAML",
     "license: mit\nlicense: mit": "README.md: line 3: 'license' is given twice",
     'tags: "\\UFFFFFFFF"': "README.md: not valid YAML",
-    "configs: 5  # config_name": "found a value that is not a list",
+    "configs: {config_name: a}": "found a value that is not a list",
     "configs: [{config_name: {a: b}}]": "an entry of configs has no config_name",
     "configs: [{config_name: a, data_files: [{path: 5, split: [1]}]}]": "no path of text",
     "configs: [{config_name: a, data_dir: [b]}]": "data_dir is not the name of a folder",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -20,12 +21,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import InputError, RecordmillError
+from recordmill.schemas.input_text import describe_failure
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputSummary
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.inventory import Inventory
+from recordmill.transforms.sources.iceberg_files import open_table
 from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
 
@@ -68,7 +71,7 @@ def only_current(
         found = (
             _delta_snapshot(uri, folder, own, storage)
             if is_delta
-            else _iceberg_snapshot(uri, own, storage)
+            else _iceberg_snapshot(uri, folder, own, storage)
         )
         kind = "Delta" if is_delta else "Iceberg"
         named = {file.path.removeprefix(folder) for file in own}
@@ -178,7 +181,8 @@ def _delta_snapshot(
             version = str(table.version())
         except Exception as error:  # its own classes, and those of Arrow and Rust
             raise InputError(
-                f"{uri}: the log of this Delta table cannot be read: {error}"
+                f"{uri}: the log of this Delta table cannot be read: "
+                f"{describe_failure(error)}"
             ) from error
     if refused := sorted(features & _FEATURES.keys()):
         raise InputError(
@@ -197,39 +201,23 @@ def _marks_rows(table: Any) -> bool:
         return True
 
 
-def _open_iceberg(uri: str, metadata: str, storage: StorageOptions) -> Any:
-    """Opens a table, of which a store is read as all other inputs are."""
-    table = _load("pyiceberg.table", uri).StaticTable
-    if is_local(metadata):
-        return table.from_metadata(metadata)
-    files = _load("pyiceberg.io.fsspec", uri).FsspecFileIO({})
-    files.get_fs = lambda *_: filesystem_of(metadata, storage)[0]
-    read = _load("pyiceberg.serializers", uri).FromInputFile.table_metadata
-    catalog = _load("pyiceberg.catalog.noop", uri).NoopCatalog("none")
-    found = read(files.new_input(metadata))
-    return table((metadata,), found, metadata, files, catalog)
-
-
 def _iceberg_snapshot(
-    uri: str, own: Sequence[InputFile], storage: StorageOptions
+    uri: str, folder: str, own: Sequence[InputFile], storage: StorageOptions
 ) -> Snapshot:
-    pyarrow = _load("pyiceberg.io.pyarrow", uri)
-    # Its decoder in C reads past the end of a damaged manifest, and the process dies:
-    # issue 3952 of iceberg-python, in 0.12.0 and before.
-    slow = _load("pyiceberg.avro.decoder", uri).StreamingBinaryDecoder
-    _load("pyiceberg.avro.file", uri).new_decoder = slow
+    load = partial(_load, uri=uri)
+    pyarrow = load("pyiceberg.io.pyarrow")
     named = [file for file in own if _ICEBERG.fullmatch(file.path)]
     # 00002-<uuid>.metadata.json, or v2.metadata.json in tables without a catalog.
     newest = max(named, key=lambda file: (_number(file.path), file.path))
     try:
-        table = _open_iceberg(uri, newest.uri, storage)
+        files = {file.path.removeprefix(folder): file for file in own}
+        table, table_files = open_table(newest, uri, files, storage, load)
         tasks = list(table.scan().plan_files())
-        location = table.location().rstrip("/") + "/"
         snapshot = table.current_snapshot()
         names = {field.field_id: field.name for field in table.schema().fields}
         types = pyarrow.schema_to_pyarrow(table.schema())
         paths = {
-            task.file.file_path.removeprefix(location): {
+            table_files.path_of(task.file.file_path): {
                 names[field.source_id]: pa.scalar(
                     value, types.field(names[field.source_id]).type
                 )
@@ -249,9 +237,12 @@ def _iceberg_snapshot(
             for field in schema.fields
             if names.get(field.field_id) != field.name
         }
-    except Exception as error:  # its own classes, and those of its file systems
+    except RecordmillError:
+        raise
+    except Exception as error:  # of pyiceberg, for metadata that others wrote
         raise InputError(
-            f"{newest.uri}: the metadata of this Iceberg table cannot be read: {error}"
+            f"{newest.uri}: the metadata of this Iceberg table cannot be read: "
+            f"{describe_failure(error)}"
         ) from error
     if before:
         raise InputError(

@@ -1,0 +1,158 @@
+"""Reads the metadata files of an Iceberg table for pyiceberg, from its folder alone.
+
+The metadata name other files by URL: lists of manifests, manifests and data files. Properties in
+them name stores, and classes of Python to read by. None of that decides what is read here: a
+file that the metadata name is one of the inventory, below the table's folder, or an error.
+
+pyiceberg decodes Avro in C, without a check that a length is inside the file: a damaged manifest
+ends the process (issue 3952 of iceberg-python, in 0.12.0 and before). So each file is
+first decoded by its decoder in Python, which has this check.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
+from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.storage.reading import read_range
+
+Load = Callable[
+    [str], Any
+]  # imports a module, or raises an error that names its package
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The files of a table, in place of the FileIO by which pyiceberg reads them.
+
+    Attributes:
+      uri: the table's folder, with a slash at its end.
+      files: the files below the folder, by their paths below it.
+      location: where the metadata say that the folder is; a copy may be elsewhere.
+      manifest_lists: the locations of the lists of manifests.
+      load: imports a module of pyiceberg.
+    """
+
+    uri: str
+    files: Mapping[str, InputFile]
+    storage: StorageOptions
+    load: Load
+    location: str = ""
+    manifest_lists: frozenset[str] = frozenset()
+
+    def new_input(self, location: str) -> MetadataFile:
+        """Returns the file at a location; FileIO has this method, too."""
+        return MetadataFile(location, self)
+
+    def path_of(self, location: str) -> str:
+        """Returns the path of a location below the table's folder; itself if it is not."""
+        for folder in filter(None, (self.location, self.uri)):
+            top = _plain(folder).rstrip("/") + "/"
+            if _plain(location).startswith(top):
+                return _plain(location).removeprefix(top)
+        return location
+
+    def read(self, location: str) -> bytes:
+        """Returns the bytes of the file at a location."""
+        file = self.files.get(self.path_of(location))
+        if file is None or file.problem:
+            raise InputError(
+                f"{self.uri}: the metadata of this Iceberg table name {shown(location)}, "
+                f"which is {file.problem if file else 'not a file in its folder'}; "
+                "expected all of its metadata there. Write the table again in one folder, "
+                "or copy it whole"
+            )
+        return read_range(file.uri, 0, file.size, self.storage, file.seen)
+
+
+@dataclass(frozen=True)
+class MetadataFile:
+    """A file of metadata, in place of the InputFile of pyiceberg."""
+
+    location: str
+    folder: TableFiles
+
+    def open(self, seekable: bool = True) -> io.BytesIO:
+        """Returns the bytes as a stream; those of Avro are checked."""
+        data = self.folder.read(self.location)
+        if not self.location.endswith(".metadata.json"):
+            schemas = self.folder.load("pyiceberg.manifest")
+            is_list = self.location in self.folder.manifest_lists
+            by_version = (
+                schemas.MANIFEST_LIST_FILE_SCHEMAS
+                if is_list
+                else schemas.MANIFEST_ENTRY_SCHEMAS
+            )
+            read_schema = by_version[schemas.DEFAULT_READ_VERSION]
+            _require_decodable(data, read_schema, self.folder.load)
+        return io.BytesIO(data)
+
+
+def open_table(
+    metadata: InputFile,
+    uri: str,
+    files: Mapping[str, InputFile],
+    storage: StorageOptions,
+    load: Load,
+) -> tuple[Any, TableFiles]:
+    """Returns a table of pyiceberg that reads no other files than these, and the files."""
+    table = load("pyiceberg.table").StaticTable
+    folder = TableFiles(uri, files, storage, load)
+    read = load("pyiceberg.serializers").FromInputFile.table_metadata
+    parsed = read(folder.new_input(metadata.uri))
+    folder = TableFiles(
+        uri,
+        files,
+        storage,
+        load,
+        location=parsed.location,
+        manifest_lists=frozenset(
+            snapshot.manifest_list for snapshot in parsed.snapshots
+        ),
+    )
+    catalog = load("pyiceberg.catalog.noop").NoopCatalog("none")
+    return table(("table",), parsed, metadata.uri, folder, catalog), folder
+
+
+class _BoundedStream(io.BytesIO):
+    """A stream that raises an error where a decoder skips to a place outside."""
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        position = super().seek(offset, whence)
+        if position > len(self.getbuffer()):
+            raise EOFError(f"a length leads to byte {position:,}, behind the end")
+        return position
+
+
+def _require_decodable(data: bytes, read_schema: Any, load: Load) -> None:
+    """Decodes an Avro file as pyiceberg does, each length checked; raises any error."""
+    avro = load("pyiceberg.avro.file")
+    resolver = load("pyiceberg.avro.resolver")
+    decoder_of = load("pyiceberg.avro.decoder").StreamingBinaryDecoder
+    file = decoder_of(_BoundedStream(data))
+    head = resolver.construct_reader(avro.META_SCHEMA, {-1: avro.AvroFileHeader})
+    header = head.read(file)
+    reader = resolver.resolve_reader(header.get_schema(), read_schema)
+    codec = header.compression_codec()
+    while file.tell() < len(data):
+        num_records, packed = file.read_int(), file.read_bytes()
+        block = decoder_of(
+            _BoundedStream(codec.decompress(packed) if codec else packed)
+        )
+        for _ in range(num_records):
+            reader.read(block)
+        if (mark := file.read(avro.SYNC_SIZE)) != header.sync:
+            raise ValueError(f"a block ends with {mark!r}, expected {header.sync!r}")
+
+
+def _plain(location: str) -> str:
+    """Returns a location in one spelling: file:///a and file:/a are /a, s3a:// is s3://."""
+    location = re.sub(r"^file:(?://)?(?=/)", "", location)
+    return re.sub(r"^s3[an]://", "s3://", location)
