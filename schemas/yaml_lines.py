@@ -82,7 +82,8 @@ class _Reader(yaml.SafeLoader):
         elif self._num_nodes > _MAX_NODES:
             limit = f"more than {_MAX_NODES:,} values"
         if limit:
-            mark = self.peek_event().start_mark
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            mark = event.start_mark
             raise yaml.MarkedYAMLError(problem=limit, problem_mark=mark)
         node: Node | None = super().compose_node(parent, index)
         self._level -= 1

@@ -390,7 +390,7 @@ def require_clean_end(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data.encode() if isinstance(data, str) else data)
     is_convert = attempt.arguments[0] == "convert"
-    plans = is_convert and random.random() < 0.5
+    plans = is_convert and random.random() < 0.75
     ran = run(*attempt.arguments, *["--plan"] * plans)
     assert ran.status in PERMANENT, (ran.status, ran.err[-300:])
     ran.out.encode()  # stdout takes nothing that is not UTF-8

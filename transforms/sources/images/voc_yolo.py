@@ -429,9 +429,9 @@ def _class_names(
     """Returns the classes and (split, place) of a file; None if it has no names."""
     if not is_yaml:
         lines = data.decode("utf-8-sig", "replace").splitlines()
-        names = [line.strip() for line in lines if line.strip()]
-        _require_distinct(names, file.uri)
-        return tuple(names), ()
+        listed = [line.strip() for line in lines if line.strip()]
+        _require_distinct(listed, file.uri)
+        return tuple(listed), ()
     document = YamlDocument(data, file.uri)
     value = document.as_written()  # a class may be 1.50, or true
     names = value.get("names") if isinstance(value, dict) else None
