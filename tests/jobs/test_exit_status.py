@@ -30,6 +30,7 @@ from recordmill.schemas.errors import (
     exit_status,
     kind_of,
 )
+from recordmill.schemas.text import printable_message
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.errors import input_error, output_error
 from recordmill.transforms.storage.lease import acquire
@@ -64,7 +65,9 @@ def check(*arguments: Argument, kind: str) -> None:
     assert event["message"] == told["message"]
     for_people = recordmill(*arguments)
     assert (for_people.status, for_people.out) == (shown.status, "")
-    assert for_people.err.endswith(f"Error: {told['message']}\n")
+    message = printable_message(f"Error: {told['message']}")
+    assert for_people.err.endswith(f"{message}\n")
+    assert "\\n" not in message
 
 
 @pytest.mark.parametrize("kind", ["data", "output"])
