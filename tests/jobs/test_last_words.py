@@ -107,7 +107,7 @@ def test_the_lease_is_lost_behind_the_commit(
     assert ran.status == 75
     first, last = ran.err.splitlines()[-2:]
     assert "this run lost its lease on the output" in first
-    assert last == PUBLISHED
+    assert last == f"  {PUBLISHED}"
     convert(*command)  # as the message says
     assert json.loads((tmp_path / "out/latest.json").read_text())["version"] == "1.0.0"
 
