@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.transforms import native
-from recordmill.transforms.arrow import I64, U8, array_parts
+from recordmill.transforms.arrow import I64, U8, array_parts, value_lengths
 from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
@@ -62,6 +62,19 @@ def present(array: pa.Array) -> Mask:
 def shown(value: Any) -> str:
     """Returns a value as an error shows it, cut short if it is long."""
     return _shown.repr(value)
+
+
+_LONG_CELL = 1 << 16
+_SHOWN_BYTES = 1 << 10  # of each end of a long cell: more than is shown of it
+
+
+def shown_cell(cells: pa.StringArray, row: int) -> str:
+    """Returns a cell as an error shows it; of a long one only its ends are copied."""
+    offsets, data = array_parts(cells)
+    cell = data[offsets[row] : offsets[row + 1]]
+    if len(cell) > _LONG_CELL:
+        cell = np.concatenate([cell[:_SHOWN_BYTES], cell[-_SHOWN_BYTES:]])
+    return shown(cell.tobytes().decode(errors="ignore"))
 
 
 #                declared                                strict
@@ -146,9 +159,37 @@ def read_column(
 
     The dtype is that of booleans, integers or float64; `strict` is the rule above.
     """
+    if (values := read_plain(cells, dtype)) is not None:
+        return values
+    if are_long_texts(cells).any():  # Arrow's error would repeat one
+        return None
     if (values := _cast_all(cells, dtype, strict)) is not None:
         return values
     return _cast_all(without_missing(cells), dtype, strict)
+
+
+_PIECE_BYTES = 1 << 20
+_IS_OF_TEXT = np.ones(256, np.bool_)  # bytes of no number, boolean or missing word
+_IS_OF_TEXT[list(b" \t\n\v\f\r0123456789+-.truefalsinityTRUEFALSINITY")] = False
+_IS_OF_TEXT[list("".join(MISSING_WORDS).encode())] = False
+
+
+def are_long_texts(cells: pa.StringArray) -> Mask:
+    """Returns which long cells are text by their bytes alone; none is copied.
+
+    A long cell of digits, or of a word between blanks, is not among them.
+    """
+    is_long: Mask = value_lengths(cells) > _LONG_CELL
+    if not is_long.any():
+        return is_long
+    offsets, data = array_parts(cells)
+    for cell in np.flatnonzero(is_long).tolist():
+        start, end = int(offsets[cell]), int(offsets[cell + 1])
+        is_long[cell] = any(
+            _IS_OF_TEXT[data[at : min(at + _PIECE_BYTES, end)]].any()
+            for at in range(start, end, _PIECE_BYTES)
+        )
+    return is_long
 
 
 def read_each(

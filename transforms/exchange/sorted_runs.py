@@ -49,7 +49,9 @@ from recordmill.transforms.arrow import (
     array_parts,
     binary_array,
     empty_bytes,
+    is_of_views,
     offsets_of,
+    viewed_values,
 )
 from recordmill.transforms.encode.waiting_rows import (
     binary_payloads,
@@ -441,7 +443,11 @@ def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
     targets = np.linspace(0, offsets[-1], num_windows + 1)[1:-1]
     edges = [0, *np.searchsorted(offsets, targets).tolist(), len(offsets) - 1]
     for first, end in pairwise(edges):
-        starts, data = array_parts(binary_payloads(rows.slice(first, end - first)))
+        window = rows.slice(first, end - first)
+        if end - first == 1 and is_of_views(window.column(0)):
+            yield from viewed_values(window.column(0))  # may be large: not copied
+            continue
+        starts, data = array_parts(binary_payloads(window))
         yield data.data[starts[0] : starts[-1]]
 
 

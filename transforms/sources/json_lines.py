@@ -68,8 +68,8 @@ from recordmill.transforms.sources.plain_types import (
 from recordmill.transforms.sources.registry import OddCells
 from recordmill.transforms.sources.text_columns import (
     ODD,
+    columns_with_examples,
     first_example,
-    is_named,
     odd_columns,
     odd_problem,
     place_of,
@@ -780,7 +780,7 @@ class JsonLinesSource(ObjectsSource):
             if not kind or isinstance(value, list) or (is_number and kind == "number"):
                 continue
             example = ""
-            if not is_named(sink.issues, name):
+            if name not in columns_with_examples(sink.issues):
                 line = None if self.compression else partial(line_at, position)
                 where = place_of(input_range.path, position, line)
                 at = input_range.first_position + position

@@ -20,6 +20,7 @@ from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, value_offsets
 from recordmill.transforms.cast.text_values import ARROW_TYPES as _ARROW_TYPES
 from recordmill.transforms.cast.text_values import (
+    are_long_texts,
     matches,
     present,
     read_column,
@@ -131,6 +132,11 @@ def _flags_of(cells: pa.StringArray) -> I64:
 
 def flags_of_each(cells: pa.StringArray) -> I64:
     """Returns the flag of each cell; NOTHING where it is missing."""
+    is_long = are_long_texts(cells)
+    if is_long.any():  # not copied
+        flags = np.full(len(cells), int(TypeFlag.TEXT), np.int64)
+        flags[~is_long] = flags_of_each(cells.filter(pa.array(~is_long)))
+        return flags
     cells = without_missing(cells)
     found = np.zeros(len(cells), np.int64)
     found[present(cells)] = _flags_of(cells.drop_null())
@@ -139,6 +145,10 @@ def flags_of_each(cells: pa.StringArray) -> I64:
 
 def are_invalid(cells: pa.StringArray, dtype: str) -> Mask:
     """Returns which cells are not valid for a dtype; missing ones are."""
+    is_long = are_long_texts(cells)
+    if is_long.any():  # not copied
+        is_long[~is_long] = are_invalid(cells.filter(pa.array(~is_long)), dtype)
+        return is_long
     cells = without_missing(cells)
     values, _ = read_each(cells, _READ_AS[dtype], strict=True)
     invalid: Mask = present(cells) & ~present(values)
@@ -158,6 +168,7 @@ def read_as(cells: pa.StringArray, dtype: str) -> pa.Array | None:
 # one column. What comes out for each is the same.
 
 _SHORT = 1024  # cells of a column that is put together with others
+_GROUP_BYTES = 8 << 20  # of columns that are put together
 
 
 def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
@@ -165,7 +176,7 @@ def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
     flags = [TypeFlag.NOTHING] * len(columns)
     filled = [at for at, cells in enumerate(columns) if cells.null_count < len(cells)]
     for group in _groups(columns, filled):
-        cells = pa.concat_arrays([columns[at] for at in group]).drop_null()
+        cells = _joined([columns[at] for at in group]).drop_null()
         counts = [len(columns[at]) - columns[at].null_count for at in group]
         starts = [0, *accumulate(counts[:-1])]
         found = flags_of_each(cells)
@@ -192,7 +203,7 @@ def convert_columns(
         dtype = column_dtype(flags)
         if cells.null_count == len(cells):
             arrays[at] = cells.cast(ARROW_TYPES[dtype])
-        elif is_text(flags):  # whatever they hold
+        elif is_text(flags):  # whatever the cells hold
             arrays[at], observed[at] = cells, int(flags) & ~_MISSING
         elif dtype == "string":
             unknown.append(at)
@@ -203,9 +214,7 @@ def convert_columns(
     def read(group: list[int], dtype: str) -> bool:
         """Converts columns together; returns False if a cell of theirs is not valid."""
         cells = [columns[at] for at in group]
-        joined = read_as(
-            cells[0] if len(cells) == 1 else pa.concat_arrays(cells), dtype
-        )
+        joined = read_as(_joined(cells), dtype)
         if joined is None:
             return False
         found = joined.null_count > sum(column.null_count for column in cells)
@@ -231,6 +240,8 @@ def convert_columns(
     for at, flags in zip(unknown, seen, strict=True):
         observed[at] = int(expected[at]) | int(flags)
         members.setdefault(column_dtype(observed[at]), []).append(at)
+    for at in members.pop("string", ()):
+        arrays[at] = columns[at]
     for dtype, own in members.items():
         for group in _groups(columns, own):
             read(group, dtype)
@@ -240,10 +251,25 @@ def convert_columns(
 def _groups(
     columns: Sequence[pa.StringArray], members: Sequence[int]
 ) -> list[list[int]]:
-    """Groups columns to be joined; a long one is alone."""
-    short = [at for at in members if len(columns[at]) <= _SHORT]
-    alone = [[at] for at in members if len(columns[at]) > _SHORT]
-    return [short, *alone] if short else alone
+    """Groups columns to be joined; one of many cells or many bytes is alone."""
+    groups: list[list[int]] = []
+    room = 0  # bytes that the last group of short columns can take
+    for at in members:
+        size = columns[at].nbytes
+        is_short = len(columns[at]) <= _SHORT and size <= _GROUP_BYTES
+        if is_short and size <= room:
+            groups[-1].append(at)
+            room -= size
+        elif is_short:
+            groups.append([at])
+            room = _GROUP_BYTES - size
+        else:
+            groups.insert(0, [at])
+    return groups
+
+
+def _joined(columns: Sequence[pa.StringArray]) -> pa.StringArray:
+    return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
 
 def with_points(columns: list[pa.StringArray], decimal: str) -> list[pa.StringArray]:
@@ -313,11 +339,9 @@ def place_of(path: str, offset: int, line: Callable[[], int] | None) -> str:
     return f"{path} line {line():,}"
 
 
-def is_named(issues: Iterable[RowIssue], name: str) -> bool:
-    """Tells whether the first odd cells of a column were named: lines take long to count."""
-    return any(
-        each.code == ODD and each.column == name and each.example for each in issues
-    )
+def columns_with_examples(issues: Iterable[RowIssue]) -> set[str]:
+    """Returns the columns whose first odd cells are in the issues."""
+    return {issue.column for issue in issues if issue.code == ODD and issue.example}
 
 
 def first_example(position: int, text: str) -> str:

@@ -214,6 +214,12 @@ class InputStream(io.RawIOBase):
         finally:  # what comes before damage can still be read
             self._held = b"".join(parts)
 
+    def release(self, stop: int) -> None:
+        """Frees the bytes before an offset; those behind it are copied."""
+        if stop > self._begin:
+            self._held = self._held[stop - self._begin :]
+            self._begin = stop
+
     def piece(self) -> bytes:
         """Returns the next bytes of a text, for who reads nothing twice; none at its end."""
         found = self._more(STEP_BYTES if self.is_cut else TEXT_BYTES)

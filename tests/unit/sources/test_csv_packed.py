@@ -304,3 +304,32 @@ def convert(
             batch = decode_batch(pa.array(records, pa.binary()), schema)
             values += [list(row.values()) for row in batch.to_pylist()]
     return values
+
+
+@pytest.mark.parametrize("method", ["none", "gzip"])
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        (b'a,b\r\n1,"x\n""y"\n2\n\n3,\xff\n4,"5"\r6,7', Dialect(b",")),
+        (b'a,b\n#c\n1,2\n#d\n3,"#e\n"\n4,5\n', Dialect(b",", comment=b"#")),
+        (b'a,b\n1,2\n3,"open\n4,5\n6,7,8\n', Dialect(b",")),
+        (b'a,b\n1,2\n3,"open' + b"\n4,5" * 20, Dialect(b",")),
+    ],
+)
+def test_a_long_body_that_is_read_again_is_the_same(
+    write_csv: FileWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    text: bytes,
+    dialect: Dialect,
+    method: str,
+) -> None:
+    path = write_csv(COMPRESS[method](text))
+    monkeypatch.setattr(ranges, "UNCLOSED_BYTES", 60)
+    monkeypatch.setattr(stream_rows, "UNCLOSED_BYTES", 60)
+    monkeypatch.setattr(stream_rows, "BATCH_BYTES", 8)
+    source = CsvSource(asked=dialect, range_bytes=16)
+    short = read(source, path)
+    monkeypatch.setattr(stream_rows, "_LONG_BODY_BYTES", 0)
+    long = read(source, path)
+    assert long.parts == short.parts
+    assert any(part.raws for part in long.parts)

@@ -30,6 +30,7 @@ from recordmill.transforms.sources import text_columns
 from recordmill.transforms.sources.text_columns import (
     ARROW_TYPES,
     TypeFlag,
+    are_invalid,
     classify_columns,
     column_dtype,
     convert_columns,
@@ -300,6 +301,43 @@ def test_convert_together(
     for ours, (theirs, _) in zip(converted, each, strict=True):
         assert ours.type == theirs.type
         assert repr(ours.to_pylist()) == repr(theirs.to_pylist())  # nan and -0.0, too
+
+
+@given(TABLES, st.data())
+def test_long_cells_and_full_groups_change_nothing(
+    table: list[list[str | None]], data: st.DataObject
+) -> None:
+    columns = columns_of(table)
+    flags = [data.draw(st.sampled_from([0, *map(int, TypeFlag)])) for _ in columns]
+    arrays, observed = convert_columns(columns, flags)
+    classes = classify_columns(columns)
+    with (
+        patch.object(text_values, "_LONG_CELL", 1),
+        patch.object(text_values, "_PIECE_BYTES", 2),
+        patch.object(text_columns, "_GROUP_BYTES", 16),
+    ):
+        assert classify_columns(columns) == classes
+        long_arrays, long_observed = convert_columns(columns, flags)
+    assert long_observed == observed
+    for long_array, array in zip(long_arrays, arrays, strict=True):
+        assert long_array.type == array.type
+        assert repr(long_array.to_pylist()) == repr(array.to_pylist())
+
+
+@pytest.mark.parametrize("text", ["", "a'b", "\xe4" * 70_000, "'\u8a9e\"" * 30_000])
+def test_a_long_cell_is_shown_by_its_ends(text: str) -> None:
+    cells = column(["before", text])
+    assert text_values.shown_cell(cells, 1) == text_values.shown(text)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
+@given(texts=COLUMNS)
+def test_long_cells_are_as_invalid_as_short_ones(
+    dtype: str, texts: list[str | None]
+) -> None:
+    invalid = are_invalid(column(texts), dtype).tolist()
+    with patch.object(text_values, "_LONG_CELL", 1):
+        assert are_invalid(column(texts), dtype).tolist() == invalid
 
 
 def test_steps_do_not_grow_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -52,6 +52,7 @@ from recordmill.transforms.sources.csv.quotes import (
     masked,
     reader_of,
     row_patterns,
+    row_spans,
     row_start,
     unclosed_quote,
     without_comments,
@@ -272,9 +273,40 @@ def split_cells(
     return pa.RecordBatch.from_pylist([], schema=table.schema), wrong
 
 
+@dataclass(frozen=True)
+class _LongBody:
+    """A body with a long row, whose text is read again from its file when needed."""
+
+    body: Body  # without its text
+    end: int  # byte offset in the file's text
+    ordinals: I64  # of the rows that could be split
+    read: Reader  # of the file
+
+    @classmethod
+    def of(cls, body: Body, read: Reader, ordinals: I64) -> _LongBody:
+        """Returns a body without its text."""
+        end = body.begin + len(body.text)
+        return cls(replace(body, text=b""), end, ordinals, read)
+
+    @cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        text = masked(self.read, self.body.unclosed, self.body.dialect)
+        return row_spans(text(self.body.begin, self.end), self.body.dialect)
+
+    def raw(self, row: int) -> tuple[int, bytes]:
+        """Returns byte offset in the file and bytes of a row of the batch."""
+        ordinal = int(self.ordinals[row])
+        start, end = (self.body.begin + edge for edge in self._spans[ordinal])
+        read = masked(self.read, self.body.unclosed, self.body.dialect)
+        is_whole = self.body.is_whole or ordinal < len(self._spans) - 1
+        only = replace(self.body, text=read(start, end), begin=start, is_whole=is_whole)
+        return only.row(0)
+
+
 AHEAD_BYTES = 1 << 16  # behind a block: the end of its last row, mostly
 HEAD_BYTES = 1 << 17  # of a file in a store: its header and first rows
 BATCH_BYTES = 4 << 20  # split and converted at once: fits the processor's cache
+_LONG_BODY_BYTES = 2 * BATCH_BYTES  # it has a long row
 _FIRST_ROW_BYTES = 1 << 14  # mostly more than is left of a row before a sample
 
 _NEWLINES = np.zeros(256, np.bool_)
@@ -370,17 +402,23 @@ class RangeRows:
                 # because the last row may reach beyond the range.
                 ordinals, size = found.ordinals, len(body.text)
                 offsets = body.begin + ordinals * size // max(1, found.num_rows)
+                raw, num_rows = found.raw, found.num_rows
+                if size > _LONG_BODY_BYTES:
+                    raw = _LongBody.of(body, self.of_file(input_range), ordinals).raw
                 if is_plain:
                     positions = (offsets - begin) * (stop - start) // (end - begin)
                 else:
                     positions = stream.positions.of(offsets)
+                batch = self.complete(found.batch, [path])
+                del body, found  # the text of a long row is not kept meanwhile
                 yield Rows(
-                    batch=self.complete(found.batch, [path]),
+                    batch=batch,
                     origins=origins_in(path, start, ordinals + rows_before),
                     positions=positions,
-                    raw=found.raw,
+                    raw=raw,
                 )
-                rows_before += found.num_rows
+                del batch, raw
+                rows_before += num_rows
         # Of a whole block, though its first bytes belong to a row of the one before: so
         # the checksums of all blocks join.
         sink.checksums.append(FileChecksum(path, start, stop, stream.drain()))
@@ -421,6 +459,7 @@ class RangeRows:
                 break
             held = mask_quote(held, unclosed - start, dialect)
             ends = end_states(held, begin - start, at - start, dialect)
+            del held  # a long row replaces it
             state = ends[ROW_START - FIELD_START]
             cut = row_start(read, at, state, MAX_ROW_BYTES, dialect)
             if cut is None and stream.is_packed:
@@ -431,9 +470,16 @@ class RangeRows:
                 )
             if cut is None or not read(cut, cut + 1):
                 break
-            yield Body(read(begin, cut), begin, dialect, unclosed)
+            text = read(begin, cut)
+            if len(text) > _LONG_BODY_BYTES:
+                stream.release(cut)
+            bodies = [Body(text, begin, dialect, unclosed)]
+            del text  # which a generator would keep while its caller works
+            yield bodies.pop()
             begin = cut
         text = read(begin, end)
+        if len(text) > _LONG_BODY_BYTES:
+            stream.release(begin + len(text))
         if stream.is_cut:  # the last row may be half of one
             at = len(text) * 3 // 4
             state = end_state(text, dialect=dialect, stop=at)
@@ -448,7 +494,9 @@ class RangeRows:
                 yield from rest
                 return
         if text:
-            yield Body(text, begin, dialect, unclosed, is_whole)
+            bodies = [Body(text, begin, dialect, unclosed, is_whole)]
+            del text
+            yield bodies.pop()
 
     def _rows_of_files(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
         """Yields the rows of a range of several files, those of many files at once."""

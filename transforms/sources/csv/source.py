@@ -9,9 +9,9 @@ was encoded for too narrow a type is encoded again (see text_columns).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import groupby, pairwise, repeat
 from typing import Self
 
@@ -23,10 +23,10 @@ from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema, usual_kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputSummary, SkippedFiles
-from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
+from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags, merge_type_flags
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms.cast.text_values import shown, swap_in_numbers
+from recordmill.transforms.cast.text_values import shown_cell, swap_in_numbers
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Append,
@@ -78,6 +78,7 @@ from recordmill.transforms.sources.text_columns import (
     are_invalid,
     classify_columns,
     column_dtype,
+    columns_with_examples,
     convert_columns,
     count_classes,
     count_issues,
@@ -85,7 +86,6 @@ from recordmill.transforms.sources.text_columns import (
     first_example,
     infer_schema,
     is_mixed,
-    is_named,
     long_warnings,
     marked_warnings,
     missing_fact,
@@ -282,6 +282,23 @@ _FOLDER_FLAGS = {
 }
 _NOTES = 5  # columns with odd cells that a changed schema is explained by
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
+
+
+def _example(
+    rows: Rows,
+    column: pa.StringArray,
+    input_range: InputRange,
+    line_of_row: Callable[[int], str],
+    chosen: Sequence[int],
+) -> str:
+    """Returns cells of a column, by their rows, as the example of an issue."""
+    cells = (f"{line_of_row(row)}: {shown_cell(column, row)}" for row in chosen)
+    position = input_range.first_position + int(rows.positions[chosen[0]])
+    return first_example(position, ", ".join(cells))
+
+
+def _no_example(_: Sequence[int]) -> str:
+    return ""
 
 
 _NO_ROWS = RangeRows()
@@ -587,7 +604,7 @@ class CsvSource(Source):
                     name, cells = self.names[at], rows.batch.column(at)
                     [own] = with_points([cells], dialect.decimal)
                     for row in np.flatnonzero(are_invalid(own, dtype)).tolist():
-                        reason = f"{shown(cells[row].as_py())} is not a valid {dtype}"
+                        reason = f"{shown_cell(cells, row)} is not a valid {dtype}"
                         reasons.setdefault(row, f"{name}: {reason}, {whose}")
             reasons = reasons or missing_required(typed, schema)
             if not reasons:
@@ -603,36 +620,26 @@ class CsvSource(Source):
         """
         decimal = self.rows.dialect.decimal
         mixed, expected = [0] * len(types), list(types)
+        named_columns = columns_with_examples(sink.issues)
+        # Lines take long to count, and odd cells of many columns may be in one row.
+        line_of_row = cache(partial(self._line, rows, input_range))
+        issues: list[RowIssue] = []
         for at, flags in enumerate(types):
             if is_mixed(flags):
-                [own] = with_points([rows.batch.column(at)], decimal)
-                named = partial(self._named, rows, at, input_range, sink)
-                issues, seen, is_text = count_classes(self.names[at], own, named)
-                sink.add(issues=issues)
+                name, column = self.names[at], rows.batch.column(at)
+                example = _no_example
+                if name not in named_columns:
+                    example = partial(_example, rows, column, input_range, line_of_row)
+                [own] = with_points([column], decimal)
+                column_issues, seen, is_text = count_classes(name, own, example)
+                issues += column_issues
                 mixed[at] = expected[at] = flags | seen
                 if is_text:
                     expected[at] = int(TypeFlag.TEXT)
+        sink.add(issues=issues)
         return tuple(mixed), tuple(expected)
 
-    def _named(
-        self,
-        rows: Rows,
-        column: int,
-        input_range: InputRange,
-        sink: RowSink,
-        chosen: Sequence[int],
-    ) -> str:
-        """Returns odd cells of a column as an example; "" if others were before them."""
-        if is_named(sink.issues, self.names[column]):
-            return ""  # lines take long to count
-        cells, texts = rows.batch.column(column), []
-        for row in chosen:
-            line = self._line(rows, row, input_range)
-            texts.append(f"{line}: {shown(cells[row].as_py())}")
-        position = input_range.first_position + int(rows.positions[chosen[0]])
-        return first_example(position, ", ".join(texts))
-
-    def _line(self, rows: Rows, row: int, input_range: InputRange) -> str:
+    def _line(self, rows: Rows, input_range: InputRange, row: int) -> str:
         """Returns where a row is, for people."""
         offset, _ = rows.raw(row)
         path = rows.paths[row] if rows.paths else input_range.path
