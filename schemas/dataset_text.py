@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from functools import partial
 from typing import Annotated, Any, Final, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -95,10 +94,17 @@ def _escaped(text: Any) -> Any:
     return escaped(text) if isinstance(text, str) else text
 
 
+def _decode_base64(text: Any) -> bytes:
+    """Returns the bytes of a text in base64; raises ValueError if it is none."""
+    if not isinstance(text, str):
+        raise ValueError("expected text in base64")
+    return b64decode(text, validate=True)
+
+
 # Reasons quote cells, and paths are those of a file system: both may have surrogates, which
 # the JSON of a reject has as escapes.
 _Text = Annotated[str, BeforeValidator(_escaped)]
-_Base64 = Annotated[bytes, BeforeValidator(partial(b64decode, validate=True))]
+_Base64 = Annotated[bytes, BeforeValidator(_decode_base64)]
 
 
 class _StoredReject(ForeignModel):

@@ -50,10 +50,10 @@ class Act:
 
     run: Callable[[World, Template], Ran]
     reads_inputs: bool = False
-    share: int = 4
+    share: int = 8
 
 
-def with_options(*arguments: str) -> Act:
+def with_options(*arguments: str, share: int = 8) -> Act:
     """Returns the act of a command: DS and OUT stand for the dataset and an export."""
 
     def run(world: World, template: Template) -> Ran:
@@ -62,7 +62,7 @@ def with_options(*arguments: str) -> Act:
         names["OTHER"] = str(template.folder)
         return recordmill(*(names.get(word, word) for word in arguments))
 
-    return Act(run)
+    return Act(run, share=share)
 
 
 def convert_again(*options: str) -> Act:
@@ -96,7 +96,7 @@ ACTS = {
     "verify --deep": with_options("verify", "DS", "--deep", "--duplicates"),
     "rejects": with_options("rejects", "DS"),
     "rejects --json": with_options("rejects", "DS", "--json"),
-    "report": with_options("report", "DS", "-o", "PAGE"),
+    "report": with_options("report", "DS", "-o", "PAGE", share=3),
     "export tfds": with_options("export", "tfds", "DS", "OUT"),
     "export parquet": with_options("export", "parquet", "DS", "OUT"),
     "export webdataset": with_options("export", "webdataset", "DS", "OUT"),
@@ -168,7 +168,7 @@ def test_changes(world: World, templates: dict[str, Template], group: int) -> No
             f"{number}: {act} with {name} of {template.folder.name}: {fault}"
             for fault in faults_of(act, world, template)
         ]
-    assert faults == []
+    assert not faults, "\n".join(faults)
 
 
 HOLES = [
@@ -219,4 +219,5 @@ def test_holes(
     [name] = [name for name in text_files(world.dataset) if name.startswith(file)]
     field = [*map(filled, field)]
     put(world.dataset, name, field, filled(value) if isinstance(value, str) else value)
-    assert faults_of(act, world, template) == []
+    faults = faults_of(act, world, template)
+    assert not faults, "\n".join(faults)

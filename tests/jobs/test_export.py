@@ -20,6 +20,9 @@ from sounds import sound
 from webdataset_tools import npy
 
 from recordmill import read_rows
+from recordmill.schemas.names import UnsafeNameError
+from recordmill.transforms.dataset.export import new_file
+from recordmill.transforms.storage import LocalStore
 
 pytestmark = pytest.mark.usefixtures("without_beam")
 
@@ -384,3 +387,21 @@ def test_stores_take_what_folders_take(tmp_path: Path, name: str) -> None:
     assert ran.status == 2
     assert "there is something in it" in ran.err
     MemoryFileSystem.store.clear()
+
+
+def test_a_key_of_a_sample_leads_to_no_other_folder(tmp_path: Path) -> None:
+    """Who unpacks a shard writes to the folder that he names."""
+    table = tmp_path / "t.csv"
+    table.write_text("key,x\n../../evil,1\n/etc/evil,2\nb/c,3\n")
+    convert("csv", table, tmp_path / "out", "--no-shuffle")
+    export("webdataset", tmp_path / "out", tmp_path / "tars")
+    with tarfile.open(tmp_path / "tars" / "train-000000.tar") as shard:
+        assert shard.getnames() == ["00000000.json", "00000001.json", "b/c.json"]
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a\\x"])
+def test_an_export_writes_below_its_folder(tmp_path: Path, name: str) -> None:
+    target = LocalStore(str(tmp_path / "export"))
+    with pytest.raises(UnsafeNameError), new_file(target, name):
+        pass
+    assert [*tmp_path.iterdir()] == []

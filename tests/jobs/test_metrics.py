@@ -472,7 +472,8 @@ def test_a_dataset_in_a_store(store_place: Place, tmp_path: Path) -> None:
     assert to_store(store_place, "csv", rows, job).status == 0
     page = tmp_path / "page.html"
     reach = options_of(store_place.options)
-    ran = recordmill("report", store_place.root, "-o", page, *reach)
+    root = ("--input-root", tmp_path)
+    ran = recordmill("report", store_place.root, "-o", page, *root, *reach)
     assert ran.status == 0, ran.err
     assert store_place.root in page.read_text()
     assert "rows.csv line 4" in page.read_text()
