@@ -223,10 +223,11 @@ def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
     """
     parts = name.split("/")
     outside = any(part in ("", ".", "..") for part in parts)
-    if outside or any(mark in name for mark in _NOT_IN_NAMES):
-        expected = "a relative path like a/b"
-    elif plain and len(parts) > 1:
+    outside |= any(mark in name for mark in _NOT_IN_NAMES)
+    if plain and (outside or len(parts) > 1):
         expected = "the name of a file without a folder"
+    elif outside:
+        expected = "a relative path like a/b"
     elif plain and not is_utf8(name):
         expected = "UTF-8"
     elif plain and len(name.encode()) > MAX_NAME_BYTES:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import MissingFileError, RecordmillError
+from recordmill.schemas.names import check_file_name
 from recordmill.schemas.ranges import ShardTask, SortedRunRef
 from recordmill.transforms.arrow import (
     I64,
@@ -487,6 +489,10 @@ NO_BUDGET = HoldBudget(0)
 # Its pages are mapped where they are read, not copied.
 
 
+_MEMORY_PATH = re.compile(r"/proc/\d+/fd/\d+", re.ASCII)
+_MEMORY_LINK = "/memfd:recordmill-"
+
+
 class MemoryFile:
     """A sorted run that other processes can read."""
 
@@ -505,7 +511,9 @@ class MemoryFile:
     def read(run: SortedRunRef) -> SortedRows:
         """Returns the run of such a file; raises OSError if it is gone."""
         path, link = run.memory_file or ("", "")
-        if str(Path(path).readlink()) != link:
+        # A checkpoint is a file of the output, so its text leads to no other file.
+        is_made_here = _MEMORY_PATH.fullmatch(path) and link.startswith(_MEMORY_LINK)
+        if not is_made_here or str(Path(path).readlink()) != link:
             raise FileNotFoundError(path)
         batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
         keys, planned_bytes = (column.to_numpy() for column in batch.columns[:2])
@@ -644,6 +652,10 @@ class SortedRunFolder:
             )
         return held
 
+    def _name(self, run: SortedRunRef, ending: str) -> str:
+        """Returns the name of a run's file; its stem, of a checkpoint, leads nowhere else."""
+        return f"{self.folder}/{check_file_name(run.stem, self.folder)}.{ending}"
+
     def release(self) -> None:
         """Releases the runs in memory."""
         HELD_RUNS.release(self.folder)
@@ -665,7 +677,7 @@ class SortedRunFolder:
     def _index(
         self, run: SortedRunRef, task: ShardTask | None = None
     ) -> SortedRunIndex:
-        name = f"{self.folder}/{run.stem}.index"
+        name = self._name(run, "index")
         if self.store is not None:
             read: ReadRange = partial(self.store.read_range, name)
             return read_index(read, run, self.store.uri_of(name), task)
@@ -679,7 +691,7 @@ class SortedRunFolder:
 
     def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
         """Fills `target` with the run's payload that begins at byte `offset`."""
-        uri = name = f"{self.folder}/{run.stem}.records"
+        uri = name = self._name(run, "records")
         if self.store is not None:
             uri = self.store.uri_of(name)
             data = self.store.read_range(name, offset, offset + len(target))
@@ -702,8 +714,8 @@ class SortedRunFolder:
         The payload is not read: framed records have checksums of their own, which are
         verified when they are gathered.
         """
-        name = f"{self.folder}/{run.stem}.records"
         try:
+            name = self._name(run, "records")
             self.keys_and_sizes(run)
             if run.in_memory:
                 return True
@@ -722,7 +734,7 @@ class SortedRunFolder:
             return False
         if run.in_memory:
             return True
-        name = f"{self.folder}/{run.stem}.records"
+        name = self._name(run, "records")
         if self.store is not None:  # None: the store keeps no checksums
             return self.store.checksum(name) in (None, run.payload_crc32c)
         try:

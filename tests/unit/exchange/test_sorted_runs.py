@@ -16,7 +16,8 @@ from held_memory import most_held
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.errors import MissingFileError, RecordmillError
+from recordmill.schemas.names import UnsafeNameError
 from recordmill.schemas.ranges import KEY_SPACE, ShardTask, SortedRunRef
 from recordmill.transforms.encode.waiting_rows import payload_rows
 from recordmill.transforms.exchange.sorted_runs import (
@@ -289,3 +290,27 @@ def test_rows_are_sorted_by_split_and_key_and_stay_in_their_order(
     assert stable_order(keys).tolist() == expected
     found = sort_order(keys, splits * np.uint8(0), 1)
     assert (list(range(len(rows))) if found is None else found.tolist()) == expected
+
+
+@pytest.mark.parametrize("stem", ["../x", "/x", "a/../../x"])
+def test_a_checkpoint_leads_to_no_file_elsewhere(tmp_path: Path, stem: str) -> None:
+    """It is a file of the output: a run that it describes so is made again."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for ending in ("records", "index"):
+        (tmp_path / f"x.{ending}").write_bytes(b"")
+    runs = SortedRunFolder(str(folder))
+    run = SortedRunRef(stem, (0,), 0, 0, 0)
+    assert not runs.is_present(run)
+    with pytest.raises(UnsafeNameError):
+        runs.keys_and_sizes(run)
+
+
+def test_a_checkpoint_leads_to_no_memory_of_others(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("/memfd:recordmill-x")
+    for path, target in ((str(link), "/memfd:recordmill-x"), ("/proc/self/exe", "x")):
+        memory_file = (path, target)
+        run = SortedRunRef("r", (0,), 0, 0, 0, in_memory=True, memory_file=memory_file)
+        with pytest.raises(MissingFileError, match="cannot be read in the memory"):
+            SortedRunFolder(str(tmp_path)).held(run)
