@@ -227,7 +227,7 @@ def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
 
 
 def _advanced(names: Sequence[str], matched: set[int], part: str) -> set[int]:
-    """Returns how many names are matched by one part more."""
+    """Returns the numbers of names that one more part can have matched."""
     if part == _ANY_FOLDERS:
         return {*range(min(matched, default=len(names) + 1), len(names) + 1)}
     regex = _name_regex(part)
