@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError, RecordmillError
-from recordmill.schemas.input_text import describe_failure
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_text import describe_failure
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.inventory import Inventory
