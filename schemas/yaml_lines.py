@@ -36,7 +36,7 @@ _TAG = "tag:yaml.org,2002:"
 _MAX_NODES = 1_000_000  # an alias of aliases could stand for more than the memory holds
 _MAX_LEVELS = 100  # of lists and mappings inside one another
 _TOO_DEEP = f"lists or mappings nested more than {_MAX_LEVELS} levels deep"
-_MAX_DIGITS = 400  # of an integer, as many as a float64 has; int() takes 4,300
+_MAX_DIGITS = 4000  # of an integer; int() takes 4,300
 _PATTERNS = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",

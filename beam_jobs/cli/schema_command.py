@@ -168,10 +168,10 @@ def _infer(
 
 
 def _write(text: str, output: str) -> None:
-    from recordmill.transforms.storage.local import write_windows
+    from recordmill.transforms.storage.local import write_named_file
 
     try:
-        write_windows(Path(output), [text.encode()])
+        write_named_file(Path(output), text.encode())
     except OSError as error:
         what = f"cannot be written: {error.strerror}"
         raise OutputError(f"{output}: {what}") from error

@@ -25,7 +25,7 @@ from recordmill.schemas.manifest import Manifest, SplitEntry
 from recordmill.schemas.options import LogFormat
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import printable, printable_json
-from recordmill.transforms.storage.local import write_windows
+from recordmill.transforms.storage.local import write_named_file
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.rejects import RejectKind
@@ -90,7 +90,7 @@ def write_metrics(file: str, end: RunEnd) -> None:
     if last_success:
         gauges.setdefault(_LAST_SUCCESS, [({}, last_success)])
     try:
-        write_windows(path, [metrics_text(gauges, end.dataset or last_dataset)])
+        write_named_file(path, metrics_text(gauges, end.dataset or last_dataset))
     except OSError as error:
         raise OutputError(
             f"{file}: cannot write the metrics: {error.strerror}"

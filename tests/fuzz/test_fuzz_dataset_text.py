@@ -70,7 +70,9 @@ def convert_again(*options: str) -> Act:
         if template.command is None:
             return Ran(0, "", "")
         source, path, *others = template.command
-        return recordmill("convert", source, path, world.dataset, *others, *options)
+        names = {"METRICS": str(world.dataset.parent / "metrics.prom")}
+        more = (names.get(word, word) for word in options)
+        return recordmill("convert", source, path, world.dataset, *others, *more)
 
     return Act(run, reads_inputs=True, share=1)
 
@@ -107,7 +109,7 @@ ACTS = {
     "clean": with_options("clean", "DS"),
     "append": convert_again("--append"),
     "overwrite": convert_again("--overwrite"),
-    "again": convert_again("--metrics-file", "/dev/null"),
+    "again": convert_again("--metrics-file", "METRICS"),
     "of the dataset": with_options("schema", "infer", "tfrecord", "DS"),
     "open_dataset": in_python(lambda path: list(islice(open_dataset(path), 2))),
     "read_rows": in_python(lambda path: list(islice(read_rows(path), 2))),

@@ -215,7 +215,7 @@ class InputStream(io.RawIOBase):
             self._held = b"".join(parts)
 
     def release(self, stop: int) -> None:
-        """Frees the bytes before an offset; those behind it are copied."""
+        """Releases the bytes before an offset; those behind it are copied."""
         if stop > self._begin:
             self._held = self._held[stop - self._begin :]
             self._begin = stop

@@ -85,6 +85,18 @@ def write_windows(
     return size, crc
 
 
+def write_named_file(path: Path, content: bytes) -> None:
+    """Writes a file that a person named, whole or not at all.
+
+    A device like /dev/null takes the bytes. To rename a file over it, which root may do,
+    would put a regular file in its place, for every program on the machine.
+    """
+    if path.is_char_device():
+        path.write_bytes(content)
+    else:
+        write_windows(path, [content])
+
+
 def blocks_of(path: Path) -> Iterator[bytes]:
     """Yields the bytes of a file, some MB at once."""
     with path.open("rb") as file:

@@ -9,10 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 WRITER = "beam_jobs/report/terminal.py"
 # Calls with a text that is constant, and so holds no name: the version, the completion
-# script, the message about "--", the schema of job files. The last words of a process that
+# script, the schema of job files. The last words of a process that
 # hangs pass `printable_message`, and no lock.
 CONSTANT = {
-    ("beam_jobs/cli/main.py", "click.echo"): 3,
+    ("beam_jobs/cli/main.py", "click.echo"): 2,
     ("beam_jobs/cli/job_commands.py", "click.echo"): 1,
     ("beam_jobs/cli/signals.py", "sys.__stderr__.write"): 1,
 }

@@ -10,6 +10,7 @@ import pytest
 
 from recordmill.schemas.errors import MissingFileError
 from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.local import write_named_file
 from recordmill.transforms.storage.local_folder import LinkError, open_folder
 
 
@@ -141,3 +142,16 @@ def test_errors_name_the_real_path(output: Path) -> None:
         folder.path_of("none").read_bytes()
     with pytest.raises(MissingFileError, match=f"{output}/a/none: is missing"):
         LocalStore(str(output)).read("a/none")
+
+
+def test_a_device_takes_the_bytes_and_stays(tmp_path: Path) -> None:
+    """A rename over /dev/null, which root may do, ends it for the whole machine."""
+    main, device = os.openpty()  # in a folder in which nobody can rename anything
+    try:
+        write_named_file(Path(os.ttyname(device)), b"metrics")
+        assert os.read(main, 100) == b"metrics"
+    finally:
+        os.close(main)
+        os.close(device)
+    write_named_file(tmp_path / "file", b"metrics")
+    assert (tmp_path / "file").read_bytes() == b"metrics"
