@@ -36,6 +36,10 @@ _DEEP, _HUGE = "@@deep@@", "@@huge@@"  # what JSON cannot be dumped of; see `_du
 _LEVELS = 100_000
 
 
+# What commands write beside a dataset because they are asked to.
+PRODUCTS = ("page.html", "metrics.prom")
+
+
 @dataclass
 class Watch:
     """A record of the files that this process opened, and of its connections."""
@@ -92,7 +96,7 @@ class World:
         for parent, folders, files in os.walk(self.folder):
             if Path(parent) == self.dataset.parent:
                 folders.clear()
-                files = [name for name in files if name != "page.html"]
+                files = [name for name in files if name not in PRODUCTS]
             for name in [*folders, *files]:
                 path = Path(parent, name)
                 status = path.lstat()
@@ -332,5 +336,6 @@ def copy_of(template: Template, target: Path) -> None:
     """Puts a copy of a dataset in the place of an earlier one, and nothing beside it."""
     for name in ("ds", "export"):
         shutil.rmtree(target.parent / name, ignore_errors=True)
-    (target.parent / "page.html").unlink(missing_ok=True)
+    for name in PRODUCTS:
+        (target.parent / name).unlink(missing_ok=True)
     shutil.copytree(template.folder, target)
