@@ -23,6 +23,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
 from recordmill.schemas.input_summary import InputSummary, InputWarning, SkippedFiles
+from recordmill.schemas.input_text import as_input_error
 from recordmill.schemas.names import parse_labels
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import StorageOptions
@@ -482,9 +483,9 @@ class WebDatasetSource(ObjectsSource):
         for name, kind in self.types:
             file = FeatureSpec(name, Kind.INT64).labels_file
             is_label = pt.is_integer(inside_lists(kind)[0]) and not self.as_declared
-            names = (
-                parse_labels(beside.in_folder(folder, file) or b"") if is_label else ()
-            )
+            content = beside.in_folder(folder, file) if is_label else None
+            with as_input_error(file, "class names in UTF-8, one on a line"):
+                names = parse_labels(content or b"")
             if names or name in known:
                 found[name] = known.get(name, names)
                 require_same_classes(file, name, names or found[name], found[name])
