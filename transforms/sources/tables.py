@@ -208,15 +208,71 @@ def _in_steps(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a batch, few at once; checks offsets and indices."""
     batch.validate()
     for column in batch.columns:
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid as error:
-            # Text is checked cell by cell when it is encoded.
-            if "UTF8" not in str(error):
-                raise
+        _require_valid(column)
     step = _batch_rows(batch.num_rows, batch.nbytes)
     for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)
+
+
+def _require_valid(array: pa.Array) -> None:
+    """Requires offsets and indices that are inside their buffers, at every level.
+
+    Text that is not UTF-8 is allowed: it is checked cell by cell when it is encoded. Arrow
+    reports it before it checks the offsets of the lists around it and of the fields
+    behind it, so each level is then checked on its own.
+
+    Raises:
+      pa.ArrowInvalid: one of them is not.
+    """
+    try:
+        array.validate(full=True)
+        return
+    except pa.ArrowInvalid as error:
+        kind = array.type
+        if "UTF8" not in str(error):
+            raise
+        is_text = pt.is_string(kind) or pt.is_large_string(kind)
+        if is_text or pt.is_string_view(kind):
+            return  # all but its bytes was checked before them
+        if (parts := _parts_of(array)) is None:
+            raise
+    outer, children = parts
+    if outer is not None:
+        outer.validate(full=True)
+    for child in children:
+        _require_valid(child)
+
+
+def _parts_of(array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]] | None:
+    """Returns an array around nulls in place of its children, and the children.
+
+    The array is None if it has neither offsets nor indices; all is None for a type that
+    is not known.
+    """
+    kind, offset = array.type, array.offset
+    if isinstance(array, pa.ExtensionArray):
+        return None, [array.storage]
+    if pt.is_struct(kind):
+        return None, array.flatten()
+    if pt.is_dictionary(kind):
+        nulls = pa.nulls(len(array.dictionary))
+        outer = pa.DictionaryArray.from_arrays(array.indices, nulls, safe=False)
+        return outer, [array.dictionary]
+    if pt.is_fixed_size_list(kind):
+        return None, [array.values]
+    if pt.is_map(kind):
+        children, around = [array.keys, array.items], pa.list_(pa.null())
+    elif pt.is_list(kind) or pt.is_large_list(kind):
+        children = [array.values]
+        make = pa.list_ if pt.is_list(kind) else pa.large_list
+        around = make(pa.null())
+    else:
+        return None
+    outer = pa.Array.from_buffers(
+        *(around, len(array), array.buffers()[:2], array.null_count, offset),
+        children=[pa.nulls(len(children[0]))],
+    )
+    return outer, children
 
 
 def _batch_rows(rows: int, size: int) -> int:

@@ -9,6 +9,7 @@ import os
 import posixpath
 import re
 import stat
+import struct
 import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -201,25 +202,43 @@ _UNIX = 3
 
 def _list_zip(file: InputStream, size: int, uri: str) -> list[_FoundMember]:
     """Returns the files in a zip file, in its order."""
+    infos = read_zip_directory(file, size, uri)
+    return [_member(info, uri) for info in infos]
+
+
+# What Python raises for a directory that is damaged. OSError is for a position before the
+# start of the file: a store that does not answer raises an error of its own.
+_ZIP_ERRORS = (
+    *(zipfile.BadZipFile, struct.error, EOFError, OSError, ValueError, OverflowError),
+    NotImplementedError,
+)
+
+
+def read_zip_directory(
+    file: InputStream, size: int, uri: str, kind: str = "a zip file"
+) -> list[zipfile.ZipInfo]:
+    """Returns the members of a zip file in its order, folders left out.
+
+    Raises:
+      InputError: the directory is damaged, or members share bytes.
+    """
     try:
         with zipfile.ZipFile(cast("IO[bytes]", file)) as packed:
             infos = packed.infolist()
             end = packed.start_dir
-    except (
-        zipfile.BadZipFile,
-        NotImplementedError,
-        ValueError,
-        OverflowError,
-    ) as error:
+    except _ZIP_ERRORS as error:
         raise InputError(
-            f"{uri}: cannot be read as a zip file: {error}. {_COPY}"
+            f"{uri}: cannot be read as {kind}: {error}. {_COPY}"
         ) from error
     _require_apart(infos, min(end, size), uri)
-    return [_member(info, uri) for info in infos if not info.is_dir()]
+    # A member without a name, which `is_dir` fails on, is no folder.
+    return [info for info in infos if not info.filename.endswith("/")]
 
 
 def _member(info: zipfile.ZipInfo, uri: str) -> _FoundMember:
     name = _safe_name(_name_of(info), uri)
+    if name == ".":
+        raise InputError(f"{uri}: holds a file without a name. {_COPY}")
     problem = _problem(info)
     if not problem:
         require_plausible(f"{uri}!/{name}", info.file_size, info.compress_size)

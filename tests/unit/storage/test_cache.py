@@ -9,14 +9,16 @@ import os
 import random
 import shutil
 import signal
+import sys
 import time
 import warnings
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from example_counts import FACTOR
+from example_counts import FACTOR, steps_to_kill_at, thinned
 from flaky_store import Flaky
 from job_tools import IRIS, recordmill
 from row_keys import keys_of
@@ -24,7 +26,7 @@ from watched_tree import unchanged
 
 from recordmill import open_dataset, read_rows
 from recordmill.schemas.errors import CorruptRecordError, MissingFileError, UsageError
-from recordmill.transforms.storage import RemoteStore, Store
+from recordmill.transforms.storage import RemoteStore, Store, open_store
 from recordmill.transforms.storage.cache import PART_BYTES, with_cache
 from recordmill.transforms.tfrecord import crc32c
 
@@ -349,6 +351,67 @@ def test_processes_that_are_killed_leave_nothing_half(
         size = len(content_of[number])
         assert store.read_range(name, 0, size) == content_of[number]
     assert held(tmp_path) <= limit
+    assert not list(tmp_path.glob("recordmill-parts/.*"))
+
+
+# What a process does with the files of a cache, each before it happens.
+_OPERATIONS = ("open", "os.rename", "os.remove", "os.utime", "os.mkdir", "fcntl.flock")
+
+
+def read_until(store: Store, seed: int, step: int) -> None:
+    """Reads all shards once; this process is killed before one of its file operations."""
+    operations = iter(range(step))
+
+    def next_operation() -> None:
+        if next(operations, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write_in_halves(path: Path, data: bytes) -> int:
+        with path.open("wb", buffering=0) as file:
+            written = file.write(data[: len(data) // 2])
+            next_operation()
+            return written + file.write(data[len(data) // 2 :])
+
+    def on_event(event: str, arguments: tuple[Any, ...]) -> None:
+        # Files are opened relative to their folder, or by a path through its descriptor.
+        if event in _OPERATIONS:
+            next_operation()
+
+    Path.write_bytes = write_in_halves  # type: ignore[assignment,method-assign]
+    sys.addaudithook(on_event)
+    numbers = list(range(len(NAMES)))
+    random.Random(seed).shuffle(numbers)
+    for number in numbers:
+        found = store.read_range(NAMES[number], 0, PART_BYTES + 9)
+        assert found == content_of[number][: PART_BYTES + 9]
+
+
+def test_a_kill_at_any_file_operation_leaves_a_whole_cache(tmp_path: Path) -> None:
+    """Two processes fill one folder, and each is killed at a step of its own."""
+    limit = 5 * PART_BYTES
+    shards = open_store("memory://shards-of-killed-readers")  # forks have a copy
+    for number, name in enumerate(NAMES):
+        shards.put_bytes(content_of[number], name)
+    store = with_cache(shards, tmp_path, limit)
+    context = multiprocessing.get_context("fork")
+    ends = Counter[int | None]()
+    for step in thinned(steps_to_kill_at(160)):
+        readers = [
+            context.Process(target=read_until, args=(store, seed, step + 3 * seed))
+            for seed in range(2)
+        ]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(600)
+            ends[reader.exitcode] += 1
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert sum(path.stat().st_size for path in files) <= limit + 100
+    # What they read of the parts that others left was right, or they had ended with 1.
+    assert set(ends) <= {0, -signal.SIGKILL}
+    assert ends[-signal.SIGKILL]
+    for number, name in enumerate(NAMES):
+        assert store.read_range(name, 0, 1 << 30) == content_of[number]
     assert not list(tmp_path.glob("recordmill-parts/.*"))
 
 

@@ -276,3 +276,31 @@ def test_the_ways_out_that_name_options_of_tar(tmp_path: Path) -> None:
     words = ["tar", "--concatenate", "-f", str(tmp_path / "1.tar")]
     subprocess.run([*words, str(tmp_path / "2.tar")], check=True)
     assert names(list_inputs([str(tmp_path / "1.tar")])[1]) == ["1.tar", "2.tar"]
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"), [(["", "a"], "a file without a name"), ([".", "a"], "without")]
+)
+def test_a_zip_file_with_a_member_without_a_name(
+    tmp_path: Path, names: list[str], reason: str
+) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in names:
+            member = zipfile.ZipInfo("x")
+            member.filename = name
+            archive.writestr(member, b"1")
+    with pytest.raises(InputError, match=reason):
+        listed(tmp_path, "in.zip", packed.getvalue())
+
+
+@pytest.mark.parametrize("far", [9, 1 << 20])
+def test_a_zip_file_whose_directory_is_said_to_be_elsewhere(
+    tmp_path: Path, far: int
+) -> None:
+    data = bytearray(zip_of({"a": b"1", "b": b"2"}, zipfile.ZIP_STORED))
+    end = data.rindex(b"PK\5\6")
+    (start,) = struct.unpack_from("<I", data, end + 16)
+    struct.pack_into("<I", data, end + 16, start + far)
+    with pytest.raises(InputError, match=r"in\.zip.*copy it again"):
+        listed(tmp_path, "in.zip", bytes(data))

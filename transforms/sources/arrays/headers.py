@@ -42,6 +42,7 @@ from recordmill.transforms.sources.arrays.array_parts import (
 )
 from recordmill.transforms.sources.arrays.rows import ArrayRows, open_array
 from recordmill.transforms.sources.registry import IdxOptions, NumpyOptions
+from recordmill.transforms.storage.archives import read_zip_directory
 from recordmill.transforms.storage.input_stream import MARK_BYTES, compression_of
 from recordmill.transforms.storage.reading import open_stream, read_range
 
@@ -56,10 +57,6 @@ _LOCAL = struct.Struct("<4s5H3I2H")  # the header before a member's bytes
 _ENCRYPTED = 1
 _HEADER_ERRORS = (
     *(ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError),
-)
-_ZIP_ERRORS = (
-    *(zipfile.BadZipFile, struct.error, EOFError, OSError, ValueError),
-    NotImplementedError,
 )
 
 # The name of an array, where its bytes are, and how many when unpacked.
@@ -104,14 +101,8 @@ def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
     """Returns the arrays of a file; None if it cannot be meant as one of NumPy's."""
     head = read_range(file.uri, 0, START_BYTES, storage, file.seen)
     if head.startswith(_ARCHIVE) or file.path.endswith(".npz"):
-        try:
-            with zipfile.ZipFile(open_stream(file, storage)) as archive:
-                infos = [i for i in archive.infolist() if not i.filename.endswith("/")]
-        except _ZIP_ERRORS as error:
-            raise InputError(
-                f"{file.uri}: cannot be read as .npz: {error}. The file is damaged or cut "
-                "short: copy it again"
-            ) from error
+        stream = open_stream(file, storage)
+        infos = read_zip_directory(stream, file.size, file.uri, ".npz")
         return [_archived(file, info, storage) for info in infos]
     if head.startswith(MAGIC) or file.path.endswith(_ENDINGS):
         name = PurePosixPath(file.path).name

@@ -1,0 +1,74 @@
+"""Damaged binary files given to the command: an error that is documented, or a dataset."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import convert_damaged
+import pytest
+from binary_damage import KINDS
+from example_counts import FUZZ
+
+pytestmark = pytest.mark.fuzz
+
+_GUARD_SECONDS = 600  # of one file
+_MOST_BYTES = 1_500_000_000  # of memory, for files of some kB
+_FAULT = re.compile(r"Traceback|should not have happened|unexpected \w+Error")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_file_is_a_dataset_or_a_documented_error(
+    kind: str, tmp_path: Path
+) -> None:
+    statuses = Counter[int]()
+    number, stop = 0, max(20, FUZZ // 8)
+    faults = list[tuple[int, str]]()
+    while number < stop:
+        with subprocess.Popen(
+            [
+                sys.executable,
+                convert_damaged.__file__,
+                kind,
+                str(number),
+                str(stop),
+                tmp_path,
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            for text in process.stdout:
+                outcome = json.loads(text)
+                number = outcome["number"]
+                if "status" in outcome:
+                    statuses[outcome["status"]] += 1
+                    faults += [(number, fault) for fault in _faults(outcome)]
+            status = process.wait(_GUARD_SECONDS)
+        if status:
+            faults.append((number, f"the process ended with {status}"))
+        number += 1
+    assert faults == []
+    assert statuses[0] + statuses[65] == stop
+    assert statuses[65]
+
+
+def _faults(outcome: dict[str, Any]) -> list[str]:
+    faults = []
+    text = outcome["out"] + outcome["err"]
+    if outcome["status"] not in (0, 65):
+        faults.append(f"status {outcome['status']}: {text}")
+    if _FAULT.search(text):
+        faults.append(text)
+    if outcome["peak"] > _MOST_BYTES:
+        faults.append(f"{outcome['peak']:,} bytes of memory")
+    if outcome["status"] == 0:
+        counts = json.loads(outcome["out"])
+        if counts["rows_read"] != counts["records"] + counts["rows_rejected"]:
+            faults.append(f"rows are lost: {counts}")
+    return faults
