@@ -57,7 +57,8 @@ def test_odd_cells_are_named_with_two_ways_out(tmp_path: Path, exchange: str) ->
     )  # fmt: skip
     assert dtypes_of(rejected) == {"id": "int64", "price": "float32"}
     assert manifest_of(rejected)["rows_rejected"] == 2
-    assert "in.csv line 18" in recordmill("rejects", rejected).out
+    rejects = recordmill("rejects", rejected, "--input-root", tmp_path)
+    assert "in.csv line 18" in rejects.out
     wide = convert(
         "csv", source, tmp_path / "wide", "--odd-cells", "widen", "--exchange", exchange
     )

@@ -126,7 +126,7 @@ def test_a_push_url_is_an_address_alone(tmp_path: Path, url: str) -> None:
     push = ["--metrics-push", url]
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *push)
     assert ran.status == 2
-    assert "--metrics-push http://pushgateway:9091" in ran.err
+    assert "--metrics-push http://" in ran.err
     assert "planted" not in ran.err + ran.out
     assert not (tmp_path / "out").exists()
 

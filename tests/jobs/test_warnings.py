@@ -203,6 +203,7 @@ PLANS: dict[str, Case] = {
     "reject-limit": table("a,b\n1,2\n3\n"),
     "full-disk": table("a,b\n1,2\n"),
 }
+AFTER_COMMIT = {"linked-version"}
 
 
 def of(ran: Ran) -> set[str]:
@@ -224,7 +225,22 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_every_code_has_a_case() -> None:
-    assert {*RUNS, *PLANS} == set(CODES)
+    assert {*RUNS, *PLANS, *AFTER_COMMIT} == set(CODES)
+
+
+def test_an_old_version_that_is_a_link_loses_the_link_alone(
+    tmp_path: Path, out: Path
+) -> None:
+    """Known behind the commit only, so `--strict` cannot stop the run."""
+    job = [*table("a,b\n1,2\n")(tmp_path), out, "--dataset-version", "auto"]
+    assert recordmill("convert", *job).status == 0
+    moved = (out / "1.0.0").rename(tmp_path / "other disk")
+    (out / "1.0.0").symlink_to(moved)
+    more: list[Argument] = ["--seed", 1, "--keep", 1, "--strict", "--json"]
+    ran = recordmill("convert", *job, *more)
+    assert (ran.status, of(ran)) == (0, {"linked-version"})
+    assert sorted(path.name for path in out.iterdir()) == ["1.0.1", "latest.json"]
+    assert_whole(moved)
 
 
 @pytest.mark.parametrize("code", RUNS)
