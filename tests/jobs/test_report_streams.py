@@ -407,7 +407,7 @@ def test_metrics_on_a_full_disk(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(monitoring, "write_windows", full)
+    monkeypatch.setattr(monitoring, "write_named_file", full)
     streams, metrics = Streams(err="full"), tmp_path / "metrics.prom"
     job = ("convert", "csv", table, tmp_path / "out", "--metrics-file", metrics)
     assert streams.run(*job, *form) == 0

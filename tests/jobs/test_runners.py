@@ -62,7 +62,7 @@ def run_broken(task: str, error: str, *arguments: Argument) -> Ran:
         ("write_shard", MemoryError("no memory"), "no memory"),
         ("write_shard", ZeroDivisionError("oh"), "unexpected ZeroDivisionError: oh"),
         ("stage", SystemExit(), "unexpected SystemExit"),
-        ("commit", OSError(28, "No space left"), "[Errno 28] No space left"),
+        ("commit", OSError(28, "No space left"), "No space left; the disk is full"),
     ],
 )
 def test_task_that_breaks(
