@@ -391,7 +391,7 @@ def test_exact_publishes_nothing(table: Path, tmp_path: Path, exchange: str) -> 
         "float32 would lose digits of 2 columns, and --exact allows none:\n"
         "  column 'id': 1 value with more than 7 digits, such as 16777217\n"
         "  column 'price': 1 value with more than 7 digits, such as 123456789.12\n"
-        f"Declare these columns {WAY_OUT} (--schema), or leave out --exact"
+        f"  Declare these columns {WAY_OUT} (--schema), or leave out --exact"
     ) in ran.err
     assert_unpublished(output)
     convert("csv", table, output)  # the other way out
