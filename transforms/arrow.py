@@ -193,7 +193,8 @@ def viewed_values(array: pa.Array) -> list[memoryview]:
     """Returns the values of an array of views without nulls, each where it lies."""
     buffers = array.buffers()
     views = np.frombuffer(buffers[1], _VIEW)[array.offset : array.offset + len(array)]
-    data = [memoryview(buffer).cast("B") for buffer in buffers[2:]]
+    # Arrow 20 has None for a buffer that no value is in.
+    data = [memoryview(buffer or b"").cast("B") for buffer in buffers[2:]]
     table = memoryview(buffers[1]).cast("B")
     values = []
     places = zip(
