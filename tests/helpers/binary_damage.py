@@ -97,8 +97,19 @@ def _table(number: int) -> pa.Table:
             "l": lists,
             "b": pairs,
             "f": pa.array([bytes(3)] * rows, pa.binary(3)),
+            "u": _beside_odd_text(rows),
         }
     )
+
+
+def _beside_odd_text(rows: int) -> pa.StructArray:
+    """Text of which one is not UTF-8, and lists behind it with offsets to damage."""
+    offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32))
+    text = pa.Array.from_buffers(
+        pa.string(), rows, [None, offsets, pa.py_buffer(b"\xff" + b"a" * rows)]
+    )
+    lists = pa.array([["x", "yy"][: n % 3] for n in range(rows)], pa.list_(pa.string()))
+    return pa.StructArray.from_arrays([text, lists], ["s", "y"])
 
 
 def _parquet(number: int) -> bytes:

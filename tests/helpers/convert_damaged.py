@@ -1,8 +1,9 @@
 """Converts damaged files one after the other: a program of its own, as one may kill it.
 
-    python convert_damaged.py KIND FIRST STOP FOLDER
+    python convert_damaged.py FIRST STOP FOLDER [KIND]
 
-Prints a line of JSON before each number, and one with its outcome behind it.
+Numbers go round the kinds, or are of one of them. Prints a line of JSON before each number,
+and one with its outcome behind it.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ from job_tools import recordmill
 _ADDRESS_BYTES = 16 << 30  # what Arrow reserves is a part of it
 
 
-def _main(name: str, first: int, stop: int, folder: Path) -> None:
+def _main(first: int, stop: int, folder: Path, *names: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_BYTES, _ADDRESS_BYTES))
-    kind = KINDS[name]
-    source, output = folder / "in", folder / "out"
-    path = source / kind.path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    kinds = [KINDS[name] for name in names or KINDS]
+    output = folder / "out"
     for number in range(first, stop):
-        print(json.dumps({"number": number}), flush=True)
-        path.write_bytes(kind.file(number))
+        turn, index = divmod(number, len(kinds))
+        kind = kinds[index]
+        source = folder / f"in-{index}"
+        path = source / kind.path
+        print(json.dumps({"number": number, "kind": kind.path}), flush=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(kind.file(turn))
         shutil.rmtree(output, ignore_errors=True)
-        options = kind.options[number % len(kind.options)]
+        options = kind.options[turn % len(kind.options)]
         given = source if kind.format in ("audio", "images") else path
         ran = recordmill(
             *("convert", kind.format, given, output, "--json"),
@@ -41,4 +45,4 @@ def _main(name: str, first: int, stop: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    _main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:])

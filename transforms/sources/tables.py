@@ -246,10 +246,10 @@ def _require_valid(array: pa.Array) -> None:
 def _parts_of(array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]] | None:
     """Returns an array around nulls in place of its children, and the children.
 
-    The array is None if it has neither offsets nor indices; all is None for a type that
-    is not known.
+    The array is None if it has neither offsets nor indices. Returns None for a type that
+    no feature is made of.
     """
-    kind, offset = array.type, array.offset
+    kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return None, [array.storage]
     if pt.is_struct(kind):
@@ -260,19 +260,17 @@ def _parts_of(array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]] | None:
         return outer, [array.dictionary]
     if pt.is_fixed_size_list(kind):
         return None, [array.values]
-    if pt.is_map(kind):
-        children, around = [array.keys, array.items], pa.list_(pa.null())
-    elif pt.is_list(kind) or pt.is_large_list(kind):
-        children = [array.values]
-        make = pa.list_ if pt.is_list(kind) else pa.large_list
-        around = make(pa.null())
-    else:
+    if not pt.is_list(kind) and not pt.is_large_list(kind):
         return None
     outer = pa.Array.from_buffers(
-        *(around, len(array), array.buffers()[:2], array.null_count, offset),
-        children=[pa.nulls(len(children[0]))],
+        pa.list_(pa.null()) if pt.is_list(kind) else pa.large_list(pa.null()),
+        len(array),
+        buffers=array.buffers()[:2],
+        null_count=array.null_count,
+        offset=array.offset,
+        children=[pa.nulls(len(array.values))],
     )
-    return outer, children
+    return outer, [array.values]
 
 
 def _batch_rows(rows: int, size: int) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pyarrow as pa
 import pytest
 from example_counts import examples
@@ -291,3 +292,59 @@ def test_groups_are_joined_up_to_a_constant(tmp_path: Path) -> None:
     ranges = prepare(ColumnarSource(range_bytes=200), [file]).ranges
     assert 1 < len(ranges) < 10
     assert all(each.stop % 10 == 0 for each in ranges)
+
+
+def _with_text_before(array: pa.Array) -> pa.Array:
+    """A struct whose first field is text that is not UTF-8."""
+    offsets = pa.py_buffer(np.arange(4, dtype=np.int32))
+    text = [None, offsets, pa.py_buffer(b"\xff\xfe\xfd")]
+    odd_text = pa.Array.from_buffers(pa.string(), 3, text)
+    return pa.StructArray.from_arrays([odd_text, array], ["s", "y"])
+
+
+def _odd_text_in(make: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    odd_text = _with_text_before(pa.array([1, 2, 3])).field(0)
+    return make(odd_text)
+
+
+_OFFSETS = pa.array([0, 1, 1, 3], pa.int32())
+_INDICES = pa.array([1, 2, 1], pa.int32())
+_WITH_ODD_TEXT = {
+    "list behind": lambda: _with_text_before(
+        pa.ListArray.from_arrays(_OFFSETS, pa.array([1, 2, 3]))
+    ),
+    "text behind": lambda: _with_text_before(
+        pa.Array.from_buffers(
+            pa.string(), 3, [None, _OFFSETS.buffers()[1], pa.py_buffer(b"abc")]
+        )
+    ),
+    "index behind": lambda: _with_text_before(
+        pa.DictionaryArray.from_arrays(_INDICES, ["a", "b", "c"])
+    ),
+    "list around": lambda: _odd_text_in(
+        lambda text: pa.ListArray.from_arrays(_OFFSETS, text)
+    ),
+    "index around": lambda: _odd_text_in(
+        lambda text: pa.DictionaryArray.from_arrays(_INDICES, text, safe=False)
+    ),
+}
+
+
+@pytest.mark.parametrize("form", _WITH_ODD_TEXT)
+@pytest.mark.parametrize("odd", [[0, 1 << 30, 1, 3], [0, -5, 1, 3]])
+def test_offsets_are_checked_where_text_is_not_utf_8(
+    tmp_path: Path, form: str, odd: list[int]
+) -> None:
+    """Arrow reports the text first: what is behind it led out of the memory."""
+    batch = pa.record_batch([_WITH_ODD_TEXT[form]()], ["a"])
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_file(path, batch.schema) as writer:
+        writer.write_batch(batch)
+    source = ColumnarSource(kind="arrow")
+    integers = _INDICES if "index" in form else _OFFSETS
+    expected = integers.to_numpy().tobytes()
+    assert path.read_bytes().count(expected) == 1
+    changed = np.array(odd, np.int32)[: len(integers)].tobytes()
+    path.write_bytes(path.read_bytes().replace(expected, changed))
+    with pytest.raises(InputError, match=r"a\.arrow.*cannot be read as an Arrow IPC"):
+        read(source, path)
