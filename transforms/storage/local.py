@@ -561,26 +561,27 @@ class LocalStore(Store):
         The path of a subfolder is one that may become a link meanwhile. So what is listed
         is only names; what removes them looks again.
         """
-        folders = []
-        try:
-            entries = os.scandir(path)
-        except (FileNotFoundError, NotADirectoryError):  # removed meanwhile
-            return
-        with entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.name)
-                elif not entry.is_symlink():
-                    with suppress(FileNotFoundError):  # removed meanwhile
-                        files[prefix + entry.name] = entry.stat().st_size
-                elif self._refuses_links(prefix + entry.name):
-                    raise link_error(Path(self.root, prefix, entry.name))
-                else:
-                    files[prefix + entry.name] = 0
-                    with suppress(OSError):  # its target is missing
-                        files[prefix + entry.name] = entry.stat().st_size
-        for name in folders:
-            self._walk(f"{path}/{name}", f"{prefix}{name}/", files)
+        waiting = [(path, prefix)]  # a tree may be deeper than Python's stack
+        while waiting:
+            path, prefix = waiting.pop()
+            try:
+                entries = os.scandir(path)
+            except (FileNotFoundError, NotADirectoryError):  # removed meanwhile
+                continue
+            with entries:
+                for entry in entries:
+                    name = prefix + entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append((f"{path}/{entry.name}", f"{name}/"))
+                    elif not entry.is_symlink():
+                        with suppress(FileNotFoundError):  # removed meanwhile
+                            files[name] = entry.stat().st_size
+                    elif self._refuses_links(name):
+                        raise link_error(Path(self.root, name))
+                    else:
+                        files[name] = 0
+                        with suppress(OSError):  # its target is missing
+                            files[name] = entry.stat().st_size
 
     def _path(self, name: str) -> Path:
         return Path(self.root, check_file_name(name, self.uri))
