@@ -1,1 +1,1 @@
-"""Who runs it: the command, the pipeline and the runners."""
+"""The command line, the pipelines and the runners that execute jobs."""

@@ -1,1 +1,1 @@
-"""What flows: schemas, jobs, ranges, plans and manifests, as values without storage."""
+"""Data types without storage: schemas, jobs, ranges, plans and manifests."""

@@ -1,7 +1,7 @@
-"""Parses the small text files of a dataset: run.json, rejects, latest.json and labels files.
+"""Parses small text files of a dataset: run.json, rejects, latest.json, labels files.
 
-The manifest has a module of its own (manifest.py), and so have the lists of inputs
-(transforms/commit/inputs.py). All of them raise the error of `foreign_text`.
+The manifest (manifest.py) and the lists of inputs (transforms/commit/inputs.py) have
+modules of their own. All of them raise the error of `foreign_text`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recordmill.schemas.source_options import SOURCE_PATTERN
 from recordmill.schemas.text import escaped
 
 _RESTORE: Final = (
-    "Copy the file again from the dataset's origin, or convert again with "
+    "Copy the file again from the original dataset, or convert again with "
     "`overwrite=true`"
 )
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -44,7 +44,7 @@ class _SkippedFiles(ForeignModel):
 
 
 class _Understood(ForeignModel):
-    """The input summary of run.json, as `InputSummary.to_dict` writes it."""
+    """The input report in run.json, as `InputSummary.to_dict` writes it."""
 
     facts: dict[str, str] = Field(default={})
     warnings: tuple[_Warning, ...] = ()
@@ -52,9 +52,9 @@ class _Understood(ForeignModel):
 
 
 class RunMetadata(ForeignModel):
-    """The fields of run.json that are read again.
+    """The fields of run.json that recordmill reads.
 
-    `input_root` tells runs apart and is never opened.
+    `input_root` distinguishes runs and is never opened.
     """
 
     input_root: str = ""
@@ -64,7 +64,7 @@ class RunMetadata(ForeignModel):
 
     @property
     def input_summary(self) -> InputSummary:
-        """Returns what the run took its input for."""
+        """Returns the input report of the run."""
         understood = self.understood
         return InputSummary(
             facts=tuple(understood.facts.items()),
@@ -80,29 +80,29 @@ class RunMetadata(ForeignModel):
 
 
 def parse_run_metadata(data: bytes, location: str) -> RunMetadata:
-    """Parses run.json, or the same fields of a run that has not published.
+    """Parses run.json, or the same fields of an unpublished run.
 
     Raises:
-      OutputRefusedError: it is damaged.
+      OutputRefusedError: the file is damaged.
     """
-    advice = f"{_RESTORE}. A dataset can be read without it: remove it"
+    advice = f"{_RESTORE}. The dataset can be read without this file: remove it"
     return ForeignText(location, "file about a run", advice).parse(RunMetadata, data)
 
 
 def _escaped(text: Any) -> Any:
-    """Returns text that can be written as UTF-8; another value as it is."""
+    """Escapes text that cannot be encoded as UTF-8; returns other values unchanged."""
     return escaped(text) if isinstance(text, str) else text
 
 
 def _decode_base64(text: Any) -> bytes:
-    """Returns the bytes of a text in base64; raises ValueError if it is none."""
+    """Decodes a text in base64; raises ValueError if it is invalid."""
     if not isinstance(text, str):
         raise ValueError("expected text in base64")
     return b64decode(text, validate=True)
 
 
-# Reasons quote cells, and paths are those of a file system: both may have surrogates, which
-# the JSON of a reject has as escapes.
+# Reasons quote cells, and paths come from a file system. Both can have surrogates, which
+# are escapes in the JSON of a reject.
 _Text = Annotated[str, BeforeValidator(_escaped)]
 _Base64 = Annotated[bytes, BeforeValidator(_decode_base64)]
 
@@ -124,14 +124,14 @@ class _StoredReject(ForeignModel):
 
 
 def parse_reject(line: bytes, location: str) -> Reject:
-    """Parses one line of a rejects file; a pipeline's row has no path.
+    """Parses a line of a rejects file; a row of a pipeline has an empty path.
 
     Raises:
-      OutputRefusedError: it is damaged.
+      OutputRefusedError: the line is damaged.
     """
     text = ForeignText(location, "valid reject", _RESTORE)
     with text.parsing():
-        # Not by pydantic, which takes no JSON with surrogates.
+        # Not parsed by pydantic, which rejects JSON with surrogates.
         stored = _StoredReject.model_validate(json.loads(line))
     return Reject(
         path=stored.uri or "",
@@ -149,10 +149,10 @@ class _Latest(ForeignModel):
 
 
 def parse_latest(data: bytes, location: str) -> str:
-    """Returns the version that latest.json names.
+    """Parses latest.json; returns the version that it names.
 
     Raises:
-      OutputRefusedError: it is damaged.
+      OutputRefusedError: the file is damaged.
     """
     advice = "Remove the file and run again"
     return (
@@ -161,10 +161,10 @@ def parse_latest(data: bytes, location: str) -> str:
 
 
 def parse_class_names(data: bytes, location: str) -> tuple[str, ...]:
-    """Parses the labels file of a dataset; see `parse_labels`.
+    """Parses the labels file of a dataset with `parse_labels`.
 
     Raises:
-      OutputRefusedError: it is damaged.
+      OutputRefusedError: the file is damaged.
     """
     text = ForeignText(location, "labels file", _RESTORE)
     with text.parsing(lambda _: "expected lines of text in UTF-8"):

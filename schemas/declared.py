@@ -1,4 +1,4 @@
-"""Defines DeclaredSchema: the features a person wants, as written in a schema file.
+"""Defines DeclaredSchema, the features that a schema file declares.
 
     features:
       image:  {column: path, bytes_from: path, picture: {format: jpeg}}
@@ -8,8 +8,8 @@
       size:   int64[2]           # short for {dtype: int64, shape: [2]}
       tags:   string[]           # short for {dtype: string, shape: [null]}
 
-What a declaration does not say has the default that its other parts ask for, so two
-that mean the same are equal once made.
+A field that is not declared has a default that depends on the other fields. So two
+declarations with the same meaning are equal after parsing.
 """
 
 from __future__ import annotations
@@ -57,31 +57,34 @@ Bound = Annotated[float, Field(allow_inf_nan=False)] | int
 Side = Annotated[int, Field(ge=1, lt=1 << 31)]
 
 _SIDE = r" *(?:(?:\d+|\?) *)?"
-SHAPE_FORM = rf"\[{_SIDE}(?:,{_SIDE})*\]"  # of the short form
+SHAPE_FORM = rf"\[{_SIDE}(?:,{_SIDE})*\]"  # pattern of a shape in the short form
 _SHORT_FORM = re.compile(
     rf"(?P<dtype>[a-z]+\d*)(?P<shape>{SHAPE_FORM})?(?P<optional>\?)?", re.ASCII
 )
 
 
 class FrozenModel(BaseModel):
-    """A value that neither changes nor takes unknown fields."""
+    """An immutable model that rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ImageRule(FrozenModel):
-    """What an image must be like; others are rejected. None allows anything."""
+    """A rule for size, channels and format of images; other images are rejected.
+
+    None allows anything.
+    """
 
     height: Side | None = Field(None, description="pixels")
     width: Side | None = Field(None, description="pixels")
     channels: Annotated[int, Field(ge=1, le=4)] | None = Field(
-        None, description="as a TensorFlow decoder reports them"
+        None, description="number of channels, as TensorFlow decoders report it"
     )
     format: ImageFormat | None = None
     decodable: bool = Field(
         True,
-        description="whether readers get pixels; false where GIF, WebP or TIFF are "
-        "among the images, which no one TensorFlow op decodes as the others",
+        description="whether readers get pixels; false if GIF, WebP or TIFF are among "
+        "the images, because no single TensorFlow op decodes all of them",
     )
 
     @property
@@ -91,47 +94,55 @@ class ImageRule(FrozenModel):
 
 
 class DeclaredFeature(FrozenModel):
-    """One feature: where its values come from, what they are, how they are stored."""
+    """A declared feature: the source, type and storage of its values."""
 
     column: str = Field("", description="source column; the feature's name if empty")
     dtype: Dtype = "bytes"
     shape: tuple[Dimension, ...] = Field(
-        (), description="of one value: [] scalar, [3] fixed, [null] variable"
+        (), description="shape of one value: [] scalar, [3] fixed, [null] variable"
     )
     stored: Stored | None = Field(
-        None, description="by default what the dtype asks for"
+        None, description="how the value is stored; derived from the dtype by default"
     )
-    optional: bool = Field(False, description="leave it out where the value is missing")
-    default: Any = Field(None, description="value where the column has none")
-    classes: tuple[str, ...] = Field((), description="text of each class index")
+    optional: bool = Field(
+        False, description="leave the feature out of an example if its value is missing"
+    )
+    default: Any = Field(None, description="value to use if the column has none")
+    classes: tuple[str, ...] = Field(
+        (), description="class names in the order of the class index"
+    )
     min: Bound | None = Field(None, description="lowest value allowed")
     max: Bound | None = Field(None, description="highest value allowed")
     picture: ImageRule | None = None
-    unit: Unit | None = Field(None, description="of dates and times stored as int64")
-    separator: str = Field("", description="between the values in a text cell")
+    unit: Unit | None = Field(
+        None, description="unit of dates and times stored as int64"
+    )
+    separator: str = Field("", description="separator of the values in a text cell")
     null_values: tuple[str, ...] = Field(
-        (), description="cells that are missing values, beside empty ones"
+        (),
+        description="texts of cells that are missing values, in addition to empty "
+        "cells",
     )
     decimal: Literal["point", "comma"] = Field(
         "point", description="decimal separator of text cells"
     )
-    cell: Cell = Field("plain", description="how a text cell holds its value")
+    cell: Cell = Field("plain", description="encoding of the value in a text cell")
     bytes_from: Literal["", "path"] = Field(
         "", description="path: the column names a file; its bytes are the value"
     )
     sequence: bool = Field(
-        False, description="a feature list of a SequenceExample: a value a step"
+        False, description="a feature list of a SequenceExample: one value per step"
     )
     nested: bool = Field(
         False,
-        description="a value for each object, such as objects/label beside objects/bbox; "
+        description="one value per object, such as objects/label next to objects/bbox; "
         "TFDS reads these as a list of dicts",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _expand(cls, value: Any) -> Any:
-        """Expands short forms, and adds a dtype that another field implies."""
+        """Expands short forms, and adds the dtype that `classes` implies."""
         if isinstance(value, str):
             return _from_short_form(value)
         if isinstance(value, dict) and "dtype" not in value and value.get("classes"):
@@ -148,7 +159,7 @@ class DeclaredFeature(FrozenModel):
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("class names must differ")
         if (self.min is not None or self.max is not None) and not numeric:
-            raise ValueError(f"min and max are for numbers, got dtype {self.dtype}")
+            raise ValueError(f"min and max require numbers, got dtype {self.dtype}")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"min {self.min} is above max {self.max}")
         if self.unit and self.dtype != "int64":
@@ -158,13 +169,15 @@ class DeclaredFeature(FrozenModel):
         if (self.picture or self.bytes_from) and self.shape:
             raise ValueError("an image or a file is one value: leave out the shape")
         if self.cell in ("hex", "base64") and self.dtype != "bytes":
-            raise ValueError(f"{self.cell} cells hold bytes, got dtype {self.dtype}")
+            raise ValueError(f"{self.cell} cells contain bytes, got dtype {self.dtype}")
         listed = self.shape or self.sequence
         if self.separator and (self.cell == "json" or not listed):
-            raise ValueError("a separator is for a plain list: give a shape, no json")
+            raise ValueError(
+                "separator requires a plain list: set shape, and no cell: json"
+            )
         if self.decimal == "comma" and (not numeric or self.separator == ","):
             raise ValueError(
-                "a decimal comma is for numbers, with another separator if it is a list"
+                "a decimal comma requires numbers, and another separator for lists"
             )
         self._check_stored(numeric)
         return self
@@ -189,12 +202,12 @@ class DeclaredFeature(FrozenModel):
 
     @property
     def storage(self) -> str:
-        """Returns how the feature is stored, by default as its dtype asks for."""
+        """Returns the storage of the feature: `stored`, or the default for its dtype."""
         return self.stored or str(usual_kind(self.dtype))
 
     @property
     def content(self) -> Content:
-        """Returns what the stored values are."""
+        """Returns the meaning of the stored values."""
         if self.picture is not None:
             return Content.IMAGE
         if self.storage == "tensor":
@@ -204,15 +217,15 @@ class DeclaredFeature(FrozenModel):
         return Content.VALUES
 
     def to_spec(self, name: str) -> FeatureSpec:
-        """Returns the feature as the encoder, the manifest and the readers know it.
+        """Returns the feature for the encoder, the manifest and the readers.
 
-        Its column is its name: several features may be made from one source column.
+        Its column is its name, because several features can share one source column.
         """
         kind = Kind.BYTES if self.storage == "tensor" else Kind(self.storage)
         dtype: str = self.dtype
         shape = self.shape
         if (rule := self.picture) and rule.has_pixels:
-            # As the images source has it: pixels, not the file's bytes.
+            # As in the source of images, the dtype and shape describe the pixels.
             dtype, shape = "uint8", (rule.height, rule.width, rule.channels)
         return FeatureSpec(
             name,
@@ -230,7 +243,7 @@ class DeclaredFeature(FrozenModel):
 
 
 class DeclaredSchema(FrozenModel):
-    """All features that an example shall have; other columns are left out."""
+    """The declared features of the examples; other columns are dropped."""
 
     features: dict[Annotated[str, Field(min_length=1)], DeclaredFeature] = Field(
         min_length=1
@@ -241,7 +254,7 @@ class DeclaredSchema(FrozenModel):
         return Schema(tuple(f.to_spec(name) for name, f in self.features.items()))
 
     def with_decimal_commas(self) -> Self:
-        """Returns the same with a decimal comma in each number that does not say which."""
+        """Returns the schema with a decimal comma for numbers without `decimal`."""
         features = {
             name: feature.model_copy(update={"decimal": "comma"})
             if feature.dtype.startswith(("float", "int", "uint"))
@@ -274,7 +287,7 @@ def _from_short_form(text: str) -> dict[str, Any]:
 
 
 def declare_schema(schema: Schema) -> DeclaredSchema:
-    """Declares the features of a schema, so that they are the same once declared."""
+    """Returns a declaration from which `to_schema` creates an equal schema."""
     return DeclaredSchema(
         features={feature.name: declare_feature(feature) for feature in schema.features}
     )
@@ -314,16 +327,21 @@ Loc = tuple[str | int, ...]
 _MAX_PROBLEMS = 20
 _SHOULD = re.compile(r"^\w+ should (be )?")
 _FOUND_CHARACTERS = 60
-_NOT_IN_THE_FILE = ("int", "float", "[key]")  # pydantic's marks of a union or a key
+_NOT_IN_THE_FILE = ("int", "float", "[key]")  # pydantic's own path elements
 
 
 def parse_declared(
     value: Any, uri: str, line_of: Callable[[Loc], int] | None = None
 ) -> DeclaredSchema:
-    """Returns the schema that plain values declare: {"features": {name: fields or text}}.
+    """Validates plain values, {"features": {name: fields or text}}, as a declaration.
 
-    `line_of` gives the line of a part of the file. A SchemaError has a line for each
-    problem.
+    Args:
+      declaration: The plain values.
+      uri: URI of the file, for messages.
+      line_of: Function that returns the line of a part of the file.
+
+    Raises:
+      SchemaError: the declaration is invalid, with a line for each problem.
     """
     try:
         return DeclaredSchema.model_validate(value)
@@ -339,7 +357,7 @@ def parse_declared(
 
 
 def report(uri: str, problems: Sequence[str]) -> str:
-    """Describes all that is wrong with a file, if `uri` is one: a line for each problem."""
+    """Formats the problems of a file, or of options if `uri` is "", with a line each."""
     file = f"{uri}: " if uri else ""
     if len(problems) == 1:
         return f"{file}{problems[0]}"
@@ -350,15 +368,15 @@ def report(uri: str, problems: Sequence[str]) -> str:
 
 
 def unknown_field(name: str, known: Iterable[str]) -> str:
-    """Explains that there is no such field, and which one may be meant."""
+    """Returns the message about an unknown field, with the most similar known name."""
     names = list(known)
     near = get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"
     return f"unknown field {name!r}; {hint}"
 
 
 _INTEGERS = ("int_type", "int_parsing", "int_from_float")
-_EXPECTED = {  # by pydantic's type of error; names are of its context
+_EXPECTED = {  # by pydantic's type of error; placeholders refer to its context
     "literal_error": "{expected}",
     "tuple_type": "a list",
     "string_type": "text",
@@ -376,7 +394,7 @@ _EXPECTED = {  # by pydantic's type of error; names are of its context
 
 
 def expectation(detail: ErrorDetails) -> str:
-    """Describes what was expected and what was found."""
+    """Formats an error of pydantic as the expected and the actual value."""
     kind, found = detail["type"], f", found {_shown(detail['input'])}"
     if words := _EXPECTED.get(kind):
         return f"expected {words.format(**detail.get('ctx', {}))}{found}"
@@ -387,14 +405,14 @@ def expectation(detail: ErrorDetails) -> str:
             return str(detail["ctx"]["error"])
         case "string_unicode":
             shown = escaped(str(detail["input"]))
-            return f"expected UTF-8, found {shown}; rename it, or choose another one"
+            return f"expected UTF-8, found {shown}; rename it, or choose another name"
         case "recursion_depth_exceeded" | "recursion_loop":
-            return "expected fewer levels inside one another"
+            return "expected fewer nested levels"
         case "extra_forbidden":
             return "unknown field"
         case "json_invalid":
             return f"not valid JSON: {detail['ctx']['error']}"
-    # What is left: "Input should be a finite number", "Tuple should have at least 1 item".
+    # Others: "Input should be a finite number", "Tuple should have at least 1 item".
     message = _SHOULD.sub("", detail["msg"]).removeprefix("a valid ")
     return f"expected {message[:1].lower()}{message[1:]}{found}"
 

@@ -1,8 +1,8 @@
-"""Errors a person can act on: where it happened, what was found, and the way out.
+"""Errors that a person can fix; each message has a location, the problem and the fix.
 
-Each class has a kind, which programs read (in JSON and in events), and each kind an exit
-status, by which schedules decide whether to try again. The statuses of kinds that have a
-name in sysexits.h are the ones of that file, so that systemd shows the name.
+Each class has a kind, which programs read in JSON and in events. Each kind has an exit
+status, by which schedules decide whether to try again. Kinds with an equivalent in
+sysexits.h have the status from that file, so that systemd shows the name.
 """
 
 from __future__ import annotations
@@ -13,97 +13,98 @@ from typing import ClassVar, Final, Literal
 OTHER, USAGE, DATA, OUTPUT = "other", "usage", "data", "output"
 NO_ROOM, BUSY, INTERRUPTED = "no_room", "busy", "interrupted"
 
-# Of a signal it is 128 and the signal's number, as shells have it.
+# For a signal, the exit status is 128 plus the number of the signal, as in shells.
 EXIT_STATUS: Final = {OTHER: 1, USAGE: 2, DATA: 65, OUTPUT: 73, NO_ROOM: 74, BUSY: 75}
 KINDS: Final = (*EXIT_STATUS, INTERRUPTED)
-# The same run fails again, until a person has changed something.
+# Kinds for which the same run fails again until a person changes something.
 PERMANENT: Final = (USAGE, DATA, OUTPUT)
 
-# A disk, a quota, or the size that a file may have.
+# Error numbers for a full disk, a full quota, and the limit of a file's size.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class RecordmillError(Exception):
-    """Base of every error that is the input's, the job's or the storage's fault.
+    """The base class of errors that the input, the job or the storage causes.
 
-    Raise it with a message for people; anything else that escapes is a bug.
+    Raise it with a message for people. Any other exception that escapes is a bug.
     """
 
     kind: ClassVar[str] = OTHER  # what the error is about, for programs
-    # format of the log that has an event about it, so that it is not shown again; or ""
+    # format of the log that already has an event about it, so that it is not shown again;
+    # "" if there is none
     in_log: Literal["", "text", "json"] = ""
 
 
 class UsageError(RecordmillError):
-    """The command or the job is wrong."""
+    """An error in the command or in the job."""
 
     kind = USAGE
 
 
 class InputError(RecordmillError):
-    """Input that cannot be read as the format it should be."""
+    """An error in the input: it cannot be read in the expected format."""
 
     kind = DATA
 
 
 class UnreachableInputError(InputError):
-    """Input that its storage does not give now; trying again may help."""
+    """A failure of the storage to return input; trying again may help."""
 
     kind = OTHER
 
 
 class ChangedInputError(InputError):
-    """Input that somebody changes while a run reads it; that may be over soon."""
+    """A change of the input while a run reads it; trying again may help."""
 
     kind = BUSY
 
 
 class SchemaError(RecordmillError):
-    """A column does not fit the feature it is declared for."""
+    """A mismatch between a column and its declared feature."""
 
     kind = DATA
 
 
 class OutputError(RecordmillError):
-    """The output folder cannot be used, or what was written is not whole."""
+    """An output folder that cannot be used, or an incomplete output."""
 
 
 class OutputRefusedError(OutputError):
-    """What lies in the output is in the way; a person has to decide."""
+    """Existing content of the output that must not be replaced; a person must decide."""
 
     kind = OUTPUT
 
 
 class BusyError(OutputError):
-    """Another run writes to the output; it may be over soon."""
+    """A conflict with another run that writes to the output; trying again may help."""
 
     kind = BUSY
 
 
 class NoRoomError(OutputError):
-    """A disk or a quota is full, or will be."""
+    """A disk or a quota that is full, or that the output would fill."""
 
     kind = NO_ROOM
 
 
 class MissingDatasetError(OutputError):
-    """There is no dataset where a command is to read one."""
+    """A missing dataset in the folder that a command reads."""
 
     kind = DATA
 
 
 class MissingFileError(OutputError):
-    """A file that should be in the output is not there."""
+    """A missing file in the output."""
 
 
 class RejectLimitError(RecordmillError):
-    """More rows were rejected than the job allows."""
+    """A number of rejects above the limit of the job."""
 
     kind = DATA
 
 
 class CorruptRecordError(RecordmillError):
-    """A TFRecord file that is damaged.
+    """A damaged TFRecord file.
 
     Attributes:
       record_index: zero-based index of the first damaged record.
@@ -120,15 +121,15 @@ class CorruptRecordError(RecordmillError):
 
 
 class DamagedScratchError(RecordmillError):
-    """Scratch of an earlier try that is damaged; it was forgotten, to be made again."""
+    """Damaged scratch of an earlier try; it is discarded, and written again."""
 
 
 class WorkerDiedError(RecordmillError):
-    """A worker ended during the run; the runner itself would wait for it for ever."""
+    """The end of a worker process during a run; the runner would wait for it forever."""
 
 
 class RowsError(RecordmillError):
-    """Rows of a batch that a feature cannot hold: the reason of each, by its index."""
+    """Rows of a batch that do not fit a feature, with a reason for each row index."""
 
     kind = DATA
 
@@ -143,29 +144,29 @@ class RowsError(RecordmillError):
 
 
 class Interrupted(BaseException):
-    """The process was told to end; no code but the outermost may stop it."""
+    """A request to end the process; only the outermost code may catch it."""
 
-    # format of the log that has an event about it; or ""
+    # format of the log that already has an event about it, or ""
     in_log: Literal["", "text", "json"] = ""
 
     def __init__(self, number: int, name: str) -> None:
         super().__init__(number, name)
         self.number, self.name = number, name  # of the signal, like 15 and SIGTERM
-        # what was done and how to resume, if it was a run that was interrupted
+        # progress of an interrupted run and how to resume it, or ""
         self.state = ""
 
     def __str__(self) -> str:
-        """Returns the message for people."""
+        """Returns the name of the signal, and the progress of the run if known."""
         return ": ".join(filter(None, (f"interrupted by {self.name}", self.state)))
 
     def for_people(self) -> str:
-        """Returns the message as a sentence."""
+        """Returns the message as a sentence, which begins with a capital letter."""
         text = str(self)
         return text[0].upper() + text[1:]
 
     @property
     def status(self) -> int:
-        """Returns the exit status, as shells have it."""
+        """Returns the exit status, as in shells."""
         return 128 + self.number
 
 
@@ -176,7 +177,7 @@ _RAISED_FOR = {
 
 
 def kind_of(error: BaseException) -> str:
-    """Returns what an error is about; `other` for one that is no RecordmillError."""
+    """Returns the kind of an error; `other` for most that are no RecordmillError."""
     if isinstance(error, KeyboardInterrupt | Interrupted):
         return INTERRUPTED
     kind = error.kind if isinstance(error, RecordmillError) else OTHER
@@ -191,12 +192,12 @@ def kind_of(error: BaseException) -> str:
 
 
 def error_of(kind: str, message: str) -> RecordmillError:
-    """Returns an error of a kind, like one that happened in another process."""
+    """Returns an error of this kind, to raise an error of another process again."""
     return _RAISED_FOR.get(kind, RecordmillError)(message)
 
 
 def exit_status(error: BaseException) -> int:
-    """Returns the status with which the command ends because of an error."""
+    """Returns the exit status of the command for an error."""
     if isinstance(error, Interrupted):
         return error.status
     if isinstance(error, KeyboardInterrupt):

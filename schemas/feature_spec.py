@@ -1,4 +1,4 @@
-"""Defines FeatureSpec and Schema: the features of examples, how they are stored and compared."""
+"""Defines FeatureSpec and Schema, the features of examples, and compares schemas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Shape = tuple[int | None, ...]
 
 
 def shape_text(shape: Shape) -> str:
-    """Returns a shape as a schema file has it.
+    """Returns a shape in the notation of schema files.
 
     >>> shape_text((None, 4))
     '[null, 4]'
@@ -34,36 +34,38 @@ class Kind(StrEnum):
 
 
 class Content(StrEnum):
-    """What the values of a feature are, for those who read the dataset."""
+    """The meaning of a feature's stored values, for readers of the dataset."""
 
-    VALUES = "values"  # numbers, text or bytes as they are
+    VALUES = "values"  # plain numbers, text or bytes
     IMAGE = "picture"  # the bytes of an image file; datasets store this word
-    ARRAY = "array"  # an array's row-major bytes
+    ARRAY = "array"  # the row-major bytes of an array
     TENSOR = "tensor"  # a serialized TensorProto (tf.io.parse_tensor reads it)
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:
-    """One feature of the example."""
+    """A feature of the examples."""
 
     name: str  # key in the example's feature map
-    kind: Kind  # list type the values are stored in
-    column: str = ""  # Arrow column they come from; empty means the feature's own name
-    dtype: str = ""  # the values' NumPy type name, or "string" (UTF-8 text), or "bytes"
-    # of one example's value; () is a scalar, None an unknown dimension
+    kind: Kind  # list type that stores the values
+    column: str = ""  # Arrow column of the values; empty means the feature's own name
+    dtype: str = (
+        ""  # NumPy type name of the values, or "string" (UTF-8 text), or "bytes"
+    )
+    # shape of one example's value; () is a scalar, None an unknown dimension
     shape: Shape = ()
-    content: Content = Content.VALUES  # how to understand bytes
-    optional: bool = False  # some examples may lack the feature
-    class_names: tuple[str, ...] = ()  # for a class label, the text of each index
-    # of a class label; a manifest keeps only this, not the names
+    content: Content = Content.VALUES  # meaning of stored bytes
+    optional: bool = False  # whether examples may lack the feature
+    class_names: tuple[str, ...] = ()  # for a class label, the name of each index
+    # number of classes of a class label; a manifest stores this, not the names
     num_classes: int | None = None
-    # bounds of the values, inclusive; None if there is none
+    # inclusive bounds of the values; None for no bound
     minimum: int | float | None = None
     maximum: int | float | None = None
-    # a feature list of a SequenceExample, one value (of `shape`) a step
+    # whether it is a feature list of a SequenceExample, one value (of `shape`) per step
     sequence: bool = False
-    # of each of the objects in an example; TFDS has a list of dicts of those whose names
-    # have the same folder, as objects/bbox and objects/label
+    # whether it has a value for each object in an example; TFDS groups features whose
+    # names have the same folder (objects/bbox, objects/label) into a list of dicts
     nested: bool = False
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ class FeatureSpec:
 
     @property
     def labels_file(self) -> str:
-        """Returns the name of the file with its class names, as TFDS has it."""
+        """Returns the name of the file with the class names, as in TFDS."""
         folder, _, name = (
             self.name.rpartition("/") if self.nested else ("", "", self.name)
         )
@@ -92,15 +94,15 @@ class FeatureSpec:
 
     @property
     def is_ragged(self) -> bool:
-        """Returns whether the values lie in several keys, as TFDS stores them."""
+        """Returns whether the values are stored under several keys, as in TFDS."""
         return self.content is Content.VALUES and self.shape.count(None) > 1
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Returns the keys of the example's feature map that hold the feature.
+        """Returns the keys of the example's feature map that store the feature.
 
-        A ragged one has its values in one key and, for each dimension from the second
-        to the last unknown one, the lengths of its rows in another
+        A ragged feature stores its values under one key. For each dimension from the
+        second to the last unknown one, it stores the row lengths under another key
         (tensorflow_datasets/core/example_serializer.py).
         """
         if not self.is_ragged:
@@ -111,19 +113,19 @@ class FeatureSpec:
 
     @property
     def ragged_rank(self) -> int:
-        """Returns how many dimensions have their own row lengths; 0 if not ragged."""
+        """Returns the number of dimensions with stored row lengths; 0 if not ragged."""
         if not self.is_ragged:
             return 0
         return max(i for i, size in enumerate(self.shape) if size is None)
 
     def as_stored(self) -> FeatureSpec:
-        """Returns the feature without column and class names, as a manifest has it."""
+        """Returns the feature without column and class names, as in a manifest."""
         if self.column == self.name and not self.class_names:
             return self
         return replace(self, column="", class_names=())
 
     def stated(self) -> dict[str, Any]:
-        """Returns what a manifest states of the feature, by key; values as they are here."""
+        """Returns the fields of the feature that a manifest stores, by key."""
         stated = {name: getattr(self, name) for name in STATED}
         for name, unstated in STATED_IF_USED.items():
             if (value := getattr(self, name)) is not unstated:
@@ -131,8 +133,8 @@ class FeatureSpec:
         return stated
 
 
-# The keys of a feature in a manifest: those of each, and those that it has where the
-# value is another one.
+# The keys of a feature in a manifest. The keys in STATED_IF_USED occur only if their
+# value differs from the value here.
 STATED = ("name", "kind", "dtype", "shape", "content", "optional", "num_classes")
 STATED_IF_USED = MappingProxyType(
     {"minimum": None, "maximum": None, "sequence": False, "nested": False}
@@ -140,7 +142,7 @@ STATED_IF_USED = MappingProxyType(
 
 
 def usual_kind(dtype: str) -> Kind:
-    """Returns the list that stores values of a dtype where nothing else is asked for.
+    """Returns the list type that stores values of a dtype by default.
 
     >>> usual_kind("uint8")
     <Kind.INT64: 'int64_list'>
@@ -154,16 +156,16 @@ _NATURAL_DTYPE = {Kind.BYTES: "bytes", Kind.FLOAT: "float32", Kind.INT64: "int64
 
 
 def map_order(key: str) -> bytes:
-    """Returns a key that sorts a map's keys as protobuf's runtime does (see Schema)."""
-    return key.encode() + b"\xff"  # no byte of UTF-8 is as high
+    """Returns a sort key for map keys that matches protobuf's runtime (see Schema)."""
+    return key.encode() + b"\xff"  # higher than any byte of UTF-8
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The features of every example, in the order protobuf's runtime writes them.
+    """The features of every example, in the order that protobuf's runtime writes.
 
-    Deterministic serialization sorts map keys by their UTF-8 bytes, and where one key
-    begins another (upb, the runtime of Python's protobuf) the longer one comes first.
+    Deterministic serialization sorts map keys by their UTF-8 bytes. If one key is a
+    prefix of another, the longer key comes first (upb, the runtime of Python's protobuf).
     """
 
     features: tuple[FeatureSpec, ...]
@@ -184,7 +186,7 @@ class Schema:
                         f"features {other!r} and {feature.name!r} would both be stored "
                         f"under the key {key!r}: rename one of them"
                     )
-        labels: dict[str, FeatureSpec] = {}  # by the name of their file, without ending
+        labels: dict[str, FeatureSpec] = {}  # class labels by name of their labels file
         for feature in ordered:
             if not feature.class_names:
                 continue
@@ -215,18 +217,24 @@ _MAX_NAMES = 5
 
 
 def differences(expected: Schema, found: Schema) -> list[str]:
-    """Returns the differences between two schemas, a line each.
+    """Returns the differences between two schemas that readers would notice.
 
-    Only what readers would notice counts, not where a column was in the source.
-    A feature that always has a value may take the place of an optional one, and one
-    expected without class names or image size may have any.
+    Source columns are not compared. A required feature may replace an optional one. A
+    feature that is expected without class names or image size may have any.
+
+    Args:
+      expected: The expected schema.
+      actual_schema: The schema to compare.
+
+    Returns:
+      One line for each difference.
     """
     before = {spec.name: spec for spec in expected.features}
     after = {spec.name: spec for spec in found.features}
     lines = []
     for name in sorted(before | after):
         if name not in after:
-            lines.append(f"feature {name!r} is lost: was {_described(before[name])}")
+            lines.append(f"feature {name!r} is missing: was {_described(before[name])}")
         elif name not in before:
             lines.append(f"feature {name!r} is new: {_described(after[name])}")
         else:
@@ -240,9 +248,11 @@ def differences(expected: Schema, found: Schema) -> list[str]:
 def range_violations(
     expected: Schema, observed: Mapping[str, tuple[Number, Number]]
 ) -> list[str]:
-    """Returns features with values out of the bounds expected, a line each.
+    """Returns one line for each feature with values outside its bounds.
 
-    `observed` are the lowest and highest value that each feature was seen to have.
+    Args:
+      expected: The schema with the bounds.
+      observed: The lowest and the highest observed value of each feature, by name.
     """
     lines = []
     for spec in expected.features:
@@ -278,16 +288,16 @@ def _changes(before: FeatureSpec, after: FeatureSpec) -> list[str]:
         old, new = part[before.sequence], part[after.sequence]
         changes.append(f"moved: was in the {old}, is in the {new}")
     if after.optional and not before.optional:
-        changes.append("is optional now: some examples lack it")
+        changes.append("is now optional: some examples lack it")
     if before.class_names:
         changes += _class_changes(before.class_names, after.class_names)
     return changes
 
 
 def _class_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """Returns unknown and lost names, and the first index of another class."""
+    """Returns unknown and lost class names, and the first index whose class changed."""
     if not after:
-        return [f"has no class names any more: were {_names(before)}"]
+        return [f"no longer has class names: were {_names(before)}"]
     unknown = [name for name in after if name not in set(before)]
     lost = [name for name in before if name not in set(after)]
     changes = []
@@ -307,7 +317,7 @@ def _shape_fits(before: FeatureSpec, after: FeatureSpec) -> bool:
         return True
     if before.content is not Content.IMAGE or after.content is not Content.IMAGE:
         return False
-    # Of images the shape is a rule for their size, not how they are stored.
+    # The shape of an image feature only restricts the sizes, so it can be relaxed.
     return all(
         old in (None, new)
         for old, new in zip_longest(before.shape, after.shape, fillvalue=None)

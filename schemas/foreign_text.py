@@ -1,9 +1,9 @@
 """Parses text from a dataset's folder; any failure becomes one error with a location.
 
-A dataset may come from anybody, so the text of its files is checked before it is used: a
-model says which fields there are and which strings may become file names. What fails, and
-how, depends on the parser (a number of 5,000 digits, 100,000 levels of lists, half a
-surrogate pair), so no caller has a list of exceptions.
+A dataset may come from anybody, so the text of its files is validated before use: a model
+defines the fields and the strings that may become file names. The exceptions depend on
+the parser and the text (a number of 5,000 digits, 100,000 levels of lists, half a
+surrogate pair), so no caller has to list them.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from recordmill.schemas.declared import expectation
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
 from recordmill.schemas.text import printable
 
-_SHOWN = 100  # characters of a field's name
-_LONGEST = 400  # characters of what was expected and found
+_SHOWN = 100  # maximum length of a field's name in a message
+_LONGEST = 400  # maximum length of the expected and actual values in a message
 _Model = TypeVar("_Model")
 
 
 class ForeignModel(BaseModel):
-    """A JSON object of a dataset's file; keys of other versions are left out."""
+    """A JSON object in a file of a dataset; unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignText:
-    """A text of a dataset's folder, as error messages describe it."""
+    """A text of a dataset's folder, with its description for error messages."""
 
     location: str  # URI of the file, and the line if it has several
     noun: str  # like "recordmill manifest"
-    advice: str  # what a person can do, as a sentence without its full stop
+    advice: str  # how to fix it, as a sentence without its full stop
 
     def refused(self, problem: str) -> OutputRefusedError:
-        """Returns the error: the location, what was found and expected, the advice."""
+        """Returns the error, with the location, the problem and the advice."""
         return OutputRefusedError(
             f"{self.location}: not a {self.noun}: {problem}. {self.advice}"
         )
@@ -49,22 +49,22 @@ class ForeignText:
     def parsing(
         self, describe: Callable[[Exception], str] | None = None
     ) -> Iterator[None]:
-        """Turns any failure of the parser in the block into the error of `refused`.
+        """Converts any failure of the parser in the block to the error of `refused`.
 
-        `describe` returns the problem; by default it is the field and what was expected.
+        `describe` returns the problem; by default, the field and the expected value.
         """
         try:
             yield
-        except (OutputRefusedError, MemoryError):  # of an inner text; of this machine
+        except (OutputRefusedError, MemoryError):  # not failures of the parser
             raise
         except Exception as error:
             raise self.refused((describe or _problem)(error)) from error
 
     def parse(self, model: type[_Model], data: bytes) -> _Model:
-        """Returns the value of a model that JSON holds.
+        """Parses JSON into an instance of a model.
 
         Raises:
-          OutputRefusedError: it is not JSON, or not of this model.
+          OutputRefusedError: the text is not JSON, or does not match the model.
         """
         with self.parsing():
             found: _Model = _adapter(model).validate_json(data)
@@ -72,7 +72,7 @@ class ForeignText:
 
 
 def is_parsed(parse: Callable[[], object]) -> bool:
-    """Returns whether a parser takes its text, to find the part that it does not take."""
+    """Returns whether a parser accepts its text; used to find the part that fails."""
     try:
         parse()
     except Exception:
@@ -80,7 +80,7 @@ def is_parsed(parse: Callable[[], object]) -> bool:
     return True
 
 
-# It takes milliseconds to build one.
+# Cached, because building an adapter takes milliseconds.
 _adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
 
 

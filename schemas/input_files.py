@@ -1,13 +1,13 @@
-"""Defines input files, members of archives, and checksums of what was read.
+"""Defines input files, members of archives, and checksums of the bytes that were read.
 
-A member of an archive is listed as a file of the input. It is read from its archive, so
-its version says where: it goes wherever the version of a file goes, to workers and into
-checkpoints.
+A member of an archive is listed as a file of the input, but is read from its archive. So
+its version includes its location, because workers and checkpoints receive the version of
+each file.
 
     uri        /data/photos.zip!/cat/1.jpg
     version    member:deflated:4096:1234:89abcdef:9:70000:1700000000000000000
-               (kind, offset, bytes there, CRC-32, characters of "cat/1.jpg", and size and
-               version of the archive)
+               (kind, offset, stored bytes, CRC-32, characters of "cat/1.jpg", and size
+               and version of the archive)
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from typing import Any, NamedTuple
 
 
 class FileChecksum(NamedTuple):
-    """The CRC-32C of a part of an input file, computed where it was read."""
+    """The CRC-32C of a part of an input file, computed by the task that read it."""
 
-    path: str  # of the file, relative to the input root
+    path: str  # path of the file, relative to the input root
     start: int  # first byte
     stop: int  # one after the last byte
-    crc32c: int  # of these bytes
+    crc32c: int  # checksum of these bytes
 
 
 def as_call(value: Any) -> tuple[type, tuple[Any, ...]]:
     """Returns the pickled form of a dataclass: a call of the class with its fields.
 
-    What dataclasses do by themselves calls a function for each field: it takes twice the
-    time, and the launcher reads the results of all ranges.
+    The default of dataclasses calls a function for each field and takes twice the time,
+    which matters because the launcher reads the results of all ranges.
     """
     return type(value), tuple(getattr(value, name) for name in value.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskChecksums:
-    """The checksums of what one task read."""
+    """The checksums of the bytes that one task read."""
 
-    # them, where they are few enough to pass through the runner
+    # the checksums, if they are few enough to pass through the runner
     few: tuple[FileChecksum, ...] = ()
-    in_file: int = 0  # how many there are in a file of the workspace instead
+    in_file: int = 0  # otherwise, the number of checksums in a file of the workspace
     __reduce__ = as_call
 
 
@@ -50,36 +50,36 @@ NO_CHECKSUMS = TaskChecksums()
 
 
 class Seen(NamedTuple):
-    """Size and version of a file, as the inventory has them."""
+    """The size and version of a file, as in the inventory."""
 
     size: int
     version: str
 
 
 class InputFile(NamedTuple):
-    """One file of the inventory, whose columns are these (see transforms/inventory.py)."""
+    """A file of the inventory, which has these columns (see transforms/inventory.py)."""
 
     path: str  # relative to the input root, "/" between parts: the stable origin
-    uri: str  # where it is read from
-    size: int  # bytes
+    uri: str  # URI to read it from
+    size: int  # size in bytes
     # the store's etag, or mtime in nanoseconds; changes with the content
     version: str = ""
-    # the input folder that it was found below, relative to the input root; of a file
-    # that was given by itself, its own folder
+    # the input folder above the file, relative to the input root; for an input that is a
+    # file, its own folder
     given: str = ""
-    problem: str = ""  # why it cannot be read, or ""
+    problem: str = ""  # reason why it cannot be read, or ""
 
     @property
     def seen(self) -> Seen:
-        """Returns what has to be the same when the file is read."""
+        """Returns the size and version that must be unchanged when the file is read."""
         return Seen(self.size, self.version)
 
 
 MEMBER_MARK = "!"
-"""What stands behind the name of an archive that is taken for a folder."""
+"""The suffix of the name of an archive that replaces a folder."""
 
 MEMBER_VERSION = "member:"
-"""How the version of a member begins."""
+"""The prefix of the version of a member."""
 
 _ENDING = re.compile(
     r"\.(?:zip|tar|tgz|tbz2?|txz|tzst|tar\.(?:gz|bz2|xz|zst))$", re.IGNORECASE
@@ -88,33 +88,34 @@ _ENDING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """Where the bytes of a member are."""
+    """The location of the bytes of a member in its archive."""
 
-    # "stored" in a zip file, "deflated" in one, "tar"; or the compression of a whole
-    # tar archive: "gzip", "bz2", "xz", "zstd"
+    # in a zip file, "stored" or "deflated"; in a tar archive, "tar" or the compression of
+    # the whole archive: "gzip", "bz2", "xz", "zstd"
     kind: str
-    # of its header in a zip file; of its data in a tar archive, once that is unpacked
+    # in a zip file, offset of the header; in a tar archive, offset of the data in the
+    # unpacked archive
     offset: int
-    stored_bytes: int  # that it takes there, without its header
-    crc32: str  # of its data, in hexadecimal digits; "" in tar archives
-    name_chars: int  # of its name in the archive
+    stored_bytes: int  # size in the archive, without the header
+    crc32: str  # CRC-32 of the data, in hexadecimal digits; "" in tar archives
+    name_chars: int  # length of its name in the archive
     archive: Seen  # size and version of the archive
 
     @property
     def version(self) -> str:
-        """Returns the version of the member, as the inventory has it."""
+        """Returns the version of the member, as in the inventory."""
         return (
             f"{MEMBER_VERSION}{self.kind}:{self.offset}:{self.stored_bytes}:{self.crc32}:"
             f"{self.name_chars}:{self.archive.size}:{self.archive.version}"
         )
 
     def archive_uri(self, uri: str) -> str:
-        """Returns the uri of the archive, given that of the member."""
+        """Returns the URI of the archive, given the URI of the member."""
         return uri[: -(self.name_chars + len(MEMBER_MARK) + 1)]
 
 
 def member_of(version: str) -> ArchiveMember | None:
-    """Returns what a version says of a member; None if it is that of a file."""
+    """Parses the location of a member from a version; None for the version of a file."""
     return _parse(version) if version.startswith(MEMBER_VERSION) else None
 
 
@@ -127,12 +128,12 @@ def _parse(version: str) -> ArchiveMember:
 
 
 def member_uri(archive: str, name: str) -> str:
-    """Returns the uri of a member of this name."""
+    """Returns the URI of a member with this name."""
     return f"{archive}{MEMBER_MARK}/{name}"
 
 
 def is_archive_name(path: str) -> bool:
-    """Tells whether a file is named as an archive.
+    """Returns whether a file has the name of an archive.
 
     >>> [is_archive_name(p) for p in ("a.zip", "b.tar.gz", "c.TGZ", "d.csv.gz", "e")]
     [True, True, True, False, False]
@@ -141,7 +142,7 @@ def is_archive_name(path: str) -> bool:
 
 
 def folder_title(name: str) -> str:
-    """Returns the name of a folder; of an archive in place of one, without its ending.
+    """Returns the name of a folder, without the ending of an archive that replaces it.
 
     >>> folder_title("cat"), folder_title("cat.tar.gz!"), folder_title("cat.zip")
     ('cat', 'cat', 'cat.zip')

@@ -1,8 +1,9 @@
-"""What a run took its input for: told before and after it, so that mistakes are seen.
+"""Defines the input report: how a run interpreted its input, with warnings.
 
-A source that finds semicolons where commas should be, or classes named like splits, has
-still done what it was asked to do. Only a person can tell that it is wrong, so every run
-says in plan, summary, JSON and run.json what it understood, and warns of what looks odd.
+A run can interpret an input wrongly and still succeed, for example with semicolons as the
+delimiter, or with classes named like splits. Only a person can notice this. So every run
+reports the interpretation in the plan, the summary, JSON and run.json, and warns about
+suspicious input.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from typing import Any, Literal, NamedTuple, Self
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.text import count
 
-DUPLICATES = "duplicates"  # the fact that tells what was found of them
+DUPLICATES = "duplicates"  # name of the fact about duplicates
 CLASSES = "classes"
 BY_FOLDER = "splits by folder"
 
-# Facts that count files before they are read, and so those that are rejected, too.
+# Facts that count files before they are read, so the counts include rejects.
 _FILES = ("images", "audio files", "text files")
 _BY_SPLIT = tuple(f"{files} by split" for files in _FILES)
 _COUNTS = frozenset((CLASSES, BY_FOLDER, *_FILES, *_BY_SPLIT))
 
-# All kinds of warnings. Programs read them, and docs/jobs.md lists them: one that is
-# published keeps its name and its meaning.
+# All warning codes. Programs read them, and docs/jobs.md lists them. A published code
+# keeps its name and its meaning.
 WarningCode = Literal[
     # the list of inputs
     "skipped-link",
@@ -63,7 +64,7 @@ WarningCode = Literal[
     "other-features",
     "no-sample",
     "repeated-key",
-    # what comes out
+    # the output
     "empty-split",
     "duplicates",
     "reject-limit",
@@ -72,14 +73,14 @@ WarningCode = Literal[
 ]
 
 
-_LISTED = 10  # warnings, in an error
+_LISTED = 10  # maximum number of warnings in an error
 
 
 class InputWarning(NamedTuple):
-    """What looks wrong."""
+    """A warning about input that looks wrong."""
 
-    code: WarningCode  # what kind it is, for programs
-    message: str  # where, what, and the way out
+    code: WarningCode  # the kind of warning, for programs
+    message: str  # location, problem and fix
 
     def __str__(self) -> str:
         return f"{self.message} [{self.code}]"
@@ -87,15 +88,15 @@ class InputWarning(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SkippedFiles:
-    """Input files that no row comes from, for one reason."""
+    """Input files that were skipped for one reason."""
 
-    reason: str  # in words, after "3 files: "
-    files: int  # how many
-    example: str  # path of one of them
+    reason: str  # reason as text, after "3 files: "
+    files: int  # number of files
+    example: str  # path of one file
 
     @staticmethod
     def counted(found: Iterable[tuple[str, str]]) -> tuple[SkippedFiles, ...]:
-        """Counts (reason, path) by reason, the commonest first."""
+        """Counts pairs (reason, path) by reason, the most common reason first."""
         examples: dict[str, str] = {}
         counts: Counter[str] = Counter()
         for reason, path in found:
@@ -109,19 +110,23 @@ class SkippedFiles:
 
 @dataclass(frozen=True, slots=True)
 class InputSummary:
-    """What a source took its input for."""
+    """A report of how a source interpreted its input."""
 
-    # (name, value) in words, such as ("delimiter", "comma")
+    # pairs (name, text), such as ("delimiter", "comma")
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[InputWarning, ...] = ()
-    passed_over: tuple[SkippedFiles, ...] = ()  # files that no row comes from
+    passed_over: tuple[SkippedFiles, ...] = ()  # skipped files
 
     def with_warnings(self, more: Iterable[InputWarning]) -> Self:
-        """Returns the same with more warnings, each once."""
+        """Returns the report with more warnings, without repetitions."""
         return replace(self, warnings=tuple(dict.fromkeys((*self.warnings, *more))))
 
     def require_no_warnings(self) -> None:
-        """Refuses to publish what a run with the option `strict` warns of."""
+        """Checks that there are no warnings, for the option `strict`.
+
+        Raises:
+          InputError: there are warnings.
+        """
         if not self.warnings:
             return
         codes = Counter(each.code for each in self.warnings).items()
@@ -131,18 +136,19 @@ class InputSummary:
             lines.append(f"\n  and {more:,} more")
         raise InputError(
             f"{count(len(self.warnings), 'warning')} ({named}), and `strict` allows "
-            f"none:{''.join(lines)}\nChange what they name, or run without `strict`"
+            f"none:{''.join(lines)}\n"
+            "Fix their causes, or run without `strict`"
         )
 
     def updated(self, later: InputSummary) -> InputSummary:
-        """Returns the same with what was found later: new values of facts, warnings."""
+        """Returns the report, updated with facts, warnings and files of a later one."""
         facts = tuple((dict(self.facts) | dict(later.facts)).items())
         passed_over = later.passed_over or self.passed_over
         more = replace(self, facts=facts, passed_over=passed_over)
         return more.with_warnings(later.warnings)
 
     def of_input(self) -> Self:
-        """Returns the same with counts marked as the input's: the dataset has others.
+        """Returns the report with counts marked as counts of the input, not the dataset.
 
         >>> InputSummary((("classes", "2 (cat 1, dog 4)"),)).of_input().lines()
         ['classes: 2 (cat 1, dog 4) in the input']
@@ -156,13 +162,13 @@ class InputSummary:
         return replace(self, facts=facts)
 
     def spelled(self, spell: Callable[[str], str]) -> Self:
-        """Returns the same with options in the warnings as a front end spells them."""
+        """Returns the report with options in warnings as a front end spells them."""
         told = (InputWarning(code, spell(text)) for code, text in self.warnings)
         return replace(self, warnings=tuple(told))
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Self:
-        """Returns what `to_dict` gave; what is missing is empty."""
+        """Returns a report from its JSON form; missing fields are empty."""
         return cls(
             facts=tuple((str(k), str(v)) for k, v in found.get("facts", {}).items()),
             warnings=tuple(InputWarning(**each) for each in found.get("warnings", ())),
@@ -172,7 +178,7 @@ class InputSummary:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the JSON form."""
+        """Returns the JSON form of the report."""
         return {
             "facts": dict(self.facts),
             "warnings": [each._asdict() for each in self.warnings],
@@ -180,7 +186,7 @@ class InputSummary:
         }
 
     def lines(self) -> list[str]:
-        """Returns lines for people, without the warnings."""
+        """Returns the report as lines of text, without the warnings."""
         facts = [f"{name}: {value}" for name, value in self.facts]
         return facts + [
             f"skipped: {count(each.files, 'file')} ({each.reason}), such as "

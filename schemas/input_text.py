@@ -1,9 +1,9 @@
-"""Reads text that other programs wrote: whatever is wrong with it becomes one error.
+"""Reads text that other programs wrote, and converts every failure to an InputError.
 
-Parsers and the code that takes values apart raise many classes of exceptions when the text is
-damaged or hostile: KeyError, RecursionError, OverflowError, UnicodeEncodeError and more. A list of
-these classes is never complete. So each kind of foreign file has one function that reads
-it within `as_input_error`, and its callers handle InputError alone.
+Parsers, and code that reads parsed values, raise many classes of exceptions for damaged
+or hostile text: KeyError, RecursionError, OverflowError, UnicodeEncodeError and more. A
+list of these classes is never complete. So each kind of foreign file has one function
+that reads it within `as_input_error`, and its callers handle only InputError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from recordmill.schemas.errors import InputError, RecordmillError
 
-_DETAIL_CHARACTERS = 200  # of another package's message
+_DETAIL_CHARACTERS = 200  # maximum length of another package's message
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -26,8 +26,8 @@ _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 def as_input_error(location: str, expected: str) -> Iterator[None]:
     """Raises an InputError in place of any failure to read foreign text.
 
-    Errors that this package raises itself, and a lack of memory, pass unchanged. The code
-    within should only take the text apart, because its own faults look like wrong text.
+    Errors of this package and MemoryError pass unchanged. The code within the block
+    should only parse the text, because its own bugs would be reported as invalid text.
     """
     try:
         yield
@@ -40,7 +40,7 @@ def as_input_error(location: str, expected: str) -> Iterator[None]:
 
 
 def describe_failure(error: Exception) -> str:
-    """Describes in one line why foreign text could not be read.
+    """Returns one line that describes why foreign text could not be read.
 
     >>> describe_failure(KeyError("features")), describe_failure(RecursionError())
     ("has no 'features'", 'lists or objects are nested too deep')
@@ -50,7 +50,7 @@ def describe_failure(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start:,} is not UTF-8"
     if isinstance(error, UnicodeEncodeError):
-        return "has half a character (\\ud800 to \\udfff)"
+        return "has an unpaired surrogate (\\ud800 to \\udfff)"
     if isinstance(error, KeyError) and error.args:
         return f"has no {reprlib.repr(error.args[0])}"
     if isinstance(error, TypeError | AttributeError | LookupError):
@@ -65,11 +65,11 @@ def parse_json(
     expected: str = "JSON",
     parse_float: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Returns the value of JSON text.
+    """Parses JSON text.
 
     Raises:
-      InputError: the text is not JSON, has a key twice in one object, is nested too deep,
-        or has half a character or an integer of more digits than Python parses.
+      InputError: the text is not JSON, repeats a key in an object, is nested too deep, or
+        has half of a surrogate pair or an integer with more digits than Python parses.
     """
     with as_input_error(location, expected):
         parsed = json.loads(

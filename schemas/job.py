@@ -1,4 +1,4 @@
-"""Defines a job: JobSpec, which fixes the bytes of a dataset, and RunOptions, which do not."""
+"""Defines JobSpec, which fixes the bytes of a dataset, and RunOptions, which do not."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ _FORMS = "FILE.py:FUNCTION or MODULE:FUNCTION"
 class MapFunction(FrozenModel):
     """A function that a job calls for each batch of rows, with the text of its module.
 
-    A job names it as FILE.py:FUNCTION or MODULE:FUNCTION. Workers run the text of a file,
-    and compare that of a module with their own.
+    A job names it as FILE.py:FUNCTION or MODULE:FUNCTION. Workers run the text of a file.
+    For a module, they compare its text with their own copy.
     """
 
-    function: str  # its name
-    # of the module that it stands in; its checksum stands for it in fingerprints
+    function: str  # name of the function
+    # source text of the module; fingerprints include only its checksum
     text: Annotated[str, Field(repr=False)]
-    # name of the module's file, for messages; "" if it is imported by its name
+    # name of the module's file, for messages; "" if the module is imported by name
     file: str = ""
-    # the name by which workers import the module; "" if they run the text
+    # name by which workers import the module; "" if they run the text
     module: str = ""
 
     @property
     def label(self) -> str:
-        """Returns how messages name it."""
+        """Returns the name of the function for messages."""
         return f"{self.file or self.module}:{self.function}"
 
     @property
@@ -70,7 +70,7 @@ class MapFunction(FrozenModel):
 
 
 def split_name(given: str) -> tuple[str, str]:
-    """Returns the module, or its file, and the function that a job names.
+    """Splits FILE.py:FUNCTION or MODULE:FUNCTION at the colon.
 
     >>> split_name("gs://bucket/my_map.py:tokenise")
     ('gs://bucket/my_map.py', 'tokenise')
@@ -83,7 +83,7 @@ def split_name(given: str) -> tuple[str, str]:
 
 
 def is_file(place: str) -> bool:
-    """Tells whether a file is named, not a module.
+    """Returns whether a reference names a file, not a module.
 
     >>> is_file("maps/my_map.py"), is_file("maps.my_map")
     (True, False)
@@ -92,7 +92,7 @@ def is_file(place: str) -> bool:
 
 
 def load_map(given: str, read: Callable[[str], bytes]) -> MapFunction:
-    """Reads the text of the module that a job names; runs nothing of a file."""
+    """Reads the text of the module that a job names; does not run a file."""
     place, function = split_name(given)
     if is_file(place):
         data = read(place)
@@ -113,16 +113,16 @@ def load_map(given: str, read: Callable[[str], bytes]) -> MapFunction:
 
 
 def module_file(module: str) -> Path:
-    """Finds the file of a module that can be imported here."""
+    """Returns the file of an importable module."""
     try:
         found = importlib.util.find_spec(module)
-    except Exception as error:  # whatever the packages that it lies in raise
+    except Exception as error:  # any error of the parent packages
         what = f"cannot be imported here: {type(error).__name__}: {error}"
         raise _no_module(module, what) from error
     if found is None:
-        raise _no_module(module, "is not among those that can be imported here")
+        raise _no_module(module, "cannot be found here")
     if not found.origin or not found.origin.endswith(".py"):
-        what = "has no text (.py) from which the dataset's fingerprint could be made"
+        what = "has no source file (.py), which the dataset's fingerprint requires"
         raise _no_module(module, what)
     return Path(found.origin)
 
@@ -131,19 +131,19 @@ def _no_module(module: str, what: str) -> UsageError:
     file = f"{module.replace('.', '/')}.py"
     named = f"./{file}" if Path(file).is_file() else "FILE.py"
     return UsageError(
-        f"`map`: module {module!r} {what}. Install it, or put its folder on PYTHONPATH, "
-        f"on each worker too; or name its file: {named}:FUNCTION"
+        f"`map`: module {module!r} {what}. Install it, or put its folder on "
+        f"PYTHONPATH, also on each worker; or name its file: {named}:FUNCTION"
     )
 
 
 DEFAULT_SHARD_BYTES = 128 << 20
 FIRST_VERSION = "1.0.0"
-AUTO_VERSION = "auto"  # of a run: each change becomes the next patch version
-MAX_SPLITS = 255  # a row's split is a u8, and a format may add its own test split
+AUTO_VERSION = "auto"  # publishes each change as the next patch version
+MAX_SPLITS = 255  # the split of a row is a u8, and a format may add a test split
 
 NAME_PATTERN = re.compile(r"[a-zA-Z]\w*", re.ASCII)
 SPLIT_PATTERN = re.compile(r"(?:\w|-)+", re.ASCII)
-# It is the name of a folder, so it has fewer than 255 bytes.
+# A version is the name of a folder, so it has fewer than 255 bytes.
 VERSION_PATTERN = re.compile(r"\d{1,80}\.\d{1,80}\.\d{1,80}", re.ASCII)
 
 
@@ -166,8 +166,8 @@ check_split_name = _matching(
 
 
 def parse_fraction(text: str) -> Fraction:
-    """Returns the exact value of "0.8" or "4/5"; else raises ValueError."""
-    # No exponents: the exact value of 1e-999999999 would fill the memory.
+    """Parses a fraction like "0.8" or "4/5" exactly; raises ValueError if invalid."""
+    # No exponents, because the exact value of 1e-999999999 would fill the memory.
     if re.fullmatch(r"\d*\.?\d+|\d+/\d+", text, re.ASCII):
         with suppress(ZeroDivisionError):
             return Fraction(text)
@@ -202,7 +202,7 @@ BalanceRule = Literal["undersample", "oversample", "weights"]
 
 
 def parse_balance(text: str) -> tuple[str, BalanceRule]:
-    """Parses a column and what balances the classes in it.
+    """Parses a column of classes and the rule that balances them.
 
     >>> parse_balance("species=undersample")
     ('species', 'undersample')
@@ -218,7 +218,7 @@ def parse_balance(text: str) -> tuple[str, BalanceRule]:
 
 
 class SplitSpec(FrozenModel):
-    """One split: its name and its share of the rows, as text so that it is exact."""
+    """A split: its name, and its share of the rows as text, so that it is exact."""
 
     name: Annotated[str, AfterValidator(check_split_name)]
     fraction: Annotated[str, AfterValidator(_check_fraction)]
@@ -239,7 +239,7 @@ class Sharding(FrozenModel):
         return self
 
     def shards_for(self, num_bytes: int, num_records: int) -> int:
-        """Returns the number of shards of a split; never more than it has records."""
+        """Returns the number of shards of a split, at most its number of records."""
         if num_records == 0:
             return 0
         if self.num_shards is not None:
@@ -248,7 +248,7 @@ class Sharding(FrozenModel):
             wanted = -(-num_bytes // self.shard_bytes)
         else:
             assert self.num_readers is not None  # by _one_rule
-            # The tutorial: ten shards for each host that reads, none under 10 MB.
+            # TensorFlow's tutorial: ten shards per reading host, each at least 10 MB.
             wanted = min(10 * self.num_readers, num_bytes // 10_000_000)
         return max(1, min(wanted, num_records, 99_999))
 
@@ -270,14 +270,14 @@ class RejectLimit(FrozenModel):
         return text
 
     def allowed(self, rows_read: int) -> int:
-        """Returns the highest number of rejects that is still accepted."""
+        """Returns the maximum number of rejects."""
         if self.text.endswith("%"):
             return int(Fraction(Decimal(self.text[:-1])) / 100 * rows_read)
         return int(self.text)
 
 
 def _check_splits(splits: tuple[SplitSpec, ...]) -> tuple[SplitSpec, ...]:
-    """Checks that the splits differ and that every row falls into one."""
+    """Checks that the names of splits differ and that their shares add up to 1."""
     names = [split.name for split in splits]
     if len(names) > MAX_SPLITS:
         raise ValueError(f"expected at most {MAX_SPLITS} splits, found {len(names)}")
@@ -299,7 +299,7 @@ Splits = Annotated[tuple[SplitSpec, ...], AfterValidator(_check_splits)]
 
 
 def check_splits(shares: Iterable[tuple[str, str]]) -> tuple[SplitSpec, ...]:
-    """Returns splits of these names and shares, or raises ValueError."""
+    """Creates splits from names and shares; raises ValueError if they are invalid."""
     return _check_splits(
         tuple(SplitSpec(name=check_split_name(name), fraction=x) for name, x in shares)
     )
@@ -310,10 +310,11 @@ Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 
 
 class JobSpec(FrozenModel):
-    """What is converted and how. Equal specs on equal inputs give equal bytes.
+    """A job: the conversion of inputs to a dataset.
 
-    `source` names an input format and `source_options` are that format's own; whoever
-    makes a job validates them (recordmill.transforms.sources.registry).
+    Equal specs on equal inputs produce equal bytes. `source` names an input format, and
+    `source_options` are the options of that format. The creator of a job validates them
+    (recordmill.transforms.sources.registry).
     """
 
     source: Annotated[str, Field(pattern=SOURCE_PATTERN)]
@@ -328,7 +329,7 @@ class JobSpec(FrozenModel):
     gzip_level: Annotated[int, Field(ge=1, le=9)] = 6
     max_rejects: RejectLimit = RejectLimit()
     source_options: SerializeAsAny[SourceOptions] = SourceOptions()
-    declared: DeclaredSchema | None = None  # None: the source's own, or inferred
+    declared: DeclaredSchema | None = None  # None: from the source, or inferred
     payload: Payload = "example"
     index: bool = False  # whether each shard gets an index file
     container: Container = "tfrecord"
@@ -337,34 +338,34 @@ class JobSpec(FrozenModel):
     split_by_time: str | None = None
     split_exact: bool = False
     stratify_by: str | None = None
-    map: MapFunction | None = None  # makes the rows of those that the source reads
-    # those of `expect_schema`, where a format leaves out all others (`extra_columns`)
+    map: MapFunction | None = None  # converts the rows of the source to other rows
+    # columns of `expect_schema`, if the format drops all others (`extra_columns`)
     columns: tuple[str, ...] = ()
     limit: Annotated[int, Field(ge=1)] | None = None
-    sample: str | None = None  # as `Fraction` writes it: 1/100
+    sample: str | None = None  # in the notation of `Fraction`: 1/100
     balance: str | None = None
 
     @property
     def copies_rows(self) -> bool:
-        """Returns whether rows of small classes are copied."""
+        """Returns whether rows of small classes are copied to balance the classes."""
         return (
             self.balance is not None and parse_balance(self.balance)[1] == "oversample"
         )
 
     @property
     def is_sampled(self) -> bool:
-        """Returns whether rows that could be converted may be left out."""
+        """Returns whether sampling may drop convertible rows."""
         return any(each is not None for each in (self.limit, self.sample, self.balance))
 
     @property
     def reads_files(self) -> bool:
-        """Returns whether cells name files whose bytes become the feature."""
+        """Returns whether cells name sidecar files, whose bytes become the feature."""
         features = self.declared.features.values() if self.declared else ()
         return any(feature.bytes_from for feature in features)
 
 
 def identifier_from(text: str) -> str:
-    """Makes a valid dataset name from a folder's name.
+    """Converts the name of a folder to a valid dataset name.
 
     >>> identifier_from("2024 my-photos")
     'dataset_2024_my_photos'
@@ -382,19 +383,19 @@ _EMBEDDED_RUNNERS = (
 
 _NO_STORAGE_OPTIONS = BothSides()
 
-# What a job may say of its dataset. It changes no record, so it fixes no fingerprint.
+# Descriptive options. They change no record, so they are not in the fingerprint.
 AboutKey = Literal["description", "license", "citation", "homepage", "contact"]
 ABOUT: tuple[AboutKey, ...] = get_args(AboutKey)
 
 
 class Description(NamedTuple):
-    """What a dataset says of itself to those who find it."""
+    """A description of a dataset for people who find it."""
 
-    about: Mapping[AboutKey, str] = {}  # what is given of it
-    card: bool = False  # whether it has croissant.json
+    about: Mapping[AboutKey, str] = {}  # texts of the options that are set
+    card: bool = False  # whether the dataset has croissant.json
 
     def changes_from(self, old: Description) -> str:
-        """Names what it says otherwise than another one, and what it leaves out."""
+        """Returns the names of the fields that differ from an old description."""
         before, after = (
             {**each.about, **({"card": ""} if each.card else {})}
             for each in (old, self)
@@ -409,11 +410,12 @@ NO_DESCRIPTION = Description()
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a job is run and where it reports to; none of it changes a byte.
+    """Options for the run and the reports of a job, which change no byte of the dataset.
 
-    Its fields are the options of these names (options.py), or made of them: `version`
-    is auto, `keep` is 0 for all, `beam_args` are options of Beam as it spells them,
-    none of them a secret. `style` is how messages spell options.
+    The fields are the options with these names (options.py), or come from them:
+    `auto_version` means `version=auto`, `keep` is 0 for all versions, and `beam_args` are
+    options of Beam in its spelling, without secrets. `style` is the spelling of options
+    in messages.
     """
 
     inputs: tuple[str, ...]
@@ -453,7 +455,7 @@ class RunOptions:
 
     @property
     def is_embedded(self) -> bool:
-        """Tests whether the job runs in this process, on Beam's embedded runner.
+        """Returns whether the job runs in this process, on Beam's embedded runner.
 
         >>> RunOptions((), "out", beam_args=("--runner", "FlinkRunner")).is_embedded
         False
@@ -461,7 +463,7 @@ class RunOptions:
         return is_embedded_runner(self.beam_option("--runner"))
 
     def beam_option(self, wanted: str) -> str | None:
-        """Returns the value of one of Beam's options, or None."""
+        """Returns the value of an option of Beam, or None if it is not set."""
         found: str | None = None
         for index, arg in enumerate(self.beam_args):
             name, equals, value = arg.partition("=")
@@ -471,7 +473,7 @@ class RunOptions:
 
 
 def is_embedded_runner(name: str | None) -> bool:
-    """Returns whether a runner's name, or none at all, means Beam's embedded runner.
+    """Returns whether a runner's name, or None, means Beam's embedded runner.
 
     >>> is_embedded_runner("apache_beam.runners.direct.DirectRunner")
     True
@@ -479,7 +481,7 @@ def is_embedded_runner(name: str | None) -> bool:
     return name is None or name.rpartition(".")[2].lower() in _EMBEDDED_RUNNERS
 
 
-# By the column `date`, before the first of January train, from then on test:
+# Rows with a `date` before the first of January belong to train, later rows to test.
 _EXAMPLE = "date=train,2026-01-01,test"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
@@ -488,21 +490,21 @@ Bound = int | float | datetime
 
 @dataclass(frozen=True)
 class SplitTimes:
-    """Splits by the value of a column."""
+    """A rule that assigns rows to splits by the value of a column."""
 
-    column: str  # of times or numbers
-    names: tuple[str, ...]  # of the splits, the earliest first
-    # where each but the first begins, rising: all datetimes in UTC, or numbers
+    column: str  # name of a column of times or numbers
+    names: tuple[str, ...]  # names of the splits, the earliest first
+    # rising start of each split except the first: datetimes in UTC, or numbers
     bounds: tuple[Bound, ...]
 
     @property
     def are_times(self) -> bool:
-        """Tells whether the boundaries are times."""
+        """Returns whether the bounds are times."""
         return isinstance(self.bounds[0], datetime)
 
 
 def parse_split_times(text: str) -> SplitTimes:
-    """Parses a text like _EXAMPLE; raises ValueError if it is not one."""
+    """Parses a text like _EXAMPLE; raises ValueError if it is invalid."""
     column, equals, rest = text.rpartition("=")
     parts = [part.strip() for part in rest.split(",")]
     names, texts = parts[::2], parts[1::2]
@@ -515,7 +517,7 @@ def parse_split_times(text: str) -> SplitTimes:
         if not SPLIT_PATTERN.fullmatch(name):
             raise ValueError(
                 "expected a split name of letters, digits, '_' and '-', found "
-                f"{name!r}; the whole is like {_EXAMPLE}"
+                f"{name!r}; the whole value is like {_EXAMPLE}"
             )
     if len(set(names)) != len(names) or len(names) > MAX_SPLITS:
         raise ValueError(
@@ -526,12 +528,12 @@ def parse_split_times(text: str) -> SplitTimes:
         raise ValueError(f"expected all times or all numbers, found {', '.join(texts)}")
     for (one, first), (other, second) in pairwise(zip(texts, bounds, strict=True)):
         if not first < second:  # type: ignore[operator]
-            raise ValueError(f"expected times that rise, found {one} before {other}")
+            raise ValueError(f"expected ascending times, found {one} before {other}")
     return SplitTimes(column.strip(), tuple(names), tuple(bounds))
 
 
 def parse_bound(text: str) -> Bound:
-    """Parses a number, or a time in ISO 8601, which without a zone is UTC."""
+    """Parses a number, or a time in ISO 8601, in UTC by default."""
     if _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
     try:

@@ -1,16 +1,16 @@
-"""Reads a job file: fills its placeholders in, checks it, makes its paths absolute.
+"""Reads a job file: fills in placeholders, validates options, makes paths absolute.
 
-All that is wrong is reported at once, each with its line. Fields that are text take
-what is written, whatever YAML makes of it: `name: on`, `version: 1.0` and a folder
-called 2026 are text; so is 0.10, which as a split's share has to be exact.
+All problems are reported at once, each with its line. Text fields keep the text as
+written, even if YAML would parse it as another type: `name: on`, `version: 1.0` and a
+folder called 2026 are text. So is 0.10, because the share of a split must be exact.
 
-A placeholder is {{ date }} or {{ name }}. It is filled in after parsing: a value can only
-become the text of a scalar, or the scalar itself where the placeholder stands alone, so
-no value changes the structure of the file. Values come from the command (set KEY=VALUE),
-else from the file's own `params`; {{ date }} is today.
+A placeholder is {{ date }} or {{ name }}. It is filled in after parsing. A value becomes
+a part of a text, or a scalar if the placeholder is the whole text. So no value can change
+the structure of the file. Values come from the command (set KEY=VALUE), otherwise from
+`params` in the file; {{ date }} is today.
 
-job_file.schema.json, by which editors check job files, is what `recordmill run
---job-schema` prints where no other package adds formats.
+Editors validate job files with job_file.schema.json, which is the output of `recordmill
+run --job-schema` if no other package adds formats.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from recordmill.schemas.yaml_lines import KeyPath, YamlDocument
 
 _PLACEHOLDER = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _PARAMETER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-# Text that YAML can take for a scalar only: no indicator, no space, no quote.
+# Text that YAML can only parse as a scalar: no indicator, no space, no quote.
 _PLAIN = re.compile(r"[-+]?\.?\w[\w.+-]*", re.ASCII)
 _KINDS = {option.name: option.kind for option in offered_by(JOB_FILE)}
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:
-    """Parses the parameters given as KEY=VALUE."""
+    """Parses parameters from texts like KEY=VALUE."""
     return parse_pairs("set", "KEY=VALUE", settings, _PARAMETER.pattern)
 
 
 class _Placeholders:
-    """The parameters of a job file: the text of each, None without a default."""
+    """The parameters of a job file, with a text for each, or None without a default."""
 
     def __init__(self, values: Mapping[str, str | None], problems: Problems) -> None:
         self.values = values
@@ -66,14 +66,15 @@ class _Placeholders:
         self._problems = problems
 
     def fill(self, value: Any, place: KeyPath, *, as_text: bool) -> Any:
-        """Returns a value with every placeholder filled in.
+        """Fills in the placeholders of a value.
 
-        With `as_text` a placeholder alone gives text, whatever it looks like.
+        With `as_text`, a value that is only a placeholder becomes text. Otherwise it gets
+        the type that its text has in YAML.
         """
         if isinstance(value, dict):
             for key in value:
                 if "{{" in key:
-                    what = "keys are never filled in, only values"
+                    what = "placeholders can only be in values, not in keys"
                     self._problems.setdefault((*place, key), what)
             pairs = value.items()
             return {k: self.fill(v, (*place, k), as_text=as_text) for k, v in pairs}
@@ -86,7 +87,7 @@ class _Placeholders:
             alone = _PLACEHOLDER.fullmatch(value.strip())
             if alone and "{{" not in alone[1]:
                 text = self._value(alone[1].strip())
-                # Where a value of any type may be, it is what it looks like: 8, true.
+                # Otherwise the text is parsed as YAML: 8 and true are no text.
                 is_text = as_text or not _PLAIN.fullmatch(text)
                 return text if is_text else YamlDocument(text.encode(), "set").value
             filled = _PLACEHOLDER.sub(
@@ -102,9 +103,9 @@ class _Placeholders:
     def _value(self, name: str) -> str:
         if name.split(".")[0] == "env":
             raise UsageError(
-                f"{{{{ {name} }}}}: job files do not read the environment: secrets "
-                "belong in the environment of the process, where storage finds them "
-                "by itself, never in a job; other values come with `set`"
+                f"{{{{ {name} }}}}: job files do not read environment variables. Keep "
+                "secrets in the environment of the process, where storage reads them, "
+                "never in a job; pass other values with `set`"
             )
         if not _PARAMETER.fullmatch(name):
             raise UsageError(
@@ -117,8 +118,8 @@ class _Placeholders:
             near = get_close_matches(name, self.values.keys() - {name}, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UsageError(
-                f"{{{{ {name} }}}} has no value: give one with `set` {name}=VALUE, or a "
-                f"default in params{hint}"
+                f"{{{{ {name} }}}} has no value: pass one with `set` {name}=VALUE, or "
+                f"a default in params{hint}"
             )
         return text
 
@@ -133,14 +134,22 @@ def load_job(
     options: Mapping[str, Any] = MappingProxyType({}),
     own: Mapping[str, Any] = MappingProxyType({}),
 ) -> LoadedJob:
-    """Returns the job in a file; its placeholders come from the settings and the date.
+    """Parses a job file.
 
-    `read` reads the files that the job names. Of `formats` only the one that it names
-    is looked up, unless the file is wrong. `options` replace what the file says, and
-    `own` what it says of its format; their paths are as they were typed.
+    Args:
+      content: Content of the file.
+      uri: URI of the file.
+      settings: Values of parameters.
+      today: Value of {{ date }}.
+      read: Function that reads the files that the job names.
+      formats: Models of the options of formats. Only the format of the job is looked up,
+        unless the file has problems.
+      options: Options that replace the options in the file; paths stay as typed.
+      format_options: Options of the format that replace the ones in the file; paths stay
+        as typed.
 
     Raises:
-      UsageError, SchemaError: all that is wrong with it, a line for each.
+      UsageError, SchemaError: the file is invalid, with a line for each problem.
     """
     try:
         document = YamlDocument(data, uri)
@@ -193,7 +202,7 @@ def _filled(
             what = "expected one value, found a list or a mapping"
             problems["params", name] = what
         elif text is not None and "{{" in text:
-            problems["params", name] = "defaults cannot hold placeholders"
+            problems["params", name] = "defaults cannot contain placeholders"
     plain = {k: v for k, v in defaults.items() if isinstance(v, str | None)}
     date_of_run = {"date": today.isoformat()}
     placeholders = _Placeholders({**date_of_run, **plain, **settings}, problems)
@@ -211,7 +220,7 @@ def _filled(
     for name in settings.keys() - placeholders.used:
         near = get_close_matches(name, sorted(placeholders.used), 1)
         hint = f"did you mean {near[0]}?" if near else "is it {{ " + name + " }}?"
-        what = f"nothing in the file uses it; {hint}"
+        what = f"is not used in the file; {hint}"
         problems.setdefault(("set", name), what)
     return given
 
@@ -224,7 +233,7 @@ def _report(
     own: Mapping[str, Any],
 ) -> str:
     def where(place: KeyPath) -> tuple[int, str]:
-        at = 0 if place[0] in options else 1  # of all formats, or of the section of one
+        at = 0 if place[0] in options else 1  # 1: in a format's section
         if at == 0 or (place[0] not in _KINDS and place[1:2] and place[1] in own):
             flag = spell(f"`{place[at]}`", "command")
             return 0, ": ".join([flag, *map(str, place[at + 1 :])])
@@ -249,7 +258,7 @@ def _quote_hint(problem: str, data: bytes) -> str:
 
 
 def _with_paths(values: dict[str, Any], base: str) -> dict[str, Any]:
-    """Makes paths absolute, so that they hold wherever the command is run."""
+    """Makes paths absolute, so that they do not depend on the working directory."""
 
     def based(name: str, value: Any) -> Any:
         kind = _KINDS.get(name)
@@ -265,7 +274,7 @@ def _with_paths(values: dict[str, Any], base: str) -> dict[str, Any]:
 
 
 def absolute(path: str, base: str) -> str:
-    """Returns a path of a job file as seen from the folder that the file lies in.
+    """Resolves a path in a job file relative to the folder of the file.
 
     >>> absolute("../raw/*.csv", "s3://bucket/jobs"), absolute("/raw", "jobs")
     ('s3://bucket/raw/*.csv', '/raw')
@@ -279,13 +288,13 @@ def absolute(path: str, base: str) -> str:
     return posixpath.normpath(joined.as_posix())
 
 
-_SCHEMA_FILE = "schema_file.schema.json"  # of schema files; lies beside it
+_SCHEMA_FILE = "schema_file.schema.json"  # JSON Schema of schema files, same folder
 _KEPT = ("description", "default")
 _ANY_PLACEHOLDER = {"type": "string", "pattern": r"\{\{.*\}\}"}
 
 
 def job_schema(formats: Mapping[str, type[SourceOptions]]) -> dict[str, Any]:
-    """Returns what a job file may hold; a placeholder may stand for any value."""
+    """Returns the JSON Schema of job files, with placeholders allowed as values."""
     made = without_titles(job_file_model(*formats.items()).model_json_schema())
     made["properties"]["source"] |= {"enum": list(formats)}
     del made["properties"]["source"]["minLength"]
@@ -304,12 +313,12 @@ def job_schema(formats: Mapping[str, type[SourceOptions]]) -> dict[str, Any]:
 
 
 def job_schema_bytes(formats: Mapping[str, type[SourceOptions]]) -> bytes:
-    """Returns the same as the bytes of a file."""
+    """Returns the JSON Schema of job files as the bytes of a file."""
     return json_bytes(job_schema(formats))
 
 
 def _or_placeholder(field: dict[str, Any]) -> dict[str, Any]:
-    """Lets a field's schema take a placeholder too, where it takes no text anyway."""
+    """Adds placeholders to the schema of a field that does not accept text."""
     if isinstance(field.get("default"), dict | list):
         field = {key: value for key, value in field.items() if key != "default"}
     kept = {key: field[key] for key in _KEPT if key in field}

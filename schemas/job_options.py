@@ -1,14 +1,14 @@
-"""Checks the options that a front end was given, and makes a job of them.
+"""Checks the options from a front end, and creates a job from them.
 
-One model of all of them is made from the declared options (options.py). It checks job
-files and the options of `convert`, and their JSON Schema is made from it:
+One pydantic model of all options is created from their declarations (options.py). It
+validates job files and the options of `convert`, and defines their JSON Schema:
 
     source: images                        # or cifar, csv, or another package's format
     images: {feature_names: imagenet}     # that format's own options
     splits: {train: 0.9, test: 0.1}
 
-All that is wrong is collected, each problem with its place: ("splits", "train") is the
-key train of splits.
+All problems are collected, each with its key path: ("splits", "train") is the key train
+of splits.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from recordmill.schemas.text import parse_memory, parse_size
 Formats = Mapping[str, type[SourceOptions]]
 Problems = dict[tuple[str | int, ...], str]
 
-# Kinds of options whose values are text, whatever YAML makes of them.
+# Kinds of options whose values stay text, even if YAML would parse them otherwise.
 TEXT_KINDS = (
     *("text", "file", "folder", "name", "version", "limit", "splits", "split_times"),
     *("inputs", "globs", "size", "memory", "beam", "function", "share", "prose", "url"),
@@ -80,7 +80,7 @@ def _one_or_more(value: Any) -> Any:
 
 
 def _from_mapping(value: Any) -> Any:
-    """Turns {train: 0.9, test: 0.1} into splits; text keeps the fractions exact."""
+    """Converts {train: 0.9, test: 0.1} to splits; text keeps the fractions exact."""
     if not isinstance(value, dict):
         raise ValueError(
             f"expected a mapping like {{train: 0.9, test: 0.1}}, found {value!r}"
@@ -98,7 +98,7 @@ def _auto_or_version(version: str) -> str:
 
 
 def _parsed(parse: Callable[[str], Any], expected: str, made: Any) -> Any:
-    """Returns the type of values that a function makes of text."""
+    """Returns an annotated type whose values a function parses from text."""
 
     def validate(value: Any) -> Any:
         if not isinstance(value, str):
@@ -109,7 +109,7 @@ def _parsed(parse: Callable[[str], Any], expected: str, made: Any) -> Any:
 
 
 def _checked(check: Callable[[Any], object]) -> AfterValidator:
-    """Returns a validator that keeps the values that a function takes."""
+    """Returns a validator that accepts the values that a function accepts."""
 
     def validate(value: Any) -> Any:
         try:
@@ -163,7 +163,7 @@ class StorageSides(FrozenModel):
     output: FileOptions = Field(default={})
 
 
-# The types of kinds of options; those of choices and integers are made of the option.
+# The types of option values by kind, except for choices and integers.
 _TYPES: dict[str, Any] = {
     "text": Text,
     "prose": Annotated[Text, AfterValidator(_prose)],
@@ -208,7 +208,7 @@ _NAMES = tuple(option.name for option in offered_by(JOB_FILE))
 
 
 def _field_name(option: str) -> str:
-    return "schema_" if option == "schema" else option  # which all models have
+    return "schema_" if option == "schema" else option  # models have a method schema
 
 
 def _field_of(option: Option) -> tuple[Any, Any]:
@@ -231,16 +231,16 @@ def _field_of(option: Option) -> tuple[Any, Any]:
     )
 
 
-@lru_cache(maxsize=64)  # as it takes 15 ms
+@lru_cache(maxsize=64)  # creating a model takes 15 ms
 def job_file_model(*formats: tuple[str, type[SourceOptions]]) -> type[BaseModel]:
-    """Returns the model of all options: those declared, and a section for each format."""
+    """Creates the model of all declared options, with a section for each format."""
     fields: dict[str, Any] = {
         _field_name(option.name): _field_of(option) for option in offered_by(JOB_FILE)
     }
     for name, options in formats:
         description = f"options of source: {name}"
         fields[name] = (options, Field(options(), description=description))
-    doc = "A job: what is converted, where to, and how it is run."
+    doc = "A recordmill job: the input, the dataset and the options of the run."
     model: type[BaseModel] = create_model(
         "JobFile", __base__=FrozenModel, __doc__=doc, **fields
     )
@@ -248,7 +248,7 @@ def job_file_model(*formats: tuple[str, type[SourceOptions]]) -> type[BaseModel]
 
 
 def _file_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with the options of shard files: (option, text)."""
+    """Yields contradictions between options of shard files: (option, problem)."""
     container, compression, index = map(
         given.get, ("container", "compression", "index")
     )
@@ -256,64 +256,67 @@ def _file_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if compression == "gzip":
             yield (
                 "compression",
-                "`container=array_record` takes only `compression=none`: its readers go "
-                "to single records; leave out one of them",
+                "`container=array_record` requires `compression=none`, because its "
+                "readers seek to single records; leave out one of them",
             )
         if index is True:
             yield (
                 "index",
-                "`container=array_record` has an index in each shard; leave out `index`",
+                "`container=array_record` already has an index in each shard; leave out `index`",
             )
     elif index is True and compression == "gzip":
         yield (
             "index",
-            "`index` requires `compression=none`, as no reader can go to a record in a "
+            "`index` requires `compression=none`, because readers cannot seek in a "
             "compressed shard; leave out one of them",
         )
 
 
 def _split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with the options of labels and splits: (option, text)."""
+    """Yields contradictions between options of labels and splits: (option, problem)."""
     if "label" in given and "schema" in given:
         yield (
             "label",
-            "a schema file says itself which column is a class label (`classes`); leave "
-            "out `label` or `schema`",
+            "a schema file declares the class labels itself (`classes`); leave out "
+            "`label` or `schema`",
         )
     column = given.get("label")
     if column is not None and column == given.get("split_column"):
         what = (
-            f"{column} is the column of `split_column`, too, which becomes no feature"
+            f"{column} is also the column of `split_column`, which does not become a "
+            "feature"
         )
         yield "label", what + _ONE
     others = ("splits", "split_by", "split_exact", "stratify_by")
     for option, more in (("split_column", "split_by_time"), ("split_by_time", "")):
         if option in given and (other := _first(given, more, *others)):
-            what = f"tells the split of each row, and so leaves nothing to `{other}`"
+            what = (
+                f"sets the split of each row, so it cannot be combined with `{other}`"
+            )
             yield option, what + _ONE
     if exact := _first(given, "stratify_by", "split_exact"):
         if not given.get("splits"):
             yield exact, "requires `splits`, such as train=0.8 and test=0.2"
         elif given.get("split_by"):
-            what = "counts single rows, but `split_by` keeps groups of them together"
+            what = "counts single rows, but `split_by` keeps groups of rows together"
             yield exact, what + _ONE
 
 
 def _first(given: Mapping[str, Any], *options: str) -> str:
-    """Returns the first of these options that is given, or ""."""
+    """Returns the first of these options that is set, or ""."""
     return next((name for name in options if given.get(name)), "")
 
 
 _ONE = "; leave out one of them"
 _WITH_MAP = (
-    ". A column that the function makes becomes a label by a file (`schema`) that "
-    "declares its classes"
+    ". To make a column from the function a label, declare its classes in a file "
+    "(`schema`)"
 )
-_ROLES = ("label", "split_column", "split_by_time")  # of columns of a table
+_ROLES = ("label", "split_column", "split_by_time")  # options that name a column
 
 
 class LoadedJob(NamedTuple):
-    """A job as a front end was given it: what is converted, and how that is run."""
+    """A job from a front end, with the options of its run."""
 
     job: JobSpec
     options: RunOptions
@@ -322,13 +325,20 @@ class LoadedJob(NamedTuple):
 def check_options(
     given: Mapping[str, Any], formats: Formats, problems: Problems
 ) -> dict[str, Any]:
-    """Validates the options that were given, and adds the defaults of the others.
+    """Validates the given options, and adds the defaults of the others.
 
-    `given` has values by option name, and a mapping of its own options by the name of
-    the format; null ones are left out. `problems` gets what is wrong, a place once.
-    Returned are all options by name, and the format's own as "source_options"; nothing
-    if there are problems. Addresses with secrets are checked first, in every option,
-    because a message about an option shows its value.
+    Addresses with secrets are checked first, in every option, because a message about an
+    option shows its value.
+
+    Args:
+      given_options: Values by option name, without nulls. The options of the format are a
+        mapping under the name of the format.
+      formats: Models of the options of formats, by format name.
+      problems: Receives at most one problem for each key path.
+
+    Returns:
+      All options by name, with the options of the format under "source_options"; {} if
+      there are problems.
     """
     if secrets := dict(addresses_with_secrets(given)):
         problems |= secrets
@@ -342,7 +352,8 @@ def check_options(
     except ValidationError as error:
         for detail in error.errors():
             place = _place_of(detail["loc"], given)
-            # Of one problem all others may follow, as of a placeholder without a value.
+            # A problem inside a value that already has a problem is skipped: it may
+            # follow from that problem, for example from a placeholder without a value.
             if not any(place[:depth] in problems for depth in range(1, len(place) + 1)):
                 problems[place] = _sentence(detail, chosen)
         return {}
@@ -355,10 +366,13 @@ def check_options(
 def make_job(
     values: Mapping[str, Any], style: Style, read: Callable[[str], bytes]
 ) -> LoadedJob:
-    """Makes a job of options that `check_options` returned; `style` is that of messages.
+    """Creates a job from validated options.
 
-    `read` reads the files that they name: of the schema, which may be declared already,
-    and of `map`.
+    Args:
+      validated_options: The options that `check_options` returned; the schema may be
+        parsed already.
+      style: Spelling of options in messages.
+      read: Function that reads the files that `schema` and `map` name.
     """
     declared, function = values["schema"], values["map"]
     if isinstance(declared, str):
@@ -368,7 +382,7 @@ def make_job(
     own = values["source_options"]
     if declared and not function and getattr(own, "decimal", "") == "comma":
         declared = declared.with_decimal_commas()
-        own = own.model_copy(update={"decimal": "point"})  # of what is not declared
+        own = own.model_copy(update={"decimal": "point"})  # declared per feature now
     is_auto = values["version"] == AUTO_VERSION
     last_part = values["output"].rstrip("/").rpartition("/")[2]
     if "://" not in values["output"]:
@@ -408,17 +422,17 @@ def _of(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with options together, one by one valid or not."""
+    """Yields contradictions between options: (option, problem)."""
     rules = [key for key in ("shards", "shard_size", "readers") if key in given]
     if len(rules) > 1:
-        yield rules[-1], "`shards`, `shard_size` and `readers` exclude each other"
+        yield rules[-1], "`shards`, `shard_size` and `readers` cannot be combined"
     yield from _file_contradictions(given)
     yield from _split_contradictions(given)
     if "gzip_level" in given and given.get("compression") != "gzip":
         yield "gzip_level", "requires `compression=gzip`"
     for option in _ROLES:
         if option in given and "map" in given:
-            what = f"names a column of the input, but `map` makes the columns{_ONE}"
+            what = f"names a column of the input, but `map` creates the columns{_ONE}"
             yield option, what + (_WITH_MAP if option == "label" else "")
     is_auto = given.get("version") == AUTO_VERSION
     appends, overwrites = (given.get(name) is True for name in ("append", "overwrite"))
@@ -427,24 +441,26 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if overwrites and is_auto:
         yield "overwrite", f"`version=auto` never overwrites{_ONE}"
     if appends and is_auto:
-        what = "adds to one dataset, but `version=auto` publishes another one"
+        what = "adds to a dataset, but `version=auto` publishes a new one"
         yield "append", what + _ONE
     if appends and overwrites:
         yield "append", f"adds to the dataset that `overwrite` would replace{_ONE}"
     if appends and (sampled := _first(given, "limit", "sample", "balance")):
-        what = "chooses among the rows of a whole dataset, so nothing can be appended"
+        what = "selects from the rows of the whole dataset, so nothing can be appended"
         yield sampled, what + _ONE
     if "balance" in given and "limit" in given:
         yield "balance", f"the first rows of `limit` are not balanced{_ONE}"
     if str(given.get("balance")).endswith("=weights") and "schema" in given:
-        what = f"{WEIGHT} is a feature beside those of the input, not of `schema`"
+        what = (
+            f"{WEIGHT} is added to the features of the input and cannot be in `schema`"
+        )
         yield "balance", what + _ONE
 
 
 def _wrong_sources(
     given: Mapping[str, Any], formats: Formats
 ) -> Iterator[tuple[str, str]]:
-    """Yields what is wrong with the source and with options that formats have."""
+    """Yields problems with the source and with options of formats: (option, problem)."""
     source = given.get("source")
     if isinstance(source, str) and source not in formats:
         *others, last = map(repr, formats)
@@ -459,7 +475,7 @@ def _wrong_sources(
 
 
 def owner_of(option: str, formats: Formats) -> str | None:
-    """Returns the format that has this option."""
+    """Returns the name of the format that has this option, or None."""
     for name in formats:
         with suppress(UsageError):  # a format of another package that cannot be loaded
             if option in formats[name].model_fields:
@@ -468,7 +484,7 @@ def owner_of(option: str, formats: Formats) -> str | None:
 
 
 def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:
-    """Returns where in the options an error is, without pydantic's own marks."""
+    """Returns the key path of an error in the options, without pydantic's elements."""
     if loc[:1] == ("splits",) and len(loc) > 1 and isinstance(loc[1], int):
         return ("splits", list(given["splits"])[loc[1]])
     place: list[str | int] = []
@@ -478,7 +494,7 @@ def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:
         except (KeyError, IndexError, TypeError):
             if place:
                 continue
-            given = None  # a field that is missing
+            given = None  # a missing field
         place.append(step)
     return tuple(place)
 

@@ -1,4 +1,4 @@
-"""Defines the manifest, a dataset's table of contents, and joins those of appended parts."""
+"""Defines the manifest, a dataset's table of contents, and joins manifests of parts."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ from recordmill.schemas.text import json_bytes
 MANIFEST_NAME = "manifest.json"
 CARD_NAME = "croissant.json"
 MANIFEST_VERSION: Final = 1
-_MOST_VALUES = 1 << 31  # on a side of a shape, and of class indices
+_MOST_VALUES = 1 << 31  # limit for each dimension of a shape and for class indices
 _ADVICE = (
-    "Copy the dataset again from its origin, or convert again with `overwrite=true`"
+    "Copy the dataset again from its original location, or convert again with "
+    "`overwrite=true`"
 )
 
 
 class _Entry(FrozenModel):
-    """A part of the manifest; some of its fields are written only if they are used."""
+    """A section of the manifest, which may omit fields that have their default."""
 
-    _omitted: ClassVar[tuple[str, ...]] = ()  # where they are as by default
+    _omitted: ClassVar[tuple[str, ...]] = ()  # fields omitted if they have the default
 
     @model_serializer(mode="wrap")
     def _omit_defaults(
@@ -68,17 +69,17 @@ Mark = Annotated[str, Field(pattern=f"^{MARK}$")]
 
 
 class FileEntry(_Entry):
-    """One file beside the shards: its bytes and CRC-32C (8 hex digits)."""
+    """A metadata file next to the shards: size in bytes and CRC-32C (8 hex digits)."""
 
     bytes: Count
     crc32c: Crc32c
 
 
 class ShardEntry(_Entry):
-    """One shard: its file, its records, the file's bytes and CRC-32C (8 hex digits).
+    """A shard: file name, number of records, size in bytes and CRC-32C (8 hex digits).
 
-    `index` is the index file that was written with it, if any; one that
-    `recordmill index` writes later is not named. Datasets with a card have `sha256`.
+    `index` is the index file that was written with the shard, if any; an index file that
+    `recordmill index` writes later is not listed. Datasets with a card have `sha256`.
     """
 
     file: PlainName
@@ -92,7 +93,7 @@ class ShardEntry(_Entry):
 
 
 class SplitEntry(_Entry):
-    """One split: totals and shards in order."""
+    """A split: its totals, and its shards in order."""
 
     records: Count
     bytes: Count
@@ -100,9 +101,9 @@ class SplitEntry(_Entry):
 
 
 class RejectsEntry(_Entry):
-    """All kept rejects, whatever files they are in (see RejectTotals).
+    """The totals of all kept rejects, independent of their files (see RejectTotals).
 
-    The digest is 16 hex digits. `marks` are those of the commits whose files hold them.
+    The digest is 16 hex digits. `marks` are the IDs of the commits with rejects files.
     """
 
     rows: Count
@@ -114,7 +115,7 @@ class RejectsEntry(_Entry):
     def of(
         cls, totals: RejectTotals, marks: tuple[str, ...] = ()
     ) -> RejectsEntry | None:
-        """Returns the entry of some rejects; None if there are none."""
+        """Creates the section for these rejects, or returns None if there are none."""
         digest = f"{totals.digest:016x}"
         if not totals.rows:
             return None
@@ -128,7 +129,7 @@ class RejectsEntry(_Entry):
 
 
 def _check_keys(value: Any) -> Any:
-    """Checks the keys of a feature in JSON: a FeatureSpec itself has more and fewer."""
+    """Checks the keys of a feature in JSON; FeatureSpec itself has other fields."""
     if isinstance(value, dict):
         if missing := [key for key in STATED if key not in value]:
             raise ValueError(f"lacks {', '.join(missing)}")
@@ -138,7 +139,7 @@ def _check_keys(value: Any) -> Any:
 
 
 def _check_sizes(feature: FeatureSpec) -> FeatureSpec:
-    """Checks the numbers by which readers make arrays, which have no bound in JSON."""
+    """Checks the sizes by which readers create arrays, because JSON has no bounds."""
     sizes = [size for size in (*feature.shape, feature.num_classes) if size is not None]
     if outside := [size for size in sizes if not 0 <= size < _MOST_VALUES]:
         raise ValueError(
@@ -158,7 +159,7 @@ StoredFeature = Annotated[
 
 
 class MapEntry(_Entry):
-    """What a function (`map`) made of rows with these features: fewer, or more."""
+    """The numbers of rows that a function (`map`) dropped and added, and the features."""
 
     rows_dropped: Count
     rows_added: Count
@@ -166,7 +167,7 @@ class MapEntry(_Entry):
 
 
 class SamplingEntry(_Entry):
-    """What sampling made of rows: fewer, and copies of some."""
+    """The numbers of rows that sampling dropped and copied."""
 
     rows_left_out: Count
     rows_copied: Count = 0
@@ -175,7 +176,7 @@ class SamplingEntry(_Entry):
 
 
 def other_rows(made: MapEntry | None, sampled: SamplingEntry | None) -> tuple[int, str]:
-    """Returns how many rows more, or fewer, there are than were read, and why."""
+    """Returns the difference between written and read rows, and the reasons as text."""
     number, told = 0, ""
     if made is not None:
         number += made.rows_added - made.rows_dropped
@@ -188,16 +189,16 @@ def other_rows(made: MapEntry | None, sampled: SamplingEntry | None) -> tuple[in
 
 
 class Manifest(_Entry):
-    """What a dataset holds. The same run always gives the same bytes.
+    """The table of contents of a dataset; the same run always writes the same bytes.
 
-    `generation` is how many commits there were before in its folder, so that each has
-    names of its own; a split's shards are those of the first run, then those of each
-    append (see recordmill.schemas.names). `files` are the metadata files, without
-    run.json, whose bytes differ from run to run; `rejects` are the kept ones.
+    `generation` is the number of earlier commits in the folder, so that each commit has
+    its own file names. The shards of a split are the shards of the first run, then the
+    shards of each append (see recordmill.schemas.names). `files` are the metadata files
+    except run.json, whose bytes differ between runs. `rejects` are the kept rejects.
 
-    A manifest may come from anybody. Every text in it that becomes a part of a file name
-    (here, or in an export) is checked when it is read: `name`, splits, shards, files,
-    marks, the fingerprint, the version, and features that have a labels file.
+    A manifest may come from anybody. Every text in it that becomes a part of a file name,
+    here or in an export, is checked when the manifest is read: `name`, splits, shards,
+    files, marks, the fingerprint, the version, and features that have a labels file.
     """
 
     manifest_version: Literal[1] = MANIFEST_VERSION
@@ -231,7 +232,7 @@ class Manifest(_Entry):
     def _check_schema(
         cls, features: tuple[FeatureSpec, ...]
     ) -> tuple[FeatureSpec, ...]:
-        Schema(features)  # raises where they cannot be one, as with a name given twice
+        Schema(features)  # raises for invalid features, such as a repeated name
         for feature in features:
             if feature.num_classes is not None:
                 where = f"the labels file of feature {feature.name!r}"
@@ -243,7 +244,7 @@ class Manifest(_Entry):
     def _check_shard_names(
         cls, splits: dict[str, SplitEntry], info: ValidationInfo
     ) -> dict[str, SplitEntry]:
-        """Checks the names that shards of these splits get in an export, and indexes."""
+        """Checks the file names of shards, exported shards and their index files."""
         for split, entry in splits.items():
             exported = shard_file_name(
                 str(info.data.get("name", "")), split, MAX_SHARDS, MAX_SHARDS
@@ -254,12 +255,12 @@ class Manifest(_Entry):
 
     @property
     def mark(self) -> str:
-        """Returns the mark of the commit that published it."""
+        """Returns the ID of the commit that published the manifest."""
         return commit_mark(self.fingerprint, self.generation)
 
     @property
     def description(self) -> Description:
-        """Returns what it says of itself."""
+        """Returns the description of the dataset."""
         return Description(self.about, CARD_NAME in self.files)
 
     @property
@@ -279,12 +280,12 @@ class Manifest(_Entry):
 
     @property
     def rows_dropped(self) -> int:
-        """Returns how many rows a function (`map`) left out."""
+        """Returns the number of rows that a function (`map`) dropped."""
         return self.map.rows_dropped if self.map else 0
 
     @property
     def rows_added(self) -> int:
-        """Returns how many rows a function made beside the first of each."""
+        """Returns the number of extra rows that a function (`map`) created."""
         return self.map.rows_added if self.map else 0
 
     @property
@@ -305,17 +306,17 @@ class Manifest(_Entry):
 
     @classmethod
     def from_bytes(cls, data: bytes, uri: str) -> Manifest:
-        """Reads a manifest.
+        """Parses a manifest.
 
         Raises:
-          OutputRefusedError: it is not one.
+          OutputRefusedError: the manifest is damaged, or another file.
         """
         with ForeignText(uri, "recordmill manifest", _ADVICE).parsing():
             return _parse(data)
 
 
-# A commit reads what was there, and what it has written, several times. With 20,000
-# features each costs a tenth of a second.
+# Cached, because a commit parses the old and the new manifest several times. With 20,000
+# features, parsing takes a tenth of a second.
 @lru_cache(maxsize=2)
 def _parse(data: bytes) -> Manifest:
     return Manifest.model_validate_json(data)
@@ -324,9 +325,9 @@ def _parse(data: bytes) -> Manifest:
 def schema_of(
     manifest: Manifest, class_names: Mapping[str, Sequence[str]] | None = None
 ) -> Schema:
-    """Returns the schema of a dataset's records, by which readers can decode them.
+    """Returns the schema with which readers can decode the records of a dataset.
 
-    `class_names` are those of the labels files, by feature.
+    `class_names` are the class names in the labels files, by feature.
     """
     names = class_names or {}
     return Schema(
@@ -338,7 +339,7 @@ def schema_of(
 
 
 def publish_as(staged: Manifest, generation: int) -> Manifest:
-    """Returns the manifest of a staged part under the names of its commit."""
+    """Returns the manifest of a staged part with its published file names."""
     mark = commit_mark(staged.fingerprint, generation)
     splits = {}
     for name, split in staged.splits.items():
@@ -357,10 +358,18 @@ def publish_as(staged: Manifest, generation: int) -> Manifest:
 def join_manifests(
     base: Manifest, more: Manifest, stale_files: Collection[str] = ()
 ) -> Manifest:
-    """Returns the manifest of a dataset with what was appended to it.
+    """Returns the manifest of a dataset with an appended part.
 
-    The fingerprint of `more`, the appended part alone, is that of the whole.
-    `stale_files` are metadata files that do not describe the whole and are removed.
+    The joined manifest has the fingerprint of the appended part.
+
+    Args:
+      base: Manifest of the dataset before the append.
+      more: Manifest of the appended part.
+      stale_files: Names of metadata files that are removed, because they do not describe
+        the whole dataset.
+
+    Raises:
+      ValueError: the part belongs to another job.
     """
     same = {"name", "version", "seed", "shuffle", "compression", "container"}
     same |= {"payload", "features"}

@@ -1,15 +1,15 @@
-"""Names the files of a dataset: those of its first run, and of each append.
+"""Names the files of a dataset, for its first run and for each append.
 
     NAME-train.12345678.tfrecord-00000-of-00008                  part 0, the first run
     NAME-train.g00001-9abcdef0.tfrecord-a00001-00000-of-00002    part 1, an append
-    inputs.jsonl.gz, inputs-a00001.jsonl.gz      the input files of each, by content
-    inventory.jsonl.gz, ...                      the same files, as they were listed
-    run.json, run-a00001.json                    when and how each was made
+    inputs.jsonl.gz, inputs-a00001.jsonl.gz      checksums of the input files of a part
+    inventory.jsonl.gz, ...                      the same files as listed before reading
+    run.json, run-a00001.json                    when and how each part was created
     rejects/12345678-*.jsonl, rejects/g00001-9abcdef0-a00001-*.jsonl
 
-A part's files are never touched by a later one. The names of shards and rejects have
-the mark of the commit that published them, so a run that comes late can neither change
-nor remove a file that is in use. The names sort as the parts do.
+A later part never changes the files of an earlier part. The names of shards and rejects
+include the ID of the commit that published them. So a delayed run can neither change nor
+remove a file that is in use. The names sort in the order of the parts.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from recordmill.schemas.text import is_utf8
 
 REJECTS_NAME = "rejects"  # the folder of rejected rows
 MAX_APPENDS = 99_999  # five digits, so that names sort
-MAX_SHARDS = 99_999  # of a split
-MARK = r"(?:g\d{5,}-)?[0-9a-f]{8}"  # of a commit, in names of files
-CONTAINERS = ("tfrecord", "array_record")  # in names of shards
+MAX_SHARDS = 99_999  # maximum number of shards of a split
+MARK = r"(?:g\d{5,}-)?[0-9a-f]{8}"  # pattern of a commit ID in file names
+CONTAINERS = ("tfrecord", "array_record")  # containers, as in names of shards
 _CONTAINER = rf"(?:{'|'.join(CONTAINERS)})-"
 
 
 def commit_mark(fingerprint: str, generation: int) -> str:
-    """Returns the mark in the names of the files that a commit of a dataset adds.
+    """Returns the commit ID for the names of the files that a commit adds.
 
-    `generation` is how many commits there were before in this folder.
+    `generation` is the number of earlier commits in this folder.
 
     >>> commit_mark("0123456789abcdef", 0), commit_mark("0123456789abcdef", 12)
     ('01234567', 'g00012-01234567')
@@ -42,12 +42,12 @@ def commit_mark(fingerprint: str, generation: int) -> str:
 
 
 def generation_of(mark: str) -> int:
-    """Returns the generation in a commit's mark; 0 where there is none."""
+    """Returns the generation in a commit ID; 0 for the first commit."""
     return int(mark[1:].partition("-")[0]) if mark.startswith("g") else 0
 
 
 def mark_of(shard_file: str) -> str:
-    """Returns the mark in a shard's name; "" if it was published without one.
+    """Returns the commit ID in a shard's name, or "" if the name has none.
 
     >>> mark_of("digits-train.g00001-01234567.tfrecord-00000-of-00008")
     'g00001-01234567'
@@ -59,23 +59,23 @@ def mark_of(shard_file: str) -> str:
 
 
 def mark_of_rejects(file: str) -> str:
-    """Returns the mark in the name of a published rejects file; "" if there is none."""
+    """Returns the commit ID in the name of a published rejects file, or ""."""
     found = re.match(rf"{REJECTS_NAME}/({MARK})-", file)
     return found[1] if found else ""
 
 
 def marked_rejects(file: str, mark: str) -> str:
-    """Returns the name under which a staged rejects file is published."""
+    """Returns the published name of a staged rejects file."""
     return f"{REJECTS_NAME}/{mark}-{file.removeprefix(f'{REJECTS_NAME}/')}"
 
 
 def part_mark(part: int) -> str:
-    """Returns the mark in the names of a part's files; "" for the first run's."""
+    """Returns the mark of a part in file names; "" for the first run."""
     return f"a{part:05d}" if part else ""
 
 
 def part_of(shard_file: str) -> int:
-    """Returns the part that a shard belongs to, by its name.
+    """Returns the number of the part that a shard belongs to, by its name.
 
     >>> part_of("digits-train.tfrecord-a00001-00000-of-00002")
     1
@@ -85,27 +85,27 @@ def part_of(shard_file: str) -> int:
 
 
 def is_shard_name(file: str) -> bool:
-    """Tells whether a file is named as shards are, or as their index files."""
+    """Returns whether a file has the name of a shard or of its index file."""
     return any(f".{container}" in file for container in CONTAINERS)
 
 
 def inputs_name(part: int) -> str:
-    """Returns the name of the file that lists the inputs of a part by their content."""
+    """Returns the name of the file with the checksums of the inputs of a part."""
     return f"inputs-{part_mark(part)}.jsonl.gz" if part else "inputs.jsonl.gz"
 
 
 def inventory_name(part: int) -> str:
-    """Returns the name of the file that says as what the inputs of a part were listed."""
+    """Returns the name of the file with the inventory of a part."""
     return f"inventory-{part_mark(part)}.jsonl.gz" if part else "inventory.jsonl.gz"
 
 
 def run_metadata_name(part: int) -> str:
-    """Returns the name of the file that tells when and how a part was made."""
+    """Returns the name of the file about the run that created a part."""
     return f"run-{part_mark(part)}.json" if part else "run.json"
 
 
 def rejects_prefix(part: int) -> str:
-    """Returns what the names of a part's files of rejects begin with."""
+    """Returns the prefix of the names of a part's rejects files."""
     return f"{part_mark(part)}-" if part else ""
 
 
@@ -113,10 +113,10 @@ LABELS_ENDING = ".labels.txt"
 
 
 def format_labels(names: Iterable[str]) -> bytes:
-    """Formats class names as lines; as JSON strings where TFDS would change them."""
+    """Formats class names as lines, with JSON strings for names that TFDS changes."""
 
     def line(name: str) -> str:
-        # TFDS splits at line ends (of any system), strips lines and drops empty ones.
+        # TFDS splits text at all kinds of line ends, strips lines and drops empty lines.
         survives = name and name == name.strip() and not {"\n", "\r"} & set(name)
         is_plain = survives and name[0] != '"'
         return name if is_plain else json.dumps(name, ensure_ascii=False)
@@ -125,7 +125,7 @@ def format_labels(names: Iterable[str]) -> bytes:
 
 
 def parse_labels(data: bytes) -> tuple[str, ...]:
-    """Parses a labels file; returns its class names in the order of their index.
+    """Parses a labels file into class names in index order.
 
     Raises:
       ValueError: a name is not UTF-8.
@@ -137,11 +137,11 @@ def parse_labels(data: bytes) -> tuple[str, ...]:
             with suppress(json.JSONDecodeError):  # else the quote belongs to the name
                 found[-1] = str(json.loads(line))
     if not all(map(is_utf8, found)):
-        raise ValueError("half of a surrogate pair")
+        raise ValueError("an unpaired surrogate")
     return tuple(found)
 
 
-INDEX_SUFFIX = ".idx"  # of the file beside a shard that tells where its records begin
+INDEX_SUFFIX = ".idx"  # ending of the file with the record offsets of a shard
 
 
 def index_file_name(shard_file: str) -> str:
@@ -159,10 +159,10 @@ def shard_file_name(
     mark: str = "",
     container: str = "tfrecord",
 ) -> str:
-    """Returns a shard's file name; those of one part sort as the shards do.
+    """Returns the file name of a shard; the names of a part sort in shard order.
 
-    The marks stand behind a dot, which no split's name has, so that no split can be
-    called like them. `part` is 0 for the first run, `mark` is "" while it is staged.
+    The commit ID and the mark of the part follow a dot. Names of splits have no dot, so
+    they cannot be confused. `part` is 0 for the first run, `mark` is "" while staged.
 
     >>> shard_file_name("digits", "train", 0, 8)
     'digits-train.tfrecord-00000-of-00008'
@@ -179,7 +179,7 @@ def shard_file_name(
 
 
 def staged_file_name(shard_file: str) -> str:
-    """Returns the name that a shard has while it is staged: without a mark.
+    """Returns the name of a shard while it is staged, without a commit ID.
 
     >>> staged_file_name("digits-train.g00002-01234567.tfrecord-00000-of-00008")
     'digits-train.tfrecord-00000-of-00008'
@@ -189,7 +189,7 @@ def staged_file_name(shard_file: str) -> str:
 
 
 def marked_file_name(staged: str, mark: str) -> str:
-    """Returns the name under which a staged shard is published.
+    """Returns the published name of a staged shard.
 
     >>> marked_file_name("digits-train-00000-of-00008.tfrecord.gz", "01234567")
     'digits-train.01234567-00000-of-00008.tfrecord.gz'
@@ -203,23 +203,29 @@ def marked_file_name(staged: str, mark: str) -> str:
 
 _NOT_IN_NAMES = ("\\", "\0")
 _MAX_SHOWN = 100
-MAX_NAME_BYTES = 255  # of a file or folder, in all usual file systems
+MAX_NAME_BYTES = 255  # maximum size of a name in all usual file systems
 
 
 class UnsafeNameError(OutputRefusedError, ValueError):
-    """A name that could lead out of the folder it belongs to."""
+    """A name that could lead out of its folder."""
 
 
 def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
     r"""Checks that a name stays below the folder that it is joined to; returns it.
 
-    Nothing becomes a path, or a key in a store, before this function has seen it:
+    Every name passes this function before it becomes a path or a key in a store:
 
         data/x.tfrecord                              ok
         ../x   a/../b   /etc/x   a//b   a\b   ""     refused
 
-    A `plain` name is that of one file in that folder, which every file system takes:
-    UTF-8 of at most MAX_NAME_BYTES. `where` is what has the name, for the message.
+    Args:
+      name: The name.
+      location: Location of the name, for the message.
+      plain: Whether it must be the name of a file directly in the folder that every file
+        system accepts: UTF-8 of at most MAX_NAME_BYTES.
+
+    Raises:
+      UnsafeNameError: the name is not allowed.
     """
     parts = name.split("/")
     outside = any(part in ("", ".", "..") for part in parts)

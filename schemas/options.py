@@ -1,15 +1,15 @@
 """Declares every option of a job and of its run, once for all front ends.
 
 The command line, job files, their JSON Schema, the parameters of the Dataflow template
-and the tables in docs/ are made from OPTIONS; that WriteDataset agrees is tested. The
-options of one input format alone are declared by the format (source_options.py).
+and the tables in docs/ are created from OPTIONS; a test compares WriteDataset with it.
+The options of one input format are declared by the format (source_options.py).
 
-A new option is declared here, and used where its value is a field of JobSpec (if it
-changes the dataset) or RunOptions (if not), which take values by name.
+A new option is declared here. Its value becomes the field of the same name in JobSpec if
+it changes the dataset, otherwise in RunOptions.
 
 Messages name an option in backticks, "raise `max_rejects`", "use `exchange=auto`", and
-`spell` puts there what the reader has typed or can type. Nothing here imports pydantic:
-`recordmill --help` reads it.
+`spell` replaces it by the spelling of the user's front end. This module does not import
+pydantic, because `recordmill --help` imports it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Literal, get_args
 
 from recordmill.schemas.errors import UsageError
 
-# Front ends. `run` and `plan` replace by options what a job file says, so they have all of
-# `convert`; a pipeline has the arguments of WriteDataset; the template is Dataflow's.
+# Front ends. `run` and `plan` have all options of `convert`, which replace the options in
+# a job file; a pipeline has the arguments of WriteDataset; the template is for Dataflow.
 CONVERT, RUN, JOB_FILE, PIPELINE, TEMPLATE = "C", "R", "J", "P", "T"
 
 WEIGHT = "sample_weight"  # the feature of `balance=COLUMN=weights`; Keras's word
@@ -40,39 +40,39 @@ Default = str | int | bool | dict[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option."""
+    """An option of a job or of its run."""
 
-    name: str  # as job files and Python spell it
-    kind: str  # what its values are; job_options.py has the type of each
-    fronts: str  # the front ends that offer it
+    name: str  # name in job files and Python
+    kind: str  # kind of its values; job_options.py defines the type of each kind
+    fronts: str  # the front ends that have the option
     help: str  # one sentence for all front ends, without its full stop
-    # what holds if it is not given; None if that is not one value
+    # default value; None if the default is not a single value
     default: Default = None
-    # the default in words, where `default` does not say it; texts name other options in
+    # the default as text if `default` does not describe it; names other options in
     # backticks
     default_text: str = ""
-    choices: tuple[str, ...] = ()  # all values, of a choice
-    # the lowest and the highest integer; None if there is none
+    choices: tuple[str, ...] = ()  # all values of a choice
+    # the lowest and the highest integer; None for no bound
     bounds: tuple[int | None, int | None] = (None, None)
-    flag: str = ""  # the command's spelling without "--", where it is not the name
-    metavar: str = ""  # how the command's help shows a value
-    page: str = ""  # of docs/, with more about it
+    flag: str = ""  # the flag without "--" if it differs from the name
+    metavar: str = ""  # placeholder of the value in the command's help
+    page: str = ""  # page of docs/ about the option
     # heading in the help, in the template's form and in docs/options.md
     group: str = ""
 
     @property
     def command_flag(self) -> str:
-        """Returns what the command takes: "--" and words with "-" between."""
+        """Returns the flag of the command: "--" and words joined by "-"."""
         return f"--{self.flag or self.name.replace('_', '-')}"
 
     @property
     def is_repeated(self) -> bool:
-        """Returns whether the command takes it several times."""
+        """Returns whether the command accepts the option several times."""
         return self.kind in ("splits", "globs", "storage", "settings")
 
     @property
     def shown_default(self) -> str:
-        """Returns the default as users read it, or ""."""
+        """Returns the default as text for users, or ""."""
         if self.default_text or self.default is None:
             return self.default_text
         text = str(self.default)
@@ -93,44 +93,45 @@ OPTIONS = (
         Option("inputs", "inputs", "JT", "files, folders, archives or globs",
                page="inputs.md"),
         Option("exclude", "globs", "CRJT",
-               "files and folders below the inputs to leave out: names at any depth, "
-               "or paths below the input folder", default_text="no file",
+               "files and folders to leave out: names at any depth, or paths relative "
+               "to the input folder", default_text="no file",
                metavar="GLOB", page="archives.md#leave-files-out"),
         Option("output", "folder", "RJPT",
-               "folder of the dataset, or of its versions", metavar="DIR"),
+               "output folder of the dataset, or of its versions", metavar="DIR"),
         Option("overwrite", "flag", "CRJPT",
                "replace another dataset in the output, or a damaged one",
                default=False),
         Option("grace", "choice", "CRJPT",
-               "how long the files of a replaced dataset stay for its readers; 0: "
-               "not at all", default="next-run", choices=get_args(Grace),
+               "how long to keep the files of a replaced dataset for its readers; 0: "
+               "delete them at once", default="next-run", choices=get_args(Grace),
                page="output-files.md#replaced-datasets"),
         Option("append", "flag", "CRJT",
-               "convert new input files only, and add them to the dataset",
+               "convert only new input files and add them to the dataset",
                default=False, page="jobs.md#appending"),
         Option("storage", "storage", "CRJPT",
-               "options of the file systems, never a secret", flag="storage-option",
+               "option of a file system, never a secret", flag="storage-option",
                metavar="KEY=VALUE", page="storage.md"),
     ),
     *_group(
         "Dataset",
         Option("name", "name", "CRJPT", "name of the dataset",
-               default_text="the output's last part", metavar="NAME"),
+               default_text="last part of the output path", metavar="NAME"),
         Option("version", "version", "CRJPT",
-               "version of the dataset; auto: publish each change as the next "
-               "one, in a folder of its own", default="1.0.0", flag="dataset-version",
+               "version of the dataset; auto: publish each change as the next version, "
+               "in its own folder", default="1.0.0", flag="dataset-version",
                metavar="X.Y.Z|auto", page="jobs.md#versions"),
         Option("keep", "integer", "CRJT",
-               "number of versions to keep, with `version=auto`", default_text="all",
+               "number of versions to keep; requires `version=auto`", default_text="all",
                bounds=(1, None), metavar="N"),
-        Option("payload", "choice", "CRJPT", "what a record holds", default="example",
+        Option("payload", "choice", "CRJPT", "content of a record", default="example",
                choices=get_args(Payload),
                page="schema.md"),
         Option("compression", "choice", "CRJPT",
-               "compression of the shards; TFDS reads only those without",
+               "compression of the shards; TFDS reads only uncompressed shards",
                default="none", choices=get_args(Compression)),
         Option("gzip_level", "integer", "CRJPT",
-               "1 is fast, 9 is small; with `compression=gzip`", default=6,
+               "gzip level: 1 is fastest, 9 is smallest; requires "
+               "`compression=gzip`", default=6,
                bounds=(1, 9), metavar="N"),
         Option("container", "choice", "CRJPT",
                "file format of the shards; array_record is for Grain and "
@@ -138,161 +139,166 @@ OPTIONS = (
                choices=get_args(Container),
                page="reading-datasets.md#arrayrecord"),
         Option("index", "flag", "CRJPT",
-               "write SHARD.idx beside each shard, by which readers find single "
-               "records", default=False, page="reading-datasets.md#rows-by-number"),
+               "write SHARD.idx next to each shard, an index that lets readers find "
+               "single records", default=False, page="reading-datasets.md#rows-by-number"),
     ),
     *_group(
         "Description",
         Option("description", "prose", "CRJT",
-               "what the dataset is, for people who find it", default_text="none",
+               "description of the dataset for people who find it", default_text="none",
                metavar="TEXT", page="output-files.md#description"),
         Option("license", "license", "CRJT",
-               "its license: an SPDX identifier like CC-BY-4.0, or a URL",
+               "license of the dataset: an SPDX identifier like CC-BY-4.0, or a URL",
                default_text="none", metavar="TEXT"),
-        Option("citation", "prose", "CRJT", "how to cite it, as BibTeX or text",
+        Option("citation", "prose", "CRJT", "citation of the dataset, as BibTeX or "
+                                            "text",
                default_text="none", metavar="TEXT"),
-        Option("homepage", "url", "CRJT", "URL of its page", default_text="none",
+        Option("homepage", "url", "CRJT", "URL of the dataset's web page", default_text="none",
                metavar="URL"),
         Option("contact", "prose", "CRJT",
-               "who answers questions: a name, or an e-mail address",
+               "contact for questions: a name or an e-mail address",
                default_text="none", metavar="TEXT"),
         Option("card", "flag", "CRJT",
-               "write croissant.json, by which search engines and other tools find "
-               "the dataset, with the SHA-256 of each shard", default=False,
+               "write croissant.json for search engines and other tools, with the "
+               "SHA-256 of each shard", default=False,
                page="output-files.md#croissant"),
     ),
     *_group(
         "Schema and rejects",
         Option("schema", "schema", "CRJPT",
-               "declared features: a file in YAML or schema.pbtxt",
+               "schema file with the declared features: YAML or schema.pbtxt",
                default_text="inferred, or the format's own", metavar="FILE",
                page="schema.md"),
         Option("expect_schema", "file", "CRJT",
-               "schema file or dataset; publish nothing whose features differ from it",
+               "schema file or dataset; publish nothing if the features differ from it",
                metavar="FILE|DATASET"),
         Option("map", "function", "CRJT",
-               "Python function of your own that makes the rows from each batch of input "
-               "rows: FILE.py:FUNCTION or MODULE:FUNCTION; recordmill runs its code",
+               "Python function that transforms each batch of input rows: "
+               "FILE.py:FUNCTION or MODULE:FUNCTION; recordmill runs its code",
                metavar="FILE.py:FUNCTION", page="map.md"),
         Option("label", "text", "CRJT",
-               "column of a table that becomes a class label, with the names of its "
-               "classes", default_text="no column", metavar="COLUMN",
+               "column to store as a class label, with the names of its classes", default_text="no column", metavar="COLUMN",
                page="splits.md#class-labels"),
         Option("max_rejects", "limit", "CRJPT",
-               "limit of rejected rows: a count like 10, or a share like 0.5%",
+               "maximum number of rejected rows: a count like 10, or a share like 0.5%",
                default="0", metavar="N|P%"),
     ),
     *_group(
         "Splits and shards",
         Option("splits", "splits", "CRJPT",
-               "a split and its share of the rows, like train=0.9 or train=2/3",
+               "name of a split and its share of the rows, like train=0.9 or train=2/3",
                default={"train": "1"}, default_text="train=1", flag="split",
                metavar="NAME=FRACTION"),
         Option("split_by", "text", "CRJPT",
-               "column; rows with the same value in it stay in one split",
-               default_text="every row by itself", metavar="COLUMN"),
+               "keep rows with the same value of COLUMN in the same split",
+               default_text="each row separately", metavar="COLUMN"),
         Option("split_exact", "flag", "CRJT",
-               "give each split exactly its share of the rows, which takes a "
-               "reading of the input before the run", default=False,
+               "assign exactly the requested share of the rows to each split; requires "
+               "an extra pass over the input", default=False,
                page="splits.md#exact-splits"),
         Option("stratify_by", "text", "CRJT",
-               "column, such as the label; each of its values has exact splits",
+               "split each value of COLUMN, such as the label, in exactly the "
+               "requested shares",
                default_text="no column", metavar="COLUMN",
                page="splits.md#exact-splits"),
         Option("limit", "integer", "CRJT",
-               "keep the first N rows of the whole dataset, in its own order, which "
-               "takes a reading of the input before the run", default_text="all rows",
+               "keep the first N rows of the whole dataset, in the order of the "
+               "dataset; requires an extra pass over the input", default_text="all rows",
                bounds=(1, None), metavar="N", page="sampling.md"),
         Option("sample", "share", "CRJT",
-               "keep this share of the rows, chosen by `seed`: 1% or 0.01",
+               "keep this share of the rows, like 1% or 0.01; `seed` selects them",
                default_text="all rows", metavar="P%", page="sampling.md"),
         Option("balance", "balance", "CRJT",
-               "column of classes, and what gives them equal weight: fewer rows, copies "
-               "in the split train, or a feature sample_weight; reads the input twice",
+               "balance the classes in COLUMN: drop rows (undersample), repeat rows of "
+               "the split train (oversample), or add a feature sample_weight "
+               "(weights); reads the input twice",
                default_text="all rows",
                metavar="COLUMN=undersample|oversample|weights",
                page="sampling.md#balanced-classes"),
         Option("split_column", "text", "CRJPT",
-               "column of a table that names the split of each row; it is not a feature",
-               default_text="`splits` decide", metavar="COLUMN",
+               "column with the split of each row; it does not become a feature",
+               default_text="as `splits` says", metavar="COLUMN",
                page="splits.md#by-a-column"),
         Option("split_by_time", "split_times", "CRJPT",
-               "column of a table, and splits with the times or numbers between "
-               "them, like date=train,2026-01-01,test", default_text="`splits` decide",
+               "column with times or numbers, and the splits with the boundaries "
+               "between them, like date=train,2026-01-01,test", default_text="as `splits` says",
                metavar="COLUMN=A,TIME,B", page="splits.md#by-time"),
         Option("duplicates", "choice", "CRJT",
-               "look for records with the same content in several splits. report: count "
-               "them, with a warning. fail: publish nothing", default="ignore",
+               "find records with the same content in different splits. report: show a "
+               "warning with their number. fail: publish nothing", default="ignore",
                choices=get_args(Duplicates),
                page="splits.md#the-same-content-in-several-splits"),
         Option("shuffle", "flag", "CRJT",
-               "shuffle the whole dataset, or keep the order of the input",
+               "shuffle the whole dataset or keep the input order",
                default=True),
         Option("seed", "integer", "CRJPT",
-               "another seed gives another order and other splits", default=0,
+               "seed of the order and of the splits", default=0,
                bounds=(0, (1 << 64) - 1), metavar="N"),
         Option("shards", "integer", "CRJPT", "number of shards of each split",
-               default_text="as `shard_size` asks for", bounds=(1, 99_999),
+               default_text="as `shard_size` says", bounds=(1, 99_999),
                metavar="N"),
         Option("shard_size", "size", "CRJPT",
-               "size of a shard in bytes, like 128MiB or 100MB", default="128MiB",
+               "target size of a shard, like 128MiB or 100MB", default="128MiB",
                metavar="SIZE"),
         Option("readers", "integer", "CRJT",
-               "number of hosts that will read: ten shards for each, none under 10 MB",
-               default_text="as `shard_size` asks for", bounds=(1, None),
+               "number of training hosts; writes ten shards per host, each at least 10 "
+               "MB",
+               default_text="as `shard_size` says", bounds=(1, None),
                metavar="N"),
     ),
     *_group(
         "Run",
         Option("exchange", "choice", "CRJPT",
-               "how records reach the writers of their shards; gives the same bytes",
+               "how records reach the writers of their shards; never changes the bytes",
                default="auto", choices=get_args(WantedExchange),
                page="architecture.md#exchange"),
         Option("scratch", "folder", "CRJP", "directory for temporary sorted files",
-               default_text="inside the output", metavar="DIR"),
+               default_text="in the output folder", metavar="DIR"),
         Option("memory", "memory", "CRJ",
-               "memory for sorted records, before they go to scratch; auto: a "
-               "quarter of what is free, at most 1 GiB", default="auto",
+               "memory for sorted records, before they are written to scratch; auto: a "
+               "quarter of the free memory, at most 1 GiB", default="auto",
                metavar="SIZE|auto", page="guarantees.md"),
         Option("verify", "choice", "CRJT",
-               "check before publishing: quick compares sizes, counts and stored "
-               "checksums, full reads every byte again", default="quick",
+               "check before publishing. quick: compare sizes, counts and stored "
+               "checksums. full: also read every byte again", default="quick",
                choices=get_args(VerifyLevel)),
         Option("strict", "flag", "CRJT",
-               "publish nothing if there is a warning, for scheduled runs",
+               "publish nothing if there is a warning; for scheduled runs",
                default=False, page="jobs.md#warnings"),
         Option("workers", "integer", "CRJ",
-               "workers of the embedded runner: threads, or processes for large inputs; "
-               "0: one a core, or two if inputs or output are in a store",
+               "number of workers of the embedded runner: threads, or processes for "
+               "large inputs; 0: one per core, or two per core if inputs or output are "
+               "in a store",
                default=0, default_text="by cores", bounds=(0, None), metavar="N"),
         Option("beam", "beam", "J",
-               "options of Beam, like --runner=...; the command takes them after --",
+               "options of Beam, like --runner=...; on the command line, write them "
+               "after --",
                page="clusters.md"),
         Option("detach", "flag", "CR",
-               "submit the job to the runner, and do not wait for its end",
+               "submit the job to the runner and do not wait until it ends",
                default=False, page="clusters.md"),
-        Option("plan", "flag", "C", "show what would happen, and do nothing",
+        Option("plan", "flag", "C", "show what would happen; write nothing",
                default=False),
     ),
     *_group(
         "Reports",
         Option("metrics_file", "file", "CRJ",
-               "Prometheus textfile, written when the run ends", metavar="FILE"),
+               "Prometheus textfile to write when the run ends", metavar="FILE"),
         Option("metrics_push", "text", "CRJ",
-               "URL of a Prometheus Pushgateway that gets the metrics when the run ends",
+               "URL of a Prometheus Pushgateway to send the metrics to when the run ends",
                metavar="URL", page="monitoring.md"),
         Option("log_format", "choice", "CRJT",
-               "log lines on stderr, for scheduled runs",
+               "write log lines to stderr in this format; for scheduled runs",
                default_text="bars and a summary", choices=get_args(LogFormat)),
         Option("as_json", "flag", "CR", "print one JSON object to stdout",
                default=False, default_text="text on stderr", flag="json"),
     ),
     *_group(
         "Job file",
-        Option("set", "settings", "RT", "a value for {{ KEY }}",
+        Option("set", "settings", "RT", "value of the parameter {{ KEY }}",
                default_text="{{ date }} is today, UTC", metavar="KEY=VALUE"),
         Option("params", "params", "J",
-               "parameters and their defaults; null: the command must set it",
+               "parameters and their defaults; null: `set` must pass a value",
                page="jobs.md#parameters"),
     ),
 )
@@ -302,28 +308,28 @@ BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 
 
 def offered_by(front: str) -> tuple[Option, ...]:
-    """Returns the options that a front end offers, group by group."""
+    """Returns the options of a front end, group by group."""
     return tuple(option for option in OPTIONS if front in option.fronts)
 
 
 Style = Literal["command", "job_file", "python"]
 
 _MARKED = re.compile(r"`([a-z][a-z_]*)(?:=([^`\n]+))?`")
-# Values that YAML reads as something else than this text, unless they are in quotes.
+# Values that need quotes in YAML to be read as this text.
 _NOT_PLAIN = re.compile(r"^[?:,\[\]{}#&*!|>'\"%@]|^- |: | #|:$")
-_POSITIONAL = {"inputs": "INPUT", "output": "OUTPUT"}  # of convert
+_POSITIONAL = {"inputs": "INPUT", "output": "OUTPUT"}  # arguments of convert
 
 
 def spell(message: str, style: Style) -> str:
-    """Replaces the options that a message names in backticks by their spelling.
+    """Replaces the options in backticks in a message by their spelling in a front end.
 
-    A name that is not declared here is taken for an option of one input format.
+    A name that is not declared here is treated as an option of an input format.
 
     >>> message = "raise `max_rejects`, or use `shuffle=false` and `exchange=auto`"
     >>> spell(message, "command")
     'raise --max-rejects, or use --no-shuffle and --exchange auto'
     >>> spell(message, "job_file")
-    'raise max_rejects:, or use shuffle: false and exchange: auto'
+    'raise max_rejects, or use shuffle: false and exchange: auto'
     >>> spell(message, "python")
     "raise max_rejects=, or use shuffle=False and exchange='auto'"
     >>> spell("use `label_table=my table.csv`", "command")  # as a shell reads it
@@ -350,7 +356,8 @@ def spell(message: str, style: Style) -> str:
                 return name
             if _NOT_PLAIN.search(value):
                 value = "'" + value.replace("'", "''") + "'"
-            return f"{name}: {value or ('true' if is_flag else '')}".rstrip()
+            value = value or ("true" if is_flag else "")
+            return f"{name}: {value}" if value else name
         if is_flag:
             value = value.capitalize()
         elif value and option.kind != "integer":
@@ -363,7 +370,17 @@ def spell(message: str, style: Style) -> str:
 def parse_pairs(
     option: str, form: str, texts: Iterable[str], keys: str = ".*"
 ) -> dict[str, str]:
-    """Parses texts of a form like KEY=VALUE, of which each has a key of its own."""
+    """Parses texts of a form like KEY=VALUE with different keys.
+
+    Args:
+      option: Name of the option, for messages.
+      form: The form, for messages.
+      texts: The texts.
+      keys: Regular expression for the keys.
+
+    Raises:
+      UsageError: a text has another form, or a key is repeated.
+    """
     values: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""Defines what a run is cut into: input ranges, planned shards, and what became of them."""
+"""Defines the units of work of a run, ranges and shards, and their results."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from recordmill.schemas.input_files import (
 )
 from recordmill.schemas.text import count
 
-Bytes = bytes  # the type; in the class below it is the name of an attribute
+Bytes = bytes  # the type, because classes below have an attribute `bytes`
 
 _DIGEST_SPACE = 1 << 64
 
 
 def pack(value: Any) -> bytes:
-    """Returns a value as a runner passes it on: lists of much the same take little."""
+    """Packs a value for the runner; lists of similar values are compressed well."""
     return zlib.compress(pickle.dumps(value), 1)
 
 
 def unpack(packed: bytes | memoryview) -> Any:
-    """Returns what `pack` got."""
+    """Unpacks a value that `pack` packed."""
     return pickle.loads(zlib.decompress(packed))
 
 
 def pack_long(values: Iterable[Any]) -> bytes:
-    """Packs a long list in parts: of 600,000 runs, all at once would take 0.4 GB."""
+    """Packs a long list in parts; 600,000 runs at once would take 0.4 GB."""
     left = iter(values)
     return pack([pack(part) for part in iter(lambda: list(islice(left, 1 << 14)), [])])
 
 
 def unpack_long(packed: bytes) -> Iterator[Any]:
-    """Yields what `pack_long` got."""
+    """Yields the values of a list that `pack_long` packed."""
     return chain.from_iterable(map(unpack, unpack(packed)))
 
 
 @dataclass(frozen=True, slots=True)
 class RejectTotals:
-    """The number of some rejects and a digest of them.
+    """The number, size and digest of a set of rejects.
 
-    Which files they are in, and in which order, depends on the exchange. So the digest
-    is a sum over all lines; the totals of two tasks or parts add up to those of both.
+    The files and the order of rejects depend on the exchange. So the digest is a sum over
+    all lines, and the totals of two tasks or parts can be added.
     """
 
-    rows: int = 0  # number of rejects, each of which is a line
-    bytes: int = 0  # of all lines, with their ends
+    rows: int = 0  # number of rejects, which is the number of lines
+    bytes: int = 0  # size of all lines, including line ends
     digest: int = 0  # sum of a 64-bit hash of each line, modulo 2**64
     __reduce__ = as_call
 
@@ -68,10 +68,10 @@ class RejectTotals:
 
     @classmethod
     def of(cls, data: Bytes) -> RejectTotals:
-        """Returns the totals of a file of rejects."""
+        """Computes the totals of a rejects file from its content."""
         digest = 0
         lines = data.split(b"\n")
-        for line in lines[:-1]:  # few: a reject costs much more elsewhere
+        for line in lines[:-1]:  # other work per reject takes much longer
             hashed = blake2b(line, digest_size=8).digest()
             digest += int.from_bytes(hashed, "little")
         return cls(len(lines) - 1, len(data), digest % _DIGEST_SPACE)
@@ -81,11 +81,11 @@ NO_REJECTS = RejectTotals()
 
 
 TypeFlags = tuple[int, ...]
-"""What the cells of each column were observed to hold (text_columns.TypeFlag), or ()."""
+"""The observed types of the cells of each column (text_columns.TypeFlag), or ()."""
 
 
 def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
-    """Merges the type flags of two parts of the input; () has seen nothing."""
+    """Merges the type flags of two parts of the input; () is no observation."""
     if not one or not other:
         return one or other
     return tuple(a | b for a, b in zip(one, other, strict=True))
@@ -93,26 +93,26 @@ def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
 
 @dataclass(frozen=True, slots=True)
 class InputRange:
-    """A part of the input that can be read on its own, cut by constants."""
+    """A range of the input that a task reads on its own, cut by constants."""
 
-    # position among all ranges of the run, from 0; fixes ties and input order
+    # position among all ranges of the run, from 0; breaks ties and fixes the input order
     index: int
-    path: str  # origin of its rows, relative to the input root
+    path: str  # path in the origin of its rows, relative to the input root
     uri: str  # file to read
     start: int  # first byte (or inventory row) of the range
     stop: int  # end, exclusive
     first_position: int  # position of `start` in the whole input, in the same unit
     total_positions: int  # size of the whole input, in the same unit
-    split: str = ""  # the split its file belongs to by the format's own rule, or ""
-    # states of the quotes at `start` and `stop` (csv, see quote_states); 0 at a file's
-    # start and end
+    split: str = ""  # split of its file by the rule of the format, or ""
+    # quote states at `start` and `stop` for CSV (QuoteState in sources/csv/quotes.py); 0
+    # at the start and the end of a file
     quoted: tuple[int, int] = (0, 0)
-    # byte offset of a quote whose field is never closed (csv), or -1
+    # byte offset of a quote whose field is never closed (CSV), or -1
     unclosed: int = -1
     # size and version of its file; None for a range of several files
     seen: Seen | None = field(default=None, compare=False)
-    # the whole files that it holds, one after the other, if they are several and not in
-    # an inventory of the source's own; `path` and `uri` are the first's
+    # the whole files of the range, in order, if there are several and the source has no
+    # inventory of its own; `path` and `uri` belong to the first file
     files: tuple[InputFile, ...] = ()
     __reduce__ = as_call
 
@@ -135,14 +135,14 @@ class InputRange:
 
     @property
     def where(self) -> str:
-        """Returns where the range is, for messages."""
+        """Returns the location of the range for messages."""
         if self.files:
             others = count(len(self.files) - 1, "file")
             return f"{self.uri} (or one of the {others} after it)"
         return f"{self.uri}: bytes {self.start} to {self.stop}"
 
     def by_file(self) -> list[InputRange]:
-        """Returns a range for each of its files; of one file, the range itself."""
+        """Returns a range for each of its files, or itself if it has one file."""
         if not self.files:
             return [self]
         ends = accumulate(file.size for file in self.files)
@@ -161,12 +161,12 @@ class InputRange:
         ]
 
 
-# What is wrong with a row that is rejected; programs read it, as that of a warning.
+# Codes of rejects. Programs read them, like the codes of warnings.
 RejectCode = Literal[
-    "row",  # its bytes are no row, record or image
-    "value",  # a value is missing, or does not fit its feature
-    "label",  # its label or split is not known, or not one
-    "map",  # the function of the job refused it
+    "row",  # the bytes are no row, record or image
+    "value",  # a value is missing or does not fit its feature
+    "label",  # the label or the split is unknown or invalid
+    "map",  # the function of the job rejected the row
 ]
 
 
@@ -174,26 +174,26 @@ RejectCode = Literal[
 class Reject:
     """A row that could not be converted."""
 
-    path: str  # origin, relative to the input root
+    path: str  # path of its file, relative to the input root
     position: int  # byte offset of the row in its file
-    reason: str  # what was found and what was expected
-    raw: bytes  # the row's bytes as they stand in the input
+    reason: str  # the actual and the expected value
+    raw: bytes  # bytes of the row in the input
     code: RejectCode = "row"
 
 
 @dataclass(frozen=True, slots=True)
 class RowIssue:
-    """What the end of a run tells of rows that were converted."""
+    """An observation about converted rows, which is reported at the end of a run."""
 
-    code: str  # what was found
-    column: str  # where it was found, if in columns; of images, their format or variant
-    count: int  # of rows, cells, files or lines
-    example: str  # the first of them
-    changes: tuple[str, ...] = ()  # what was changed in them, if they are images
+    code: str  # kind of the issue
+    column: str  # column with the issue, if any; for images, their format or variant
+    count: int  # number of rows, cells, files or lines
+    example: str  # the first one of them
+    changes: tuple[str, ...] = ()  # changes that were made to images
 
     @staticmethod
     def merged(parts: Iterable[tuple[RowIssue, ...]]) -> tuple[RowIssue, ...]:
-        """Adds up equal issues; the same in whatever order the parts come."""
+        """Adds up the counts of equal issues; the order of the parts does not matter."""
         found: dict[tuple[str, str, tuple[str, ...]], RowIssue] = {}
         for issue in chain.from_iterable(parts):
             kind = issue.code, issue.column, issue.changes
@@ -207,53 +207,53 @@ class RowIssue:
 
 @dataclass(frozen=True, slots=True)
 class SortedRunRef:
-    """One sorted run, in scratch or in memory."""
+    """A reference to a sorted run in scratch or in memory."""
 
     stem: str  # scratch path without the .records and .index endings
     counts: tuple[int, ...]  # records of each split, in the job's split order
     payload_bytes: int  # size of the .records file
     index_crc32c: int  # checksum of the .index file
     payload_crc32c: int  # checksum of the .records file
-    # whether the process that made it holds it, and there are no files
+    # whether the process that created it holds it in memory, without files
     in_memory: bool = False
-    # path and link of the file in memory that other processes read it from
+    # path and link of the file in memory from which other processes read it
     memory_file: tuple[str, str] | None = None
     __reduce__ = as_call
 
 
-# A checkpoint of a version with other keys is not taken for one without issues.
+# Rejects checkpoints of versions with other keys, instead of dropping the keys.
 _NO_OTHER_KEYS = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """A summary of one converted range; small, so that it may pass through the runner."""
+    """The result of converting a range, small enough to pass through the runner."""
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    range: InputRange  # the range converted
-    rows_read: int  # rows found, rejects included
-    rows_rejected: int  # rows that went to the rejects file
+    range: InputRange  # the converted range
+    rows_read: int  # number of rows, including rejects
+    rows_rejected: int  # number of rows in the rejects file
     runs: tuple[SortedRunRef, ...]  # sorted runs written, in row order
-    observed_types: TypeFlags = ()  # what each column was observed to hold
-    # what each column was taken for when the rows were encoded
+    observed_types: TypeFlags = ()  # observed types of each column
+    # types of each column with which the rows were encoded
     encoded_types: TypeFlags = ()
-    nulls: tuple[int, ...] = ()  # missing values of each column
-    rejects: RejectTotals = NO_REJECTS  # those in the rejects file
-    issues: tuple[RowIssue, ...] = ()  # what the end of the run tells of the rows
-    checksums: TaskChecksums = NO_CHECKSUMS  # of what was read
-    rows_dropped: int = 0  # rows that a function (`map`) left out
-    rows_added: int = 0  # rows that it made beside the first of each
-    rows_left_out: int = 0  # rows that sampling left out
-    rows_copied: int = 0  # copies that balancing made
+    nulls: tuple[int, ...] = ()  # number of missing values of each column
+    rejects: RejectTotals = NO_REJECTS  # totals of the rejects file
+    issues: tuple[RowIssue, ...] = ()  # issues to report at the end of the run
+    checksums: TaskChecksums = NO_CHECKSUMS  # checksums of the bytes read
+    rows_dropped: int = 0  # number of rows that a function (`map`) dropped
+    rows_added: int = 0  # number of extra rows that it created
+    rows_left_out: int = 0  # number of rows that sampling dropped
+    rows_copied: int = 0  # number of copies that balancing added
     __reduce__ = as_call
 
     @staticmethod
     def pack(results: Sequence[RangeResult]) -> Bytes:
-        """Returns results of ranges side by side as a value that a runner passes on.
+        """Packs the results of consecutive ranges into one value for the runner.
 
-        The index of the first range comes first, so packed results are in order once they
-        are sorted, and then their number.
+        The value begins with the index of the first range, so that packed results can be
+        sorted, and with the number of results.
         """
         head = _HEAD.pack(results[0].range.index, len(results))
         return head + pack(results)
@@ -262,21 +262,21 @@ class RangeResult:
     def unpack(packed: Iterable[Bytes]) -> Collection[RangeResult]:
         """Returns results in the order of their ranges.
 
-        Of very many each is unpacked whenever it comes, and not kept.
+        More than MOST_UNPACKED results stay packed, and are unpacked at each iteration.
         """
         found = _Packed(sorted(packed))
         return found if len(found) > MOST_UNPACKED else list(found)
 
 
 _HEAD = struct.Struct(">QI")
-# A result of a table of 40 columns takes 2 to 4 kB, and packed 320 bytes alone, 50 among
-# ten. To unpack these takes 10 microseconds each, and whoever publishes goes through all of
-# them 26 times.
+# A result for a table of 40 columns takes 2 to 4 kB; packed, it takes 320 bytes alone, or
+# 50 in a group of ten. Unpacking takes 10 microseconds per result, and publishing reads
+# all results 26 times.
 MOST_UNPACKED = 100_000
 
 
 class _Packed(Collection[RangeResult]):
-    """Results that stay packed."""
+    """A collection of range results that stay packed."""
 
     def __init__(self, packed: list[bytes]) -> None:
         self._packed = packed
@@ -297,11 +297,11 @@ KEY_SPACE = 1 << 64  # order keys are u64
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """Where one split is cut into shards."""
+    """A plan of the shards of one split."""
 
     split: str  # name of the split
-    # order keys, one more than there are shards; shard i holds the keys bounds[i] <=
-    # key < bounds[i + 1]; the first is 0, the last 2**64
+    # order keys, one more than shards; shard i has the keys bounds[i] <= key <
+    # bounds[i + 1]; the first bound is 0, the last is 2**64
     bounds: tuple[int, ...]
     shard_bytes: tuple[int, ...]  # planned bytes of each shard
     shard_records: tuple[int, ...]  # planned records of each shard
@@ -336,7 +336,7 @@ class SplitPlan:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """The plans of all splits, in the job's split order."""
+    """A plan of the shards of all splits, in the split order of the job."""
 
     splits: tuple[SplitPlan, ...]
 
@@ -345,7 +345,7 @@ class ShardPlan:
         return sum(split.num_shards for split in self.splits)
 
     def task(self, number: int) -> ShardTask:
-        """Returns the shard of a number, counted from 0, split after split."""
+        """Returns the task for a shard, by its number from 0 over all splits."""
         for split_index, split in enumerate(self.splits):
             if number < split.num_shards:
                 return ShardTask(
@@ -360,12 +360,12 @@ class ShardPlan:
         raise IndexError(f"there are {self.num_shards} shards")
 
     def rows_of(self, number: int) -> int:
-        """Returns the planned records of the shard of that number."""
+        """Returns the planned number of records of the shard with this number."""
         task = self.task(number)
         return self.splits[task.split_index].shard_records[task.shard_index]
 
     def tasks(self) -> list[ShardTask]:
-        """Returns a task for each shard, largest first, so that a small one ends last."""
+        """Returns a task for each shard, the largest first, so that the last is short."""
         sizes = [size for split in self.splits for size in split.shard_bytes]
         numbers = sorted(range(len(sizes)), key=lambda number: -sizes[number])
         return [self.task(number) for number in numbers]
@@ -373,7 +373,7 @@ class ShardPlan:
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """One shard to write: the records of a split with low <= order key < high."""
+    """A shard to write: the records of a split with low <= order key < high."""
 
     split: str
     split_index: int
@@ -385,7 +385,7 @@ class ShardTask:
 
 @dataclass(frozen=True, slots=True)
 class IndexResult:
-    """The index file of a shard, as it was written: its bytes and their CRC-32C."""
+    """The size in bytes and the CRC-32C of the index file of a shard."""
 
     bytes: int
     crc32c: int
@@ -393,7 +393,7 @@ class IndexResult:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """A shard that was written."""
+    """The result of writing a shard."""
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
@@ -404,10 +404,13 @@ class ShardResult:
     bytes: int  # size of the file as stored
     example_bytes: int  # sum of the serialized examples, without frames
     crc32c: int  # CRC-32C of the file as stored
-    # rows found unusable only now (exchange by reference)
-    rejects: RejectTotals = NO_REJECTS
-    observed_types: TypeFlags = ()  # type flags of rows that were read only now
-    issues: tuple[RowIssue, ...] = ()  # what the end of the run tells of these rows
-    checksums: TaskChecksums = NO_CHECKSUMS  # of what was read only now
-    index: IndexResult | None = None  # its index file, if the job asks for one
-    sha256: str = ""  # of the file, if the dataset gets a card
+    # With exchange by reference, rows are read when their shard is written; these fields
+    # describe them.
+    rejects: RejectTotals = NO_REJECTS  # totals of rows that were rejected then
+    observed_types: TypeFlags = ()  # type flags of rows that were read then
+    issues: tuple[RowIssue, ...] = ()  # issues of these rows
+    checksums: TaskChecksums = (
+        NO_CHECKSUMS  # checksums of the bytes that were read then
+    )
+    index: IndexResult | None = None  # its index file, if the job requests one
+    sha256: str = ""  # SHA-256 of the file, if the dataset has a card

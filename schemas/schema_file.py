@@ -1,4 +1,4 @@
-"""Reads and writes schema files: YAML, or tensorflow-metadata's text proto.
+"""Reads and writes schema files in YAML, and reads tensorflow-metadata's text proto.
 
     # comments as `recordmill schema infer` writes them
     features:
@@ -9,8 +9,8 @@
         shape: [null, 4]
         ...
 
-The form is that of schemas/declared.py. Editors know it by schema_file.schema.json, which
-is made from DeclaredSchema:
+schemas/declared.py defines the fields. Editors validate schema files with
+schema_file.schema.json, which this script creates from DeclaredSchema:
 
     python tests/helpers/schema_file_json.py
 """
@@ -29,12 +29,12 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.text import printable
 from recordmill.schemas.yaml_lines import YamlDocument, write_yaml
 
-# Text, whatever it looks like.
+# Fields whose values stay text, even if they look like numbers or booleans.
 TEXT_FIELDS = ("column", "separator", "classes", "null_values")
 
 _YAML_ENDINGS = (".yaml", ".yml")
 _PBTXT_ENDINGS = (".pbtxt", ".textproto")
-# The fields of tensorflow.metadata.v0.Schema; what follows is a message or a value.
+# The fields of tensorflow.metadata.v0.Schema, each followed by a message or a value.
 _PBTXT_START = re.compile(
     rb"(?:\s|#.*)*(?:(?:feature|sparse_feature|weighted_feature|string_domain"
     rb"|float_domain|int_domain|annotation|dataset_constraints"
@@ -45,7 +45,7 @@ _LINE_CHARACTERS = 88
 
 
 def load_schema(data: bytes, uri: str) -> DeclaredSchema:
-    """Reads the schema in a file, whose ending tells the form, else its content."""
+    """Reads a schema file; its ending determines the format, otherwise its content."""
     ending = PurePosixPath(uri).suffix.lower()
     if ending in _PBTXT_ENDINGS or (
         ending not in _YAML_ENDINGS and _PBTXT_START.match(data)
@@ -63,10 +63,14 @@ def dump_yaml(
     comments: Mapping[str, Sequence[str]] | None = None,
     head: Sequence[str] = (),
 ) -> str:
-    """Writes the schema as YAML, in short forms where they say everything.
+    """Formats a schema as YAML, with the short form of a feature if possible.
 
-    `comments` are lines to stand above a feature, `head` those at the top.
-    `load_schema` reads an equal schema back.
+    `load_schema` reads an equal schema from it.
+
+    Args:
+      schema: The schema.
+      comments: Comment lines above each feature, by its name.
+      head: Comment lines at the start of the file.
     """
     lines = [_comment(line) for line in head]
     lines.append("features:")
@@ -77,9 +81,10 @@ def dump_yaml(
 
 
 def texts_as_written(schema: Any, written: Any) -> Any:
-    """Returns a schema's plain values, with text as it is written in the file.
+    """Returns the plain values of a schema, with text as written in the file.
 
-    `classes: [yes, no]`, `[1, 2]` and `default: 007` are text, whatever YAML says.
+    `classes: [yes, no]`, `[1, 2]` and `default: 007` are text, although YAML parses them
+    as booleans and numbers.
     """
     features = schema.get("features") if isinstance(schema, dict) else None
     if not isinstance(features, dict):
@@ -99,7 +104,7 @@ def texts_as_written(schema: Any, written: Any) -> Any:
 
 
 def _entry(name: str, feature: DeclaredFeature) -> str:
-    """Formats a feature as it stands in the file: on one line if it fits."""
+    """Formats a feature for the file, on one line if it fits."""
     fields = feature.model_dump(exclude_defaults=True)
     if fields.keys() <= {"dtype", "shape", "optional"}:
         value: Any = _short_form(feature)
@@ -112,7 +117,7 @@ def _entry(name: str, feature: DeclaredFeature) -> str:
             if line := _flow(name, value, 2):
                 return line
             head = _block(name, None, 2).removesuffix(" null")
-            if head.endswith(":"):  # and not the form that YAML has for long keys
+            if head.endswith(":"):  # not the YAML syntax for long keys (? KEY)
                 lines = (_flow(f, v, 4) or _block(f, v, 4) for f, v in value.items())
                 return "\n".join([head, *lines])
         return _block(name, value, 2)
@@ -151,7 +156,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic 
 
 
 def without_titles(value: Any) -> Any:
-    """Removes the titles that pydantic makes from each name."""
+    """Removes the titles that pydantic creates from names."""
     if isinstance(value, list):
         return [without_titles(item) for item in value]
     if not isinstance(value, dict):

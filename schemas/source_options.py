@@ -1,10 +1,11 @@
-"""Holds the base class of the options that one input format has for itself.
+"""Defines the base class for the options of one input format.
 
-A format's own options are a subclass, each field with its description; the command
-line, job files and their JSON Schema take them from there. Its module imports pydantic and recordmill.schemas only, because the command line
-imports it to show its help. Options are part of the job: the same options and inputs
-give the same bytes. Where a dataset keeps its job, options with their default value are
-left out, so a format may get new options later, but never a new default for an old one.
+Each format declares its options as a subclass, with a description for each field. The
+command line, job files and their JSON Schema are created from it. The module of such a
+subclass imports only pydantic and recordmill.schemas, because the command line imports it
+to show its help. Options are part of the job: the same options and inputs produce the
+same bytes. A dataset stores its job without options that have their default value. So a
+format can get new options, but the default of an existing option must never change.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from recordmill.schemas.declared import FrozenModel
 from recordmill.schemas.options import BY_NAME, CONVERT, JOB_FILE, TEMPLATE, Option
 
 PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files
-LEAVE_OUT: Final = "use `extra_columns=ignore` to leave out what is new"
-SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]*$"  # of a format's name
+LEAVE_OUT: Final = "use `extra_columns=ignore` to ignore new columns"
+SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]*$"  # pattern of a format's name
 
 
 def _as_text(value: Any) -> Any:
-    """Takes a list of texts, as YAML has them, for one; and a mapping for such a list."""
+    """Joins a list of texts, or the pairs of a mapping, from YAML with commas."""
     if isinstance(value, dict):
         value = [f"{name}={path}" for name, path in value.items()]
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
@@ -31,22 +32,22 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-# What the command takes with commas, and a job file as a list, too.
+# A text with commas on the command line, which can also be a list in a job file.
 AS_TEXT: Final = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
 
 
 class SourceOptions(FrozenModel):
-    """Options of one input format; this class itself has none."""
+    """Options of one input format; the base class has no options."""
 
     def undo_splits(self) -> str:
-        """Returns how an input is read that is not divided into splits by itself."""
+        """Returns the advice for input whose own splits are not wanted."""
         if "split_from" in type(self).model_fields:
             return "use `split_from=none`"
         return "leave out the files of that split"
 
 
 def declared_options(source: str, model: type[SourceOptions]) -> tuple[Option, ...]:
-    """Declares a format's own options as those of all jobs are declared."""
+    """Converts the fields of a format's options to declarations (options.py)."""
     return tuple(
         _declare(source, name, field) for name, field in model.model_fields.items()
     )
@@ -65,7 +66,7 @@ def _declare(source: str, name: str, field: FieldInfo) -> Option:
         field.description or "",
         default=field.default if isinstance(field.default, str | int) else None,
         choices=choices,
-        # An option that all jobs have keeps its flag; the format's gets a longer one.
+        # If all jobs have an option of this name, the format's option gets a longer flag.
         flag=f"{source}-{name}".replace("_", "-") if name in BY_NAME else "",
         group="Formats",
     )

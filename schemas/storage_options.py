@@ -1,14 +1,15 @@
-"""Parses storage options: how to reach a store, never how to prove who asks.
+"""Parses storage options, which locate a store but never contain credentials.
 
     endpoint_url=http://127.0.0.1:9000         input and output
     output:account_name=prod                   one side only
-    input:client_kwargs={"region_name":"x"}    JSON where a dict is due
+    input:client_kwargs={"region_name":"x"}    JSON for a dict
 
-The values are pickled to workers and may be written down, so secrets are refused here,
-by name and by look; credentials come from the environment or workload identity.
+The values are pickled for workers and can appear in files and logs. So this module
+rejects secrets, by option name and by pattern. Credentials come from the environment or
+workload identity.
 
-Any other option may hold an address too (`map`, `schema`, a table of labels), so the text
-of every option passes `addresses_with_secrets`, whatever its kind.
+Any other option can also hold an address (`map`, `schema`, a table of labels). So the
+text of every option of any kind passes `addresses_with_secrets`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from recordmill.schemas.errors import UsageError
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
-# Words in an option's name that tell of a secret: aws_secret_access_key, sasToken ...
+# Words in the name of an option with a secret: aws_secret_access_key, sasToken ...
 _SECRET_WORDS = frozenset(
     {
         *("key", "keys", "apikey", "secret", "secrets", "token", "tokens", "sas"),
@@ -34,26 +35,26 @@ _SECRET_WORDS = frozenset(
         *("auth", "authorization", "bearer", "cookie", "cookies"),
     }
 )
-# The name of an option of a file system; a key in base64 has capital letters.
+# Pattern of a file system's option name; a key in base64 has capital letters.
 _PLAIN_NAME = r"[a-z][a-z0-9_]*"
 _SECRET_NAMES = frozenset({"connection_string", "connectionstring", "conn_str"})
 _HARMLESS_NAMES = frozenset({"key_filename", "key_file", "keyfile"})  # paths
-# What gcsfs calls token may also say where to look for credentials.
+# In gcsfs, the option token can also name the source of credentials.
 _HARMLESS_TOKENS = frozenset({"anon", "cloud", "google_default"})
 
 _SECRET_LOOK = re.compile(
-    r"://[^/@\s]*:[^/@\s]*@"  # a password in a url
+    r"://[^/@\s]*:[^/@\s]*@"  # a password in a URL
     r"|\bAccountKey=|\bSharedAccessSignature=|[?&]sig="
     r"|-----BEGIN|\bBearer\s|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
     re.IGNORECASE,
 )
 
-# A user with a password in an address. Not in http://host:9000/a@b, nor in "https://a: b@c".
+# A user and a password in an address, but not http://host:9000/a@b or "https://a: b@c".
 _PASSWORD = re.compile(
     r"(:/+)(?!\[)[^/@\s:]*(?::|%3a)(?!\d{1,5}(?:[/?#,\s]|$)|\s)(?:[^\s@]{0,999}|[^/@\n]{0,999})@",
     re.IGNORECASE,
 )
-# A pair of a query; a colon or comma behind it belongs to the sentence around it.
+# A name and a value of a query; a colon or comma after it belongs to the sentence.
 _QUERY = re.compile(r"([?&;#])([^\s?&;#=]+)=[^\s&;#]*[^\s&;#:,]")
 _HIDDEN = "***"
 
@@ -62,14 +63,14 @@ _WAY_OUT = (
     "from options (docs/storage.md)"
 )
 SECRET_REFUSED = (
-    "looks like a secret, and options are sent to workers and may be written down: "
+    "looks like a secret, but options are sent to workers and may be logged: "
     f"{_WAY_OUT}"
 )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StorageOptions:
-    """Options of one side, for the file system's constructor; free of secrets."""
+    """Options for the constructor of a file system, without secrets."""
 
     items: tuple[tuple[str, str], ...] = ()  # name and value as JSON, sorted by name
 
@@ -79,16 +80,20 @@ class StorageOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> StorageOptions:
-        """Makes options of values that JSON can hold; refuses secrets."""
+        """Creates options from JSON values.
+
+        Raises:
+          UsageError: an option is a secret.
+        """
         pairs = ((n, json.dumps(v, sort_keys=True)) for n, v in values.items())
         return cls(tuple(sorted(pairs)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns new values, as the constructor takes them."""
+        """Returns the options as new values, for the file system's constructor."""
         return {name: json.loads(value) for name, value in self.items}
 
     def __repr__(self) -> str:
-        # Names only: a secret that looks like none must not show either.
+        # Names only, so that an undetected secret is not shown.
         return f"StorageOptions({', '.join(name for name, _ in self.items)})"
 
 
@@ -106,11 +111,11 @@ class BothSides:
 def parse_storage_options(given: Sequence[str]) -> BothSides:
     """Parses the options of each side from texts like `output:key=value`.
 
-    A message shows none of the text: without a name before "=" all of it may be a secret,
-    and the last characters of a key in base64 are "=".
+    Messages do not show the text: without a name before "=", all of it can be a secret,
+    because a key in base64 ends with "=".
 
-    A later option replaces an earlier one of the same name, one for a side replaces one
-    for both. Values are JSON (`anon=true`, `"007"`), or else text.
+    A later option replaces an earlier option of the same name. An option for one side
+    replaces an option for both. Values are JSON (`anon=true`, `"007"`), otherwise text.
     """
     sides: dict[str, dict[str, Any]] = {"": {}, "input": {}, "output": {}}
     for text in given:
@@ -131,7 +136,11 @@ def parse_storage_options(given: Sequence[str]) -> BothSides:
 
 
 def require_whole_scheme(name: str) -> None:
-    """Refuses a url that lacks a slash, which would be a local path."""
+    """Rejects a URL with a single slash, which would be a local path.
+
+    Raises:
+      UsageError: a slash is missing.
+    """
     if found := re.match(r"([a-z][a-z0-9+.-]+):/(?!/)", name):
         raise UsageError(
             f"{name}: has one slash after {found[1]}:, expected two, as in "
@@ -140,7 +149,7 @@ def require_whole_scheme(name: str) -> None:
 
 
 def without_secrets(text: str) -> str:
-    """Returns a text with the passwords, keys and signatures of its addresses hidden.
+    """Replaces the passwords, keys and signatures of addresses in a text by ***.
 
     >>> without_secrets("http://me:hunter2@h/f.py:f"), without_secrets("s3://b/x?sig=a&v=1")
     ('http://***@h/f.py:f', 's3://b/x?sig=***&v=1')
@@ -148,7 +157,7 @@ def without_secrets(text: str) -> str:
     'http://h:9000/a@b?part=1, or a user: me@example.org'
     """
 
-    # Not urlsplit: brackets and question marks may be those of a pattern.
+    # Not by urlsplit, because brackets and question marks can belong to a glob.
     def hidden(pair: re.Match[str]) -> str:
         is_secret = names_secret(unquote(pair[2]))
         return f"{pair[1]}{pair[2]}={_HIDDEN}" if is_secret else pair[0]
@@ -158,9 +167,14 @@ def without_secrets(text: str) -> str:
 
 
 def require_secretless_url(url: str, option: str = "") -> None:
-    """Refuses an address with a password, a key or a signature; the message shows none.
+    """Rejects an address with a password, a key or a signature.
 
-    `option` is the name of the option that holds it, for the message.
+    Args:
+      url: The address.
+      option: Name of the option that holds it, for the message.
+
+    Raises:
+      UsageError: the address has a secret, which the message does not show.
     """
     if without_secrets(url) != url:
         where = f"`{option}`: " if option else ""
@@ -168,17 +182,19 @@ def require_secretless_url(url: str, option: str = "") -> None:
 
 
 def secret_refusal(text: str) -> str:
-    """Returns the sentence that refuses a text, without the secret in it."""
-    return f"{without_secrets(text)}: the address carries a secret; leave it out: {_WAY_OUT}"
+    """Returns the message that rejects a text with a secret, without the secret."""
+    return f"{without_secrets(text)}: the URL contains a secret; remove it: {_WAY_OUT}"
 
 
 def addresses_with_secrets(
     options: Any, place: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yields every text that holds an address with a secret: (place, sentence about it).
+    """Yields (key path, message) for every text that holds an address with a secret.
 
-    `options` are values as job files hold them: text, numbers, lists and mappings. A key
-    is a text, too; no place shows a secret.
+    Args:
+      options: Values of a job file: text, numbers, lists and mappings. Keys are checked
+        like texts, and secrets in key paths are hidden.
+      place: Key path of the options.
     """
     if isinstance(options, Mapping):
         for key, inner in options.items():
@@ -194,7 +210,7 @@ def addresses_with_secrets(
 
 
 def require_secretless_words(words: Iterable[str]) -> None:
-    """Refuses a command line that holds an address with a secret, before it is parsed."""
+    """Rejects a command line with a secret in an address, before it is parsed."""
     flag = ""
     for word in words:
         if without_secrets(word) != word:
@@ -210,7 +226,7 @@ def _value(text: str) -> Any:
 
 
 def require_secretless_arguments(arguments: Iterable[str]) -> None:
-    """Refuses a pipeline option of Beam that has a value, and the name of a secret."""
+    """Rejects a pipeline option of Beam that has a value and the name of a secret."""
     given = [*arguments, "-"]
     for argument, following in pairwise(given):
         name, equals, _ = argument.partition("=")
@@ -220,12 +236,12 @@ def require_secretless_arguments(arguments: Iterable[str]) -> None:
 
 
 def names_secret(name: str) -> bool:
-    """Returns whether an option of this name would hold a secret."""
+    """Returns whether an option of this name holds a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
     plain = "_".join(words)
     if any(plain == name or plain.endswith(f"_{name}") for name in _SECRET_NAMES):
         return True
-    if plain in _HARMLESS_NAMES or "kms" in plain:  # a KMS key is named, not given
+    if plain in _HARMLESS_NAMES or "kms" in plain:  # the name of a KMS key is no secret
         return False
     return not _SECRET_WORDS.isdisjoint(words)
 
@@ -241,7 +257,7 @@ def _refuse_secrets(name: str, value: Any) -> None:
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yields every plain value inside, with the names that lead to it."""
+    """Yields every plain value inside a value, with its key path."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             yield from _leaves(f"{path}.{name}", inner)

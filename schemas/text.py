@@ -1,4 +1,4 @@
-"""Formats and parses counts, sizes and JSON, and checks names of files."""
+"""Formats and parses counts, sizes, JSON and text for terminals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def a_or_an(noun: str) -> str:
 
 
 def first_names(names: Sequence[str], limit: int = 10) -> str:
-    """Returns the first names in words, like "cat, dog and 1 more"."""
+    """Returns the first names as text, like "cat, dog and 1 more"."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
@@ -42,11 +42,11 @@ def human_bytes(size: float) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Returns text as one line that cannot steer a terminal, or hide what it holds.
+    r"""Escapes text to one line that can neither control a terminal nor hide text.
 
-    Escaped is what Python does not take for printable: control characters, ends of lines,
-    characters without a width and those that turn the direction of writing (all of
-    Unicode's Cc, Cf, Zl, Zp and Cs), blanks other than " ", and unassigned characters.
+    All characters that are not printable in Python are escaped: control characters, line
+    ends, characters without a width, characters that change the direction of writing (all
+    of Unicode's Cc, Cf, Zl, Zp and Cs), blanks other than " ", and unassigned characters.
 
     >>> print(printable("a\x1b[2J\nwarning: \u202eb"))
     a\x1b[2J\nwarning: \u202eb
@@ -62,15 +62,15 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Returns text of several lines, like code or YAML, with each line printable."""
+    """Escapes each line of a text of several lines, like code or YAML."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable_message(text: str) -> str:
-    r"""Returns a message of one or more lines, printable; lines after the first indented.
+    r"""Escapes a message of one or more lines, and indents the lines after the first.
 
-    A line of a message begins with two blanks, or is the way out and begins with a capital
-    letter. Any other end of a line belongs to a name, so it is escaped.
+    A further line of a message begins with two blanks, or with a capital letter if it
+    explains how to fix the problem. Any other line end belongs to a name and is escaped.
 
     >>> print(printable_message("a\x07\nwarning: all is well:\n  one\nGo on"))
     a\x07\nwarning: all is well:
@@ -84,7 +84,7 @@ def printable_message(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    r"""Returns JSON text with \uXXXX for the characters that `printable` escapes.
+    r"""Escapes the characters of JSON text that are not printable as \uXXXX.
 
     >>> print(printable_json('{"name": "a\x7f\u202eb"}'))
     {"name": "a\u007f\u202eb"}
@@ -99,25 +99,25 @@ def _json_escape(match: re.Match[str]) -> str:
     character = match[0]
     if character.isprintable():
         return character
-    # json.dumps escapes half a pair by itself, and leaves DEL as it is.
+    # json.dumps escapes each half of a surrogate pair, but not DEL.
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
 def escaped(text: str) -> str:
-    r"""Returns text that is not UTF-8 with its odd bytes, or half characters, escaped.
+    r"""Escapes bytes that are not UTF-8, and halves of surrogate pairs, in a text.
 
     >>> print(escaped("a\udcff"), escaped("a\ud800"))
     a\xff a\ud800
     """
     try:
-        data = os.fsencode(text)  # a file name: Python keeps its bytes in the text
-    except UnicodeEncodeError:  # half a character, by an escape in JSON or YAML
+        data = os.fsencode(text)  # Python keeps undecodable bytes of file names
+    except UnicodeEncodeError:  # half a surrogate pair, from an escape in JSON or YAML
         data = text.encode(errors="backslashreplace")
     return data.decode(errors="backslashreplace")
 
 
 def is_utf8(text: str) -> bool:
-    """Tells whether text can be written as UTF-8: half a surrogate pair cannot."""
+    """Returns whether text can be encoded as UTF-8; half a surrogate pair cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -125,8 +125,7 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-# What Python raises where JSON from elsewhere is damaged, or holds other values than those
-# that are expected there.
+# Exceptions that Python raises for foreign JSON that is damaged or has unexpected values.
 NOT_VALID = (
     *(ValueError, LookupError, TypeError, AttributeError),
     *(OverflowError, RecursionError),
@@ -134,25 +133,25 @@ NOT_VALID = (
 
 
 def json_bytes(value: Any) -> bytes:
-    """Returns indented UTF-8 JSON with a newline at its end; never NaN."""
+    """Returns indented UTF-8 JSON with a newline at its end; rejects NaN."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
     return f"{text}\n".encode()
 
 
 _PREFIXES = ("", "K", "M", "G", "T")
-# 64M is 64MiB; only a B without an i means thousands.
+# 64M is 64MiB; units are powers of 1000 only in forms like 64MB.
 _SIZE = re.compile(
     r"(\d{0,15}\.?\d{1,15}) ?(?:([KMGT])(I)?)?(B)?", re.ASCII | re.IGNORECASE
 )
 
 
 def parse_size(text: str) -> int:
-    """Returns the bytes that a size stands for; raises ValueError if it is none.
+    """Parses a size to a number of bytes; raises ValueError if it is invalid.
 
     >>> parse_size("1.5MiB")
     1572864
     """
-    from fractions import Fraction  # with decimal, which commands need not wait for
+    from fractions import Fraction  # slow: it imports decimal
 
     match = _SIZE.fullmatch(text.strip())
     if match is None:
@@ -166,7 +165,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_memory(text: str) -> int | None:
-    """Returns the bytes of memory that may be used, None for "auto"; raises ValueError.
+    """Parses a memory limit in bytes, None for "auto"; raises ValueError.
 
     >>> parse_memory("0"), parse_memory("512MiB")
     (0, 536870912)

@@ -1,30 +1,29 @@
 """Converts between tensorflow-metadata's schema (schema.pbtxt) and DeclaredSchema.
 
-TFMD describes the features as they lie in the records. What it has a field for is said
-there:
+TFMD describes the features as stored in the records. These fields of TFMD are used:
 
-    type                 INT, FLOAT or BYTES: the list that holds the values
+    type                 INT, FLOAT or BYTES: the list type that stores the values
     presence             min_fraction 1, min_count 1: required
-    shape                of values that are always there and of fixed size
-    value_count          of all others; a single number of values is its min and max
+    shape                for required values of fixed size
+    value_count          for all other values; a fixed number of values is its min and max
     int_domain, float_domain, bool_domain, image_domain, time_domain
-    class names          a string_domain of the schema, and the feature's int_domain is
-                         categorical and has its name
+    class names          a string_domain of the schema, and a categorical int_domain of
+                         the feature with the same name
     ragged features      a feature for each key of the example, and a RaggedTensor that
-                         puts them together in the default tensor_representation_group
-    feature lists        in the struct "##SEQUENCE##", as tfx_bsl names them
+                         joins them in the default tensor_representation_group
+    feature lists        in the struct "##SEQUENCE##", as in tfx_bsl
 
-What it cannot say stands in one of the feature's annotation.comment ("free-text
-comments ... developer notes etc."), where TFMD's tools leave it alone:
+Properties without a field in TFMD are stored in an annotation.comment of the feature
+("free-text comments ... developer notes etc."), which TFMD's tools do not change:
 
     comment: "recordmill: {dtype: int8, unit: ms}"
 
-Reading first takes what the fields say and then what the comment says, and writing puts
-into the comment only what the fields do not give back.
+The reader reads the fields first; properties in the comment replace them. The writer adds
+to the comment only the properties that the fields cannot restore.
 
-A schema written by others is read by its fields. Vocabularies, numbers of values in a
-list and distributions are not enforced. Features in a stage that is not used are left
-out, and sparse and weighted ones are views on others.
+A schema of another program is read by its fields. Vocabularies, numbers of values in a
+list and distributions are not enforced. Features in an unused lifecycle stage are
+skipped, and so are sparse and weighted features, which are views of other features.
 
 Source: tensorflow_metadata/proto/v0/schema.proto; the sequences' name:
 tfx_bsl/tfxio/tf_sequence_example_record.py.
@@ -49,7 +48,7 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 
 Message = Any
-Fields = dict[str, Any]  # of a DeclaredFeature, without those that are as by default
+Fields = dict[str, Any]  # fields of a DeclaredFeature that differ from their default
 
 SEQUENCES = "##SEQUENCE##"
 DEFAULT_GROUP = ""
@@ -69,7 +68,7 @@ _Shape = tuple[int | None, ...]
 
 
 def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Message]]:
-    """Reads each feature's name, what TFMD's fields say of it, and its message."""
+    """Yields name, declared fields and message of each feature, by TFMD's fields."""
     ragged, row_lengths = _ragged_features(proto)
     domains = {
         domain.name: domain
@@ -82,7 +81,7 @@ def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Messa
             continue
         for each in feature.struct_domain.feature if in_steps else [feature]:
             name = each.name
-            if in_steps:  # the first level counts the steps
+            if in_steps:  # the first level of value_counts counts the steps
                 shape = _shape_of_counts(each.value_counts.value_count[1:])
             elif name in ragged:
                 name, shape = ragged[name]
@@ -96,7 +95,7 @@ def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Messa
 
 
 def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> Fields:
-    """Returns type, presence and domain of a feature, as a declaration has them."""
+    """Converts type, presence and domain of a feature to declared fields."""
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     location = f"{uri}: feature {feature.name!r}"
@@ -140,8 +139,8 @@ def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> 
             return fields | {"dtype": "float32"} | bounds
         case "STRUCT", _:
             raise SchemaError(
-                f"{location}: STRUCT holds features of its own, which a tf.train.Example "
-                "cannot nest: declare each of them by a name like outer/inner"
+                f"{location}: STRUCT contains features, which a tf.train.Example "
+                "cannot nest: declare each of them with a name like outer/inner"
             )
     raise SchemaError(f"{location}: has no type; expected INT, FLOAT or BYTES")
 
@@ -169,7 +168,7 @@ def _shape_of_counts(counts: Any) -> _Shape:
 
 
 def _class_names(domain: Message, domains: dict[str, Message]) -> tuple[str, ...]:
-    """Returns the names of a categorical feature's values, if the schema has them."""
+    """Returns the class names of a categorical feature, or () if there are none."""
     named = domains.get(domain.name)
     if not domain.is_categorical or domain.min != 0 or named is None:
         return ()
@@ -182,7 +181,7 @@ def _bounds(domain: Message) -> Fields:
     for name in ("min", "max"):
         bound = getattr(domain, name)
         if domain.HasField(name) and math.isfinite(bound):
-            # A float as short as it is written: 0.1, not the float32 next to it.
+            # The shortest decimal with this float32 value: 0.1, not 0.10000000149.
             bounds[name] = (
                 bound if isinstance(bound, int) else float(str(np.float32(bound)))
             )
@@ -190,7 +189,7 @@ def _bounds(domain: Message) -> Fields:
 
 
 def _ragged_features(proto: Message) -> tuple[dict[str, tuple[str, _Shape]], set[str]]:
-    """Returns name and shape of each ragged feature by its key, and all keys of row lengths."""
+    """Returns ragged features by the key of their values, and all row length keys."""
     ragged: dict[str, tuple[str, _Shape]] = {}
     row_lengths: set[str] = set()
     known = {feature.name for feature in proto.feature}
@@ -215,7 +214,7 @@ def _ragged_features(proto: Message) -> tuple[dict[str, tuple[str, _Shape]], set
 
 
 def _is_unused(feature: Message) -> bool:
-    """Returns whether TFX leaves the feature out, for the stage it is in."""
+    """Returns whether TFX ignores the feature because of its lifecycle stage."""
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     stage = schema_pb2.LifecycleStage.Name(feature.lifecycle_stage)
@@ -225,8 +224,8 @@ def _is_unused(feature: Message) -> bool:
 SCHEMA_PBTXT_NAME = "schema.pbtxt"
 
 _COMMENT = "recordmill: "
-# What C writes in another way: floats, and maps, whose entries it does not sort. No text
-# of a name or comment begins a line: line breaks in them are escaped.
+# Messages that the C code formats in another way: floats, and maps, which it does not
+# sort. A name or a comment cannot match, because line breaks in them are escaped.
 _FLOATS_AND_MAPS = re.compile(
     r"^ *(?:float_domain|tensor_representation\w*) \{", re.MULTILINE
 )
@@ -236,7 +235,7 @@ _DEFAULTS = DeclaredFeature.model_validate("bytes").model_dump()
 
 
 def dump_pbtxt(schema: DeclaredSchema | Schema) -> bytes:
-    """Writes the schema as schema.pbtxt; equal schemas give equal bytes."""
+    """Formats the schema as schema.pbtxt; equal schemas have equal bytes."""
     if not isinstance(schema, Schema):
         proto = to_proto(schema)
     elif all(map(_is_simple, schema.features)):
@@ -247,7 +246,7 @@ def dump_pbtxt(schema: DeclaredSchema | Schema) -> bytes:
 
 
 def _is_simple(spec: FeatureSpec) -> bool:
-    """Tells whether a feature's message has its name once, and no bounds."""
+    """Returns whether the message of a feature has its name only once and no bounds."""
     return (
         spec.column == spec.name
         and not (spec.is_ragged or spec.sequence or spec.nested or spec.class_names)
@@ -257,7 +256,10 @@ def _is_simple(spec: FeatureSpec) -> bool:
 
 
 def _simple_proto(schema: Schema) -> Message:
-    """Converts a schema of simple features: of thousands of columns, most are alike."""
+    """Converts a schema of simple features, and copies the message of equal features.
+
+    This is faster for thousands of columns, most of which have equal types.
+    """
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     proto = schema_pb2.Schema()
@@ -276,8 +278,8 @@ def _simple_proto(schema: Schema) -> Message:
 def _text_of(proto: Message) -> str:
     """Returns a schema in text form, as protobuf's text_format writes it.
 
-    That is Python, and takes longest of all where there are thousands of features. The
-    message's own text is made in C, and differs only in escapes, floats and maps.
+    text_format is Python code, and takes most of the time for thousands of features. The
+    text of `str` comes from C code, and differs only in escapes, floats and maps.
     """
     text = str(proto)
     if "\\" not in text and not _FLOATS_AND_MAPS.search(text):
@@ -288,7 +290,7 @@ def _text_of(proto: Message) -> str:
 
 
 def load_pbtxt(data: bytes, uri: str) -> DeclaredSchema:
-    """Reads a schema.pbtxt of this project or of others."""
+    """Reads a schema.pbtxt of recordmill or of another program."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -297,7 +299,7 @@ def load_pbtxt(data: bytes, uri: str) -> DeclaredSchema:
     except text_format.ParseError as error:
         what = str(error).partition(" : ")[2] or str(error)
         raise SchemaError(
-            f"{uri}: line {error.GetLine()}, column {error.GetColumn()}: no "
+            f"{uri}: line {error.GetLine()}, column {error.GetColumn()}: not a "
             f"tensorflow-metadata schema in text form: {what}"
         ) from error
     except UnicodeDecodeError as error:
@@ -346,7 +348,7 @@ def from_proto(proto: Message, uri: str) -> DeclaredSchema:
 def _fill(
     target: Message, proto: Message, feature: DeclaredFeature, spec: FeatureSpec
 ) -> None:
-    """Fills TFMD's own fields with what they can say of a feature."""
+    """Fills the fields of TFMD for a feature."""
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     types = {Kind.INT64: "INT", Kind.FLOAT: "FLOAT", Kind.BYTES: "BYTES"}
@@ -358,9 +360,9 @@ def _fill(
     known = [size for size in shape if size is not None]
     number = math.prod(known) if len(known) == len(shape) else None
     if number is not None and number >= 1 << 63:
-        number = None  # for a size of its own; no example is so large
+        number = None  # larger than an int64; no example has so many values
     if spec.sequence:
-        target.value_counts.value_count.add()  # as many steps as there are
+        target.value_counts.value_count.add()  # any number of steps
         target.value_counts.value_count.add(min=number, max=number)
     elif number is not None and not spec.optional:
         target.shape.SetInParent()
@@ -397,7 +399,7 @@ def _fill_bounds(target: Message, spec: FeatureSpec) -> None:
 
 
 def _add_representations(proto: Message, specs: Sequence[FeatureSpec]) -> None:
-    """Adds how the examples' keys become tensors, of all features or the rest is lost."""
+    """Adds the tensor representations of all features; TFX drops features without one."""
     group = proto.tensor_representation_group[DEFAULT_GROUP].tensor_representation
     shapes = {f.name: f.shape for f in proto.feature if f.HasField("shape")}
     for spec in specs:
@@ -417,7 +419,7 @@ def _add_representations(proto: Message, specs: Sequence[FeatureSpec]) -> None:
 
 
 def _annotate(target: Message, feature: DeclaredFeature, said: Fields) -> None:
-    """Puts into a comment where the feature differs from what the fields say."""
+    """Adds a comment with the properties that the fields of TFMD do not restore."""
     wanted = _DEFAULTS | feature.model_dump(exclude_defaults=True)
     given = _DEFAULTS | said
     rest = {name: wanted[name] for name in wanted if wanted[name] != given[name]}

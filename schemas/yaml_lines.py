@@ -1,16 +1,16 @@
 """Reads and writes YAML text as plain Python values, without the traps of YAML.
 
-Reading is that of YAML 1.2's core schema (yaml.org/spec/1.2.2, 10.3), not PyYAML's 1.1:
-`no`, `on`, `12:30` and `2024-01-01` are text and `1e-3` is a number. Beyond that:
+Text is read by YAML 1.2's core schema (yaml.org/spec/1.2.2, 10.3), not by PyYAML's 1.1:
+`no`, `on`, `12:30` and `2024-01-01` are text and `1e-3` is a number. Further differences:
 
-- A key given twice is an error; PyYAML would keep the last one in silence.
-- A number with leading zeros (007) is text: as a number it would lose them.
-- Keys are text as written; only plain values are built, never Python objects.
+- A repeated key is an error; PyYAML silently keeps the last one.
+- A number with leading zeros (007) is text, because a number would lose the zeros.
+- Keys are text as written; only plain values are created, never Python objects.
 - Depth, number of values and digits of an integer are limited, and any failure of the
   parser is a SchemaError with a line: the text may be damaged or hostile.
 
-What is written, YAML 1.1 and 1.2 read alike: text that either takes for something else
-is quoted.
+YAML 1.1 and 1.2 read written text in the same way: text that either version would parse
+as another type is quoted.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from recordmill.schemas.text import printable_json
 KeyPath = Sequence[str | int]  # keys and indices from the document's root
 
 _TAG = "tag:yaml.org,2002:"
-_MAX_NODES = 1_000_000  # an alias of aliases could stand for more than the memory holds
-_MAX_LEVELS = 100  # of lists and mappings inside one another
+_MAX_NODES = 1_000_000  # aliases of aliases could exceed the memory
+_MAX_LEVELS = 100  # maximum depth of nested lists and mappings
 _TOO_DEEP = f"lists or mappings nested more than {_MAX_LEVELS} levels deep"
-_MAX_DIGITS = 4000  # of an integer; int() takes 4,300
+_MAX_DIGITS = 4000  # maximum length of an integer; the limit of int() is 4,300
 _PATTERNS = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
@@ -45,7 +45,7 @@ _PATTERNS = {
     r"|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
 }
 
-# The values of scalars with these tags.
+# Parsers of scalars by tag.
 _VALUES: Mapping[str, Callable[[str], Any]] = {
     "str": str,
     "null": lambda _: None,
@@ -65,9 +65,9 @@ def _parse_integer(text: str) -> int:
 
 
 class _Reader(yaml.SafeLoader):
-    """A reader of text as nodes, from which this module builds values."""
+    """A parser of text into nodes, from which this module creates values."""
 
-    yaml_implicit_resolvers: Any = {}  # noqa: RUF012  not those of YAML 1.1
+    yaml_implicit_resolvers: Any = {}  # noqa: RUF012  without the ones of YAML 1.1
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -91,14 +91,14 @@ class _Reader(yaml.SafeLoader):
 
 
 class _Writer(yaml.SafeDumper):
-    """SafeDumper that knows both YAML's types, and never writes an alias."""
+    """A SafeDumper that knows the types of YAML 1.1 and 1.2, and writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _quoted_if_odd(writer: _Writer, text: str) -> ScalarNode:
-    # YAML takes more than "\n" for the end of a line; escapes say it without a doubt.
+    # YAML has more line ends than "\n"; escapes are unambiguous.
     style = None if text.isprintable() else '"'
     return writer.represent_scalar(_TAG + "str", text, style)
 
@@ -112,26 +112,34 @@ for _name, _pattern in _PATTERNS.items():
 
 
 class YamlDocument:
-    """A document that was read: its value, and where each part of it stands."""
+    """A YAML document, with its value and the line of each of its parts."""
 
     def __init__(self, data: bytes, uri: str) -> None:
-        """Reads a document; a SchemaError says where it is no YAML."""
+        """Parses a document.
+
+        Raises:
+          SchemaError: the text is no YAML, with the line.
+        """
         self._uri = uri
         self._root = _compose(data, uri)
 
     @cached_property
     def value(self) -> Any:
-        """Returns the value; a SchemaError says where a scalar does not fit its tag."""
+        """Returns the value of the document.
+
+        Raises:
+          SchemaError: a scalar does not fit its tag, or a key is repeated.
+        """
         self._left = _MAX_NODES
         return self._build(self._root, self._scalar, ())
 
     def as_written(self) -> Any:
-        """Returns the value with every scalar as it is written; null stays None."""
+        """Returns the value with every scalar as written text, and None for null."""
         self._left = _MAX_NODES
         return self._build(self._root, _text, ())
 
     def line(self, path: KeyPath) -> int:
-        """Returns the line (from 1) on which a part starts, or its nearest parent."""
+        """Returns the line (from 1) of a part, or of its nearest existing parent."""
         node = found = self._root
         for step in path:
             if isinstance(node, MappingNode):
@@ -152,7 +160,9 @@ class YamlDocument:
     ) -> Any:
         self._left -= 1
         if node in above or self._left < 0:
-            raise self._error(node, "aliases that hold themselves, or far too many")
+            raise self._error(
+                node, "aliases that contain themselves, or too many aliases"
+            )
         if len(above) > _MAX_LEVELS:  # aliases of aliases
             raise self._error(node, _TOO_DEEP)
         if isinstance(node, ScalarNode):
@@ -166,7 +176,7 @@ class YamlDocument:
         lines: dict[str, int] = {}
         for key, item in node.value:
             if not isinstance(key, ScalarNode):
-                raise self._error(key, "a key is text, found a list or a mapping")
+                raise self._error(key, "a key must be text, found a list or a mapping")
             if key.value in value:
                 first = lines[key.value]
                 raise self._error(
@@ -186,12 +196,12 @@ class YamlDocument:
             what = f"{text[:40]!r} is not a valid {tag}"
             if len(text) > _MAX_DIGITS and tag == "int":
                 what = str(error)
-            # Not from that error, which shows the text with a secret that may be in it.
+            # Without the original error as cause, because it can show a secret.
             raise self._error(node, what) from None
 
     def _unknown_tag(self, node: Node) -> SchemaError:
         tag = node.tag.replace(_TAG, "!!")
-        return self._error(node, f"the tag {tag} is not known here")
+        return self._error(node, f"the tag {tag} is not supported")
 
     def _error(self, node: Node, problem: str) -> SchemaError:
         where = f"{self._uri}: line {_line(node)}"
@@ -199,10 +209,10 @@ class YamlDocument:
 
 
 def write_yaml(value: Any, *, flow: bool) -> str:
-    """Writes the value as YAML text, with a newline at its end; `flow` puts it on one line.
+    """Formats the value as YAML text with a newline at its end.
 
-    Text with characters that could steer a terminal is in double quotes, where YAML has the
-    escapes of JSON.
+    `flow` puts it on one line. Text with characters that could control a terminal is in
+    double quotes, in which YAML supports the escapes of JSON.
     """
     text: str = yaml.dump(
         value,
@@ -234,10 +244,10 @@ def _compose(data: bytes, uri: str) -> Node:
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise SchemaError(
-            f"{uri}: line {line}: not valid YAML: the character U+{ord(text[error.position]):04X} "
-            "may not be in it"
+            f"{uri}: line {line}: not valid YAML: the character "
+            f"U+{ord(text[error.position]):04X} is not allowed"
         ) from error
-    except Exception as error:  # of PyYAML: "\UFFFFFFFF", a version of 5,000 digits
+    except Exception as error:  # PyYAML fails for "\UFFFFFFFF" or a long version number
         raise SchemaError(
             f"{uri}: not valid YAML: {describe_failure(error)}"
         ) from error

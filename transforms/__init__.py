@@ -1,1 +1,1 @@
-"""How it flows: pure functions on Arrow batches, and the files they end up in."""
+"""Functions on Arrow batches, and on the files that they are read from and written to."""

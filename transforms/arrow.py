@@ -1,4 +1,4 @@
-"""Array types, offsets, views and memory: arrays as all of transforms/ uses them.
+"""Array types, offsets, views and reusable memory, shared by all of transforms/.
 
 A binary array is an offsets buffer and a data buffer:
 
@@ -34,9 +34,10 @@ MAX_CELL_BYTES = (1 << 31) - 1  # Arrow binary arrays have 32-bit offsets
 
 
 def nested_lists(values: pa.Array, sides: I64) -> pa.LargeListArray:
-    """Returns arrays of these sides, one a row, as lists in lists of all their values.
+    """Returns nested lists, one array per row, from the values of all arrays.
 
-    Arrays of 2 x 1 and 1 x 3 of the values a to e are [[a], [b]] and [[c, d, e]].
+    `sides` has a row for each array, with its length along each axis. Arrays of 2 x 1
+    and 1 x 3 with the values a to e become [[a], [b]] and [[c, d, e]].
     """
     for axis in reversed(range(sides.shape[1])):
         lengths = np.repeat(sides[:, axis], sides[:, :axis].prod(axis=1))
@@ -57,10 +58,11 @@ def binary_array(offsets: npt.NDArray[np.integer], data: U8) -> pa.BinaryArray:
 
 
 def extract_binary(data: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
-    """Returns spans of bytes as an Arrow array; they ascend, and no two overlap.
+    """Returns spans of bytes as an Arrow array.
 
-    The spans and the gaps between them form one array with the offsets (edges) start,
-    end, start, end, ...; taking every second item leaves the spans.
+    The spans must ascend and must not overlap. The spans and the gaps between them form
+    one array with the offsets (edges) start, end, start, end, ...; every second element
+    of it is a span.
     """
     if not len(starts):
         return pa.array([], pa.binary())
@@ -71,13 +73,13 @@ def extract_binary(data: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
 
 
 def array_parts(array: pa.BinaryArray) -> tuple[I64, U8]:
-    """Returns offsets (rows + 1) and data buffer of a binary array, without a copy."""
+    """Returns the offsets (rows + 1) and the data buffer of a binary array, uncopied."""
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
     return value_offsets(array).astype(np.int64), data
 
 
 def value_offsets(array: pa.BinaryArray) -> npt.NDArray[np.int32]:
-    """Returns where each value starts in the data buffer, and the end; rows + 1."""
+    """Returns the start of each value in the data buffer, and the end; rows + 1."""
     offsets = np.frombuffer(array.buffers()[1], np.int32)
     return offsets[array.offset : array.offset + len(array) + 1]
 
@@ -88,7 +90,7 @@ def value_lengths(array: pa.BinaryArray) -> I64:
 
 
 def count_values(column: pa.Array) -> Counter[Any]:
-    """Returns how often each value comes; of lists each of their values."""
+    """Returns the number of occurrences of each value; lists are flattened first."""
     while pa.types.is_nested(column.type):
         column = pc.list_flatten(column)
     found = pc.value_counts(column.drop_null())
@@ -100,12 +102,12 @@ def require_fit(num_bytes: int) -> None:
     """Checks that an Arrow binary array can hold this number of bytes."""
     if num_bytes > MAX_CELL_BYTES:
         raise RecordmillError(
-            f"a batch has {num_bytes} bytes; Arrow can hold at most {MAX_CELL_BYTES}"
+            f"a batch has {num_bytes} bytes; Arrow supports at most {MAX_CELL_BYTES}"
         )
 
 
-# An array of views has one item of 16 bytes for each value, which says in which buffer the
-# value lies. Here each value is a buffer of its own. Two images of 75,000 and 68,000
+# An array of views has one view of 16 bytes for each value, which names the buffer that
+# holds the value. Here each value is a separate buffer. Two images of 75,000 and 68,000
 # bytes:
 #
 #     length, first 4 bytes, buffer, offset
@@ -115,11 +117,11 @@ def require_fit(num_bytes: int) -> None:
 _VIEW = np.dtype(
     [("length", "<i4"), ("start", "V4"), ("buffer", "<i4"), ("offset", "<i4")]
 )
-_INLINE_BYTES = 12  # such a short value stands in the item itself
+_INLINE_BYTES = 12  # a value of this length or less is stored in the view itself
 
 
 def views_of(values: Sequence[bytes]) -> pa.Array:
-    """Returns the values as an array of views; as plain binary if one of them is short."""
+    """Returns the values as an array of views; as plain binary if any value is short."""
     if min(map(len, values), default=0) <= _INLINE_BYTES:
         return pa.array(values, pa.binary())
     views = np.zeros(len(values), _VIEW)
@@ -136,10 +138,15 @@ def views_at(
     starts: npt.NDArray[np.integer],
     lengths: I64,
 ) -> pa.Array:
-    """Returns values that lie in buffers as an array of views.
+    """Returns values in buffers as an array of views.
 
-    To cast it to binary copies each value once, in their order: 0.3 us for 900 bytes.
-    `starts` are offsets in the buffer of each value, below 2 GiB.
+    A cast to binary copies each value once, in row order: 0.3 us for 900 bytes.
+
+    Args:
+      buffers: the bytes of the values.
+      buffer_of: index of the buffer of each value.
+      starts: offset of each value in its buffer, below 2 GiB.
+      lengths: bytes of each value.
     """
     views = np.zeros(len(lengths), _VIEW)
     views["length"] = lengths
@@ -157,7 +164,7 @@ def views_at(
 
 
 def _padded(buffer: pa.Buffer, starts: I64, lengths: I64) -> U8:
-    """Returns short values of a buffer, a row of _INLINE_BYTES for each, zeros behind it."""
+    """Returns short values of a buffer as rows of _INLINE_BYTES, padded with zeros."""
     data = np.frombuffer(buffer, np.uint8)
     rows = np.zeros((len(lengths), _INLINE_BYTES), np.uint8)
     for length in np.unique(lengths).tolist():
@@ -169,7 +176,7 @@ def _padded(buffer: pa.Buffer, starts: I64, lengths: I64) -> U8:
 
 
 def is_of_views(array: pa.Array) -> bool:
-    """Tells whether an array has views of binary values."""
+    """Checks whether an array has views of binary values."""
     return bool(array.type.id == pa.lib.Type_BINARY_VIEW)
 
 
@@ -180,7 +187,7 @@ def view_lengths(array: pa.Array) -> I64:
 
 
 def take_views(array: pa.Array, order: npt.NDArray[np.integer]) -> pa.Array:
-    """Returns an array of views in another order; no value is copied."""
+    """Returns the rows of an array of views in another order; no value is copied."""
     _, views, *buffers = array.buffers()
     items = np.frombuffer(views or b"", f"V{_VIEW.itemsize}")[array.offset :].take(
         order
@@ -190,10 +197,10 @@ def take_views(array: pa.Array, order: npt.NDArray[np.integer]) -> pa.Array:
 
 
 def viewed_values(array: pa.Array) -> list[memoryview]:
-    """Returns the values of an array of views without nulls, each where it lies."""
+    """Returns the values of an array of views without nulls; none is copied."""
     buffers = array.buffers()
     views = np.frombuffer(buffers[1], _VIEW)[array.offset : array.offset + len(array)]
-    # Arrow 20 has None for a buffer that no value is in.
+    # In Arrow 20, a buffer without values is None.
     data = [memoryview(buffer or b"").cast("B") for buffer in buffers[2:]]
     table = memoryview(buffers[1]).cast("B")
     values = []
@@ -213,7 +220,7 @@ def viewed_values(array: pa.Array) -> list[memoryview]:
 
 
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns a batch whose columns of views are plain binary; their values are copied."""
+    """Returns the batch with its columns of views copied to plain binary columns."""
     for index, column in enumerate(batch.columns):
         if is_of_views(column):
             plain = pa.array(viewed_values(column), pa.binary())
@@ -221,29 +228,29 @@ def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-# The C library returns large blocks to the system when they are freed. Each new one gets
-# its pages one by one, which takes as long as filling it: of CIFAR records, every byte is
-# read into such a block, and laid out in a second one.
+# The C library returns large blocks to the system when they are freed. The pages of each
+# new block are allocated one by one, which takes as long as filling the block. Every byte
+# of CIFAR records is read into one such block and laid out in a second one.
 #
-# So each thread keeps a few arrays, and gives out views of them. A view, a view of a view,
-# a memoryview and a buffer of Arrow all hold the array whose memory they use. So an array
-# that nobody but its list holds is free:
+# So each thread keeps a pool of a few arrays and returns views of them. A view, a view of
+# a view, a memoryview and an Arrow buffer all hold a reference to the array whose memory
+# they use. So an array is free if only the pool refers to it:
 #
-#     first = empty_bytes(n)     a new array, kept; `first` is a view of it
-#     second = empty_bytes(n)    `first` holds that array: another one
+#     first = empty_bytes(n)     a new array in the pool; `first` is a view of it
+#     second = empty_bytes(n)    `first` refers to that array: a second new array
 #     del first
-#     third = empty_bytes(n)     nobody holds the first array: its memory
+#     third = empty_bytes(n)     only the pool refers to the first array: a view of it
 
 _LEAST_BYTES = 256 << 10  # smaller blocks stay with the C library
-_MOST_KEPT = 4  # in each thread
+_MOST_KEPT = 4  # arrays in the pool of each thread
 _probe = [np.empty(1, np.uint8)]
-_NOBODY = sys.getrefcount(_probe[0])  # references to an array that only its list holds
+_NOBODY = sys.getrefcount(_probe[0])  # references to an array that only a list holds
 
 _local = threading.local()
 
 
 def empty_bytes(num_bytes: int) -> U8:
-    """Returns an array of bytes of any value, like `numpy.empty`."""
+    """Returns an uninitialized array of bytes, like `numpy.empty`."""
     if num_bytes < _LEAST_BYTES:
         return np.empty(num_bytes, np.uint8)
     if not hasattr(_local, "kept"):
@@ -252,7 +259,7 @@ def empty_bytes(num_bytes: int) -> U8:
     unfit = None
     for index in range(len(kept)):
         if sys.getrefcount(kept[index]) == _NOBODY:
-            # No more than half of an array is unused, so that little memory is.
+            # At most half of an array is unused, to limit the wasted memory.
             if num_bytes <= len(kept[index]) <= 2 * num_bytes:
                 return kept[index][:num_bytes]
             unfit = index

@@ -1,10 +1,10 @@
-"""Combines the checksums of parts of files, and says what a file's content is.
+"""Combines the checksums of parts of a file into a text that identifies its content.
 
-The content of a file is a short text, the same wherever and whenever the file is read:
+The content text of a file does not depend on the place or time of the reading:
 
-    crc32c:e3069283       of all of its bytes
-    crc32c:e3069283/64    of the first 64 bytes, and no others were read
-    ""                    nothing was read of it: what it holds does not matter
+    crc32c:e3069283       checksum of all bytes
+    crc32c:e3069283/64    checksum of the first 64 bytes; no other byte was read
+    ""                    no byte was read: the bytes of the file do not matter
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _CHECKSUMS_IN_BATCH = 4096
 
 
 class Checksums:
-    """Checksums in columns: 60 bytes for each, where tuples take 250."""
+    """Checksums in columns: 60 bytes per checksum, compared with 250 for a tuple."""
 
     def __init__(self, checksums: Iterable[FileChecksum] = ()) -> None:
         self._batches: list[pa.RecordBatch] = []
-        self._last: list[FileChecksum] = []  # in no column yet
+        self._last: list[FileChecksum] = []  # not yet in columns
         self.extend(checksums)
 
     def append(self, checksum: FileChecksum) -> None:
@@ -55,13 +55,13 @@ class Checksums:
             self._last = []
 
     def extend(self, checksums: Iterable[FileChecksum]) -> None:
-        """Adds several."""
+        """Adds several checksums."""
         for each in checksums:
             self.append(each)
 
     @property
     def batches(self) -> list[pa.RecordBatch]:
-        """Returns what there is, in columns."""
+        """Returns all checksums, in columns."""
         if not self._last:
             return self._batches
         columns = map(pa.array, zip(*self._last, strict=True), CHECKSUMS.types)
@@ -69,7 +69,7 @@ class Checksums:
         return [*self._batches, last]
 
     def dump(self) -> bytes:
-        """Returns a file of them, of which nothing is believed if it is damaged."""
+        """Returns the checksums as the bytes of a file, which begins with its CRC-32C."""
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, CHECKSUMS) as out:
             for batch in self.batches:
@@ -84,35 +84,35 @@ class Checksums:
 
 
 def parse_checksums(data: bytes) -> list[pa.RecordBatch]:
-    """Returns the checksums in a file, in columns; none if it is damaged, or not there."""
+    """Reads the checksums of a file, in columns; none if it is damaged or missing."""
     if len(data) < 4 or crc32c(data[4:]).to_bytes(4) != data[:4]:
-        return []  # cut short when the machine lost its power
+        return []  # truncated by a power failure
     return list(pa.ipc.open_stream(data[4:]))
 
 
 def checksums_in(batches: Iterable[pa.RecordBatch]) -> Iterator[FileChecksum]:
-    """Yields the checksums in columns."""
+    """Yields the checksums of batches as tuples."""
     for batch in batches:
         columns = (batch[name].to_pylist() for name in CHECKSUMS.names)
         yield from map(FileChecksum, *columns)
 
 
 def contents(files: pa.Table, parts: pa.Table) -> pa.Array:
-    """Returns the content of each of some files; null where nothing was read of it.
+    """Returns the content text of each file; null for a file of which nothing was read.
 
-    The parts are checksums. They may come in any order and several times, as long as they
-    join; those of other files are left out.
+    `parts` are checksums, in any order and possibly repeated. Checksums of other files
+    are ignored.
 
     Raises:
-      ChangedInputError: a part was read several times, and was not the same.
+      ChangedInputError: a part was read several times with different checksums.
     """
     sizes = np.asarray(files["size"])
     listed = pc.index_in(parts["path"], value_set=files["path"])
-    if listed.null_count:  # else without a copy
+    if listed.null_count:  # avoids a copy otherwise
         parts, listed = parts.filter(listed.is_valid()), listed.drop_null()
     listed = np.asarray(listed)
     start, stop, crcs = (parts[name].to_numpy() for name in ("start", "stop", "crc32c"))
-    is_whole = (start == 0) & (stop == sizes[listed])  # most files are read at once
+    is_whole = (start == 0) & (stop == sizes[listed])  # most files are one part
     whole, is_read = np.zeros(len(sizes), np.uint32), np.zeros(len(sizes), np.bool_)
     whole[listed[is_whole]] = crcs[is_whole]
     is_read[listed[is_whole]] = True
@@ -142,16 +142,19 @@ def contents(files: pa.Table, parts: pa.Table) -> pa.Array:
 
 
 def content_of(path: str, checksums: Iterable[FileChecksum], size: int) -> str:
-    """Returns the content of a file from checksums of its parts."""
+    """Returns the content text of a file, from the checksums of its parts.
+
+    Raises:
+      ChangedInputError: a part was read twice with different checksums.
+    """
     parts = sorted(set(checksums))
     for before, part in pairwise(parts):
         if before[1:3] == part[1:3]:
             raise ChangedInputError(
-                f"{path}: bytes {part.start} to {part.stop} were read twice and were "
-                "not the same. Run the job again, and do not write to its inputs "
-                "meanwhile"
+                f"{path}: bytes {part.start} to {part.stop} differed between two "
+                "reads. Run the job again when nothing writes to its inputs"
             )
-    crcs = {0: 0}  # of all bytes up to here
+    crcs = {0: 0}  # offset to the checksum of all bytes before it
     for part in parts:
         if part.start in crcs and part.stop not in crcs:
             length = part.stop - part.start
@@ -163,7 +166,7 @@ def content_of(path: str, checksums: Iterable[FileChecksum], size: int) -> str:
 
 
 def bytes_of_content(content: str, size: int) -> int | None:
-    """Returns how many bytes of a file its content speaks of; None if it is no content.
+    """Returns the number of bytes that a content text covers; None if it is malformed.
 
     >>> bytes_of_content("crc32c:e3069283", 9), bytes_of_content("crc32c:00000000/4", 9)
     (9, 4)

@@ -1,7 +1,6 @@
-"""The input files of a run, in columns; those of a long list are mapped from files.
+"""The input files of a run, in columns; a long list is mapped from temporary files.
 
-So nothing here makes a column of text for all files at once: what is asked of them is asked
-part by part.
+No function here builds a text column for all files together: each works part by part.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from recordmill.transforms.temporary import (
 )
 
 BATCH_FILES = BATCH_ROWS
-"""Files that are Python objects at once."""
+"""Maximum number of files that are Python objects at the same time."""
 
 _SCHEMA = pa.schema(
     {name: pa.int64() if name == "size" else pa.string() for name in InputFile._fields}
@@ -51,7 +50,7 @@ class FileTable:
 
     @property
     def sizes(self) -> I64:
-        """Returns the bytes of each file."""
+        """Returns the size of each file in bytes."""
         return np.asarray(self.table["size"])
 
     def where(self, mask: Any) -> Self:
@@ -70,19 +69,19 @@ class FileTable:
         return replace(self, table=gather(kept, self.table.schema))
 
     def parts(self) -> Iterator[Self]:
-        """Yields the files in parts that are small enough to be worked on at once."""
+        """Yields the files in parts that are small enough to process in memory."""
         for batch in self.batches():
             yield replace(self, table=pa.Table.from_batches([batch]))
 
     def ask(self, question: Callable[[Self], pa.ChunkedArray]) -> pa.ChunkedArray:
-        """Returns the answer for each file of a question about some files."""
+        """Returns a column with the answer of `question` for each file, part by part."""
         if len(self) <= BATCH_FILES:
             return question(self)
         answers = (question(part).combine_chunks() for part in self.parts())
         return pa.chunked_array([*answers])
 
     def without(self, paths: Iterable[str] | pa.ChunkedArray) -> Self:
-        """Returns the files but for those of some paths."""
+        """Returns the files whose paths are not among these."""
         if not isinstance(paths, pa.ChunkedArray):
             paths = pa.chunked_array([pa.array(list(paths), pa.string())])
         if not (len(paths) and len(self)):
@@ -91,7 +90,7 @@ class FileTable:
         return self.where(named.find(self.paths).is_null())
 
     def find(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Returns the position of each path; null where it is not among them."""
+        """Returns the row index of each path; null if the path is not in the table."""
         if len(self) <= BATCH_FILES:
             return pc.index_in(paths, value_set=self.paths)
         return self.look_up(AT, POSITION, paths)
@@ -99,7 +98,7 @@ class FileTable:
     def look_up(
         self, name: str, kind: pa.DataType, paths: pa.ChunkedArray
     ) -> pa.ChunkedArray:
-        """Returns the value of a column for each path; null where it is not there."""
+        """Returns a column's cell for each path; null if the path is not in the table."""
 
         def value(asked: pa.Table, there: pa.Table) -> pa.Array:
             at = pc.index_in(asked["path"], value_set=there["path"])
@@ -108,9 +107,9 @@ class FileTable:
         return ask(pa.table({"path": paths}), self.table, value, kind)
 
     def each_once(self) -> Self:
-        """Returns each path once, where it is first, and as it is last.
+        """Returns each path once: its last row, at the position of its first one.
 
-        Two names that are not UTF-8 may be one path.
+        Two names that are not UTF-8 may become the same path.
         """
         if are_sorted((each["path"] for each in self.batches()), strictly=True):
             return self
@@ -128,12 +127,12 @@ class FileTable:
         return replace(self, table=gather(taken, self.table.schema))
 
     def having(self, name: str, column: pa.Array | pa.ChunkedArray) -> Self:
-        """Returns the files with other values in one column."""
+        """Returns the files with one column replaced."""
         at = self.table.column_names.index(name)
         return replace(self, table=self.table.set_column(at, name, column))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the columns in parts that are small enough to be worked on at once."""
+        """Yields the columns in batches that are small enough to process in memory."""
         for batch in self.table.to_batches(BATCH_FILES):
             yield batch
             TEMPORARY.drop_pages()
@@ -146,8 +145,8 @@ class FileTable:
 class Inventory(FileTable, Sequence[InputFile]):
     """A list of input files.
 
-    Where a file is at `root` and its path, it has no uri of its own; a problem is null
-    where there is none. Slices share the columns.
+    `uri` is null if the URI of the file is `root` followed by its path. `problem` is null
+    if there is none. Slices share the columns.
     """
 
     root: str = ""
@@ -183,13 +182,13 @@ class Inventory(FileTable, Sequence[InputFile]):
 
     @property
     def uris(self) -> pa.ChunkedArray:
-        """Returns where the files are read from."""
+        """Returns the URI of each file."""
         joined = pc.binary_join_element_wise(self.root, self.paths, "")
         return pc.coalesce(self.table["uri"], joined)
 
     @property
     def num_bytes(self) -> int:
-        """Returns the bytes of all files."""
+        """Returns the total size of all files in bytes."""
         return pc.sum(self.table["size"]).as_py() or 0
 
     @property
@@ -198,7 +197,7 @@ class Inventory(FileTable, Sequence[InputFile]):
         return self.where(self.table["problem"].is_valid())
 
     def ends_with(self, endings: Iterable[str]) -> pa.ChunkedArray:
-        """Returns which files have one of these endings, in small letters or capitals."""
+        """Returns a mask of the files with one of these endings; case is ignored."""
 
         def found(part: Inventory) -> pa.ChunkedArray:
             lower = pc.ascii_lower(part.paths)
@@ -208,7 +207,7 @@ class Inventory(FileTable, Sequence[InputFile]):
 
     @cached_property
     def folders(self) -> pa.DictionaryArray:
-        """Returns the folder of each path: the index of one of a few texts."""
+        """Returns the folder of each path, as a dictionary array."""
         return folders_of(self.paths)
 
     def __add__(self, other: Inventory) -> Inventory:
@@ -251,7 +250,7 @@ class Inventory(FileTable, Sequence[InputFile]):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
-        # Workers get many tasks, and of most sources no file: that is a name.
+        # Most tasks have no files; a name pickles smaller than an empty table.
         return "NO_FILES" if self is NO_FILES else (Inventory, (self.table, self.root))
 
 
@@ -259,7 +258,7 @@ NO_FILES = Inventory(_SCHEMA.empty_table())
 
 
 def folders_of(paths: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Returns what is before the last "/" of each path, as a dictionary array.
+    """Returns the text before the last "/" of each path, as a dictionary array.
 
     >>> folders_of(pa.chunked_array([["a/b/1.jpg", "2.jpg", "a/b/3.jpg"]])).to_pylist()
     ['a/b', '', 'a/b']
@@ -282,18 +281,18 @@ def folders_of(paths: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def names_of(paths: pa.Array | pa.ChunkedArray) -> pa.StringArray:
-    """Returns what is after the last "/" of each path."""
+    """Returns the text after the last "/" of each path."""
     found = pc.replace_substring_regex(paths, "^.*/", "")
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 def without_endings(paths: pa.StringArray) -> pa.StringArray:
-    """Returns each path without what follows the last point of its name."""
+    """Returns each path without the file extension of its name."""
     return pc.replace_substring_regex(paths, r"\.[^./]*$", "")
 
 
 def joined(*parts: Any) -> memoryview:
-    """Returns the bytes of texts side by side, row after row."""
+    """Returns the bytes of all rows, each the concatenation of its texts."""
     found = pc.binary_join_element_wise(*parts, "")
     offsets = value_offsets(found)
     return memoryview(found.buffers()[2] or b"")[offsets[0] : offsets[-1]]

@@ -1,7 +1,7 @@
-"""Joins long lists of files by their paths, in the memory of some rows.
+"""Joins long lists of files by their paths, with only some rows in memory.
 
-A list whose paths are not in order becomes runs that are, mapped from a file without a name.
-Then both lists are read side by side, up to one path and on to the next:
+A list with unsorted paths becomes sorted runs, mapped from an unnamed temporary file.
+Then both lists are read in step, up to one path and then up to the next:
 
     files b, c, a, d      as runs     b, c  |  a, d
     others d, b           as a run    b, d
@@ -23,23 +23,23 @@ import pyarrow.compute as pc
 from recordmill.transforms.temporary import TEMPORARY, gather, take_batches
 
 RUN_ROWS = 1 << 18
-"""Rows that are sorted at once."""
+"""Rows of one sorted run."""
 
 AT = "at"
-"""The column of windows that says where a row is in its list."""
+"""The column of windows with the index of each row in its list."""
 
-POSITION = pa.int32()  # its type
+POSITION = pa.int32()  # the type of that column
 
 
 def by_folders(names: pa.Array) -> pa.Array:
-    """Returns names as texts or bytes whose order is that of files, folder by folder."""
-    # No character is before a zero.
+    """Returns sort keys (texts or bytes) that order names folder by folder."""
+    # No character sorts before a zero.
     zero, slash = (b"\0", b"/") if pa.types.is_binary(names.type) else ("\0", "/")
     return pc.replace_substring(names, slash, zero)
 
 
 def are_sorted(parts: Iterable[pa.Array], *, strictly: bool = False) -> bool:
-    """Tells whether names come folder by folder, in order; if strictly, each once."""
+    """Checks whether names are in order, folder by folder; strictly: also unique."""
     falls = pc.greater_equal if strictly else pc.greater
     last = None
     for names in parts:
@@ -56,7 +56,7 @@ def are_sorted(parts: Iterable[pa.Array], *, strictly: bool = False) -> bool:
 
 
 def in_order(table: pa.Table) -> list[pa.Table]:
-    """Returns the rows of a list as runs, each in the order of their paths."""
+    """Returns the rows of a list as runs that are sorted by path."""
     batches = table.to_batches(RUN_ROWS)
     if are_sorted(batch["path"] for batch in batches):
         return [table]
@@ -75,7 +75,7 @@ def in_order(table: pa.Table) -> list[pa.Table]:
 def windows(
     runs: Sequence[pa.Table], other: pa.Table
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yields all rows of a list, with those of another list that may have their paths."""
+    """Yields all rows of a list, with the rows of another list in the same path range."""
     own, there = ([[run, 0] for run in each] for each in (runs, in_order(other)))
     step = max(1, RUN_ROWS // 2 // len(own))
     while keys := [
@@ -88,7 +88,10 @@ def windows(
 
 
 def _read(runs: list[list[Any]], key: str) -> pa.Table:
-    """Reads on in all runs, each with what was read of it, up to a key."""
+    """Reads the next rows of all runs, up to a key.
+
+    A cursor is a run and the index of its next row, which is advanced.
+    """
     parts = []
     for each in runs:
         run, start = each
@@ -111,10 +114,10 @@ def ask(
     question: Callable[[pa.Table, pa.Table], pa.Array],
     kind: pa.DataType,
 ) -> pa.ChunkedArray:
-    """Returns the answer for each row of a list.
+    """Returns a column with an answer for each row of a list.
 
-    The question is asked with some of the rows, and the rows of the other list that may
-    have their paths.
+    `question` is called with some of the rows and the rows of the other list in the same
+    path range, and returns an answer for each of the former.
     """
     runs, schema = in_order(table), pa.schema({AT: POSITION, "answer": kind})
     answers = (

@@ -1,15 +1,15 @@
-"""Finds what this process may use of its machine: cores, and memory.
+"""Finds the cores and the memory of the machine that this process may use.
 
-A container has a part of a machine. Its limits are files of its control groups, which
-others may lie around:
+A container has a share of a machine. Its limits are files of its control groups, which
+may be nested:
 
     /proc/self/cgroup                     0::/jobs/a           (version 2: one group)
                                           4:cpu,cpuacct:/b     (version 1: one for each)
     /sys/fs/cgroup/jobs/a/cpu.max         "150000 100000": 1.5 cores; "max 100000": all
     /sys/fs/cgroup/cpu/b/cpu.cfs_quota_us  150000, of cpu.cfs_period_us; -1: all
 
-In a container the path may be the machine's, while the files are mounted at the root: so
-limits are looked for on all of the way up.
+In a container the path may be the path on the host, while the files are mounted at the
+root. So limits are looked for in each folder from the group up to the root.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ROOT = Path("/")
 def usable_cores(root: Path = _ROOT) -> int:
     """Returns the cores that this process may use, at least one.
 
-    These are the ones it is bound to (`taskset`), or as many as the quotas of its control
-    groups are worth, rounded up.
+    The number is the smaller of two: the cores that the process is bound to (`taskset`),
+    and the CPU quota of its control groups, rounded up.
     """
     try:
         cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # only Linux has it
+    except AttributeError:  # only available on Linux
         cores = os.cpu_count() or 1
     quotas = [text.split() for text in _limits(root, "cpu", "cpu.max")]
     for folder in _groups(root, "cpu"):
@@ -46,7 +46,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 
 def available_memory(root: Path = _ROOT) -> int:
-    """Returns the bytes of memory that are free for the page cache; 0 if unknown."""
+    """Returns the memory available to the page cache in bytes; 0 if unknown."""
     available = 0
     with suppress(OSError, ValueError, StopIteration):
         lines = Path(root, "proc/meminfo").read_text().splitlines()
@@ -60,14 +60,14 @@ def available_memory(root: Path = _ROOT) -> int:
 
 
 def _limits(root: Path, controller: str, name: str) -> Iterator[str]:
-    """Yields the texts of a limit in all control groups that this process is in."""
+    """Yields the text of a limit file in each control group of this process."""
     for folder in _groups(root, controller):
         with suppress(OSError):
             yield Path(folder, name).read_text()
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yields the folders of a controller's group of this process, and of those around."""
+    """Yields the folders of this process's control group and of its parent groups."""
     try:
         lines = Path(root, "proc/self/cgroup").read_text().splitlines()
     except OSError:

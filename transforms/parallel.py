@@ -1,4 +1,4 @@
-"""Calls functions in threads: for items ahead of their use, or under a look now and then."""
+"""Calls functions in threads: ahead of the use of their results, or with polling."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def ahead(
     """Yields the result for each item, in order; a single item needs no thread.
 
     Args:
-      items: drawn in the caller's thread, as far ahead as they are worked on.
+      items: read in the caller's thread, as far ahead as functions run.
       function: called in another thread.
-      threads: at most so many at once.
-      most: items that are worked on, or done, behind the one that is yielded.
-      most_bytes: these have together, as `size_of` says; one may have more.
-      size_of: bytes of an item.
+      threads: maximum number of threads.
+      most: maximum number of items running or finished ahead of the yielded one.
+      most_bytes: maximum total size of these items; a single item may be larger.
+      size_of: returns the size of an item in bytes.
     """
     left = iter(items)
     first = list(islice(left, 2))
@@ -66,8 +66,8 @@ def run_in_thread(
 ) -> None:
     """Runs a function in a thread, and calls `on_poll` from this thread meanwhile.
 
-    `done` is set when it has ended. An error of `on_poll` ends this, while the thread
-    goes on.
+    `done` is set when the function has ended. If `on_poll` raises an error, it is raised
+    here, and the thread continues.
     """
     failures: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Provides text streams for reports: a failed write loses lines, and stops no work.
+"""Provides text streams for reports: a failed write loses lines but raises no error.
 
 Standard output, standard error and the logs of runs and of worker processes are such
 streams, so a full disk or a pipe without a reader never changes what a job does.
@@ -22,21 +22,21 @@ _NON_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 class ReportStream(TextIOBase):
-    """A text stream that counts the lines that it could not write, and raises nothing.
+    """A text stream that raises no errors and counts the lines that it could not write.
 
-    It keeps the first failure. It still tries to write later lines, because a disk that
-    was full can have room again. Lines in the buffer of the stream below are lost only if
-    the last flush fails.
+    It keeps the first failure. It still tries to write later lines, because a full disk
+    can have room again. Lines in the buffer of the underlying stream are lost only if the
+    last flush fails.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream  # None if its descriptor was closed at the start
         self._lock = threading.RLock()
-        self._refused_lines = 0  # that the stream did not take
-        self._buffered_lines = 0  # since the last flush that succeeded
+        self._refused_lines = 0  # lines that the stream refused
+        self._buffered_lines = 0  # lines since the last successful flush
         self.failure: OSError | ValueError | None = None  # the first one
-        self.is_broken = False  # whether the last line could not be written
-        self.has_text = False  # whether anything was written to it
+        self.is_broken = False  # the last line could not be written
+        self.has_text = False  # some text was written to it
 
     @property
     def lost_lines(self) -> int:
@@ -52,7 +52,7 @@ class ReportStream(TextIOBase):
         return "it is not open for writing" if failure else ""
 
     def write(self, text: str, /) -> int:
-        """Writes text; a whole line is passed on at once."""
+        """Writes text; a whole line is flushed immediately."""
         num_lines = text.count("\n")  # TypeError if it is not text
         self.has_text |= bool(text)
         self._write(lambda stream: _write_text(stream, text), num_lines)
@@ -66,14 +66,14 @@ class ReportStream(TextIOBase):
         return len(octets)
 
     def flush(self) -> None:
-        """Passes on what the stream below has in its buffer."""
+        """Flushes the buffer of the underlying stream."""
         with self._lock:
             if self._try(lambda stream: stream.flush()) and self._buffered_lines:
                 self._buffered_lines = 0
                 self.is_broken = False
 
     def close(self) -> None:
-        """Flushes the stream below, and leaves it open: it belongs to somebody else."""
+        """Flushes the underlying stream and leaves it open: others may use it."""
         self.flush()
 
     def writable(self) -> bool:
@@ -86,22 +86,22 @@ class ReportStream(TextIOBase):
         return stream is not None and not stream.closed and stream.isatty()
 
     def fileno(self) -> int:
-        """Returns the descriptor of the stream below."""
+        """Returns the file descriptor of the underlying stream."""
         return super().fileno() if self._stream is None else self._stream.fileno()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Returns the encoding of the stream below."""
+        """Returns the encoding of the underlying stream."""
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     @property
     def errors(self) -> str:  # type: ignore[override]
-        """Returns the name of the error handler of the stream below."""
+        """Returns the name of the error handler of the underlying stream."""
         return getattr(self._stream, "errors", None) or "strict"
 
     @property
     def buffer(self) -> BufferedIOBase:
-        """Returns a stream of bytes that raises nothing, as this one."""
+        """Returns a stream of bytes that raises no errors, like this one."""
         if self._stream is not None and not hasattr(self._stream, "buffer"):
             raise AttributeError("a stream of text alone has no buffer")
         return _ReportBytes(self)
@@ -128,7 +128,7 @@ class ReportStream(TextIOBase):
 
 
 class _ReportBytes(BufferedIOBase):
-    """The bytes of a report stream."""
+    """A stream of bytes that writes to a report stream."""
 
     def __init__(self, report: ReportStream) -> None:
         self._report = report
@@ -144,9 +144,9 @@ class _ReportBytes(BufferedIOBase):
 
 
 def _write_text(stream: TextIO, text: str) -> None:
-    """Writes text; characters that the encoding does not have become JSON escapes.
+    """Writes text; characters that the encoding lacks become JSON escapes.
 
-    People can read these, and an object of JSON stays one.
+    People can read the escapes, and JSON text stays valid.
     """
     try:
         stream.write(text)
@@ -159,5 +159,5 @@ def _escape(character: re.Match[str]) -> str:
 
 
 def as_report(stream: Any) -> ReportStream:
-    """Returns a report stream over a stream, or the stream itself if it is one."""
+    """Returns a report stream for a stream, or the stream itself if it is one already."""
     return stream if isinstance(stream, ReportStream) else ReportStream(stream)

@@ -1,4 +1,4 @@
-"""Files without a name in any folder, for what does not fit in memory."""
+"""Temporary files without a name, for tables that do not fit in memory."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from recordmill.schemas.errors import FULL, InputError
 from recordmill.transforms.native.numpy_loops import offsets_of
 
 SPILL_BYTES = 64 << 20
-"""Of a table in memory; what is larger goes to disk."""
+"""Maximum size of a table in memory; a larger one is written to disk."""
 
 BATCH_ROWS = 1 << 15
-"""Rows that are worked on at once."""
+"""Rows that are processed together."""
 
 
 class TemporaryFiles:
-    """Makes files on a disk that can be chosen; nothing is left behind of them."""
+    """A factory of unnamed files in a configurable folder; no file outlives its use."""
 
     def __init__(self) -> None:
-        self.folder = ""  # whose disk the files are on; "" for that of TMPDIR
+        self.folder = ""  # the folder of the files; "" for TMPDIR
         self._mapped = set[ref[mmap.mmap]]()
 
     def choose_folder(self, folder: str) -> None:
-        """Chooses a local folder in place of TMPDIR, or the first above it that is there."""
+        """Sets the folder to use instead of TMPDIR, or its closest existing parent."""
         path = Path(folder).absolute()
         self.folder = str(next(p for p in (path, *path.parents) if p.is_dir()))
 
     def usable(self) -> str | None:
-        """Returns the chosen folder if it can be written to; None for that of TMPDIR."""
+        """Returns the chosen folder if it is writable; None for TMPDIR."""
         can_write = self.folder and os.access(self.folder, os.W_OK)
         return self.folder if can_write else None
 
@@ -48,30 +48,30 @@ class TemporaryFiles:
         """Yields a new file to write to; it stays open.
 
         Raises:
-          InputError: `failure`, if there is no room or no right to write.
+          InputError: `failure`, if the disk is full or the folder is not writable.
         """
         folder = self.usable()
         codes = {*FULL, errno.EROFS, errno.EACCES}
         try:
             with ExitStack() as failed:
                 file = failed.enter_context(tempfile.TemporaryFile(dir=folder))
-                codes = {*FULL}  # others may be of what is read meanwhile
+                codes = {*FULL}  # other errors may come from files read meanwhile
                 yield file
                 file.flush()
                 failed.pop_all()
         except OSError as error:
             if error.errno not in codes:
                 raise
-            option = "`scratch`" if folder else "TMPDIR"  # on workers of a cluster, too
+            option = "`scratch`" if folder else "TMPDIR"  # also on workers of a cluster
             raise InputError(
                 f"{failure} in {folder or tempfile.gettempdir()}: {error.strerror}. Free "
                 f"some space, or set {option} to another folder{way_out}"
             ) from error
 
     def map(self, file: IO[bytes]) -> pa.Buffer:
-        """Maps a file, whose pages are the kernel's; it drops them where memory is short.
+        """Maps a file; the kernel drops the pages if memory is short.
 
-        Where the disk lets no program map files, its bytes are read.
+        If the file system does not support mapping, the bytes are read.
         """
         try:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -82,11 +82,11 @@ class TemporaryFiles:
         return pa.py_buffer(data)
 
     def drop_pages(self) -> None:
-        """Gives back the pages of mapped files, which count as this process's memory.
+        """Releases the pages of mapped files, which count as this process's memory.
 
-        What is read again comes from the kernel's cache, or from the disk.
+        Later reads get the pages from the kernel's cache or from the disk.
         """
-        for each in tuple(self._mapped):  # at once, as other threads map files
+        for each in tuple(self._mapped):  # a copy, because other threads map files
             if data := each():
                 data.madvise(mmap.MADV_DONTNEED)
 
@@ -96,10 +96,10 @@ TEMPORARY = TemporaryFiles()
 
 @contextmanager
 def temporary_folders_in(folder: str) -> Iterator[None]:
-    """Lets libraries create their temporary folders in a folder, within the block.
+    """Sets the folder in which libraries create temporary folders, within the block.
 
-    In place of TMPDIR, where nobody removes what a killed process leaves; "" changes
-    nothing. It holds for the whole process.
+    It replaces TMPDIR, in which the folders of a killed process stay; "" changes nothing.
+    The setting applies to the whole process.
     """
     before = tempfile.tempdir
     if folder:
@@ -111,7 +111,7 @@ def temporary_folders_in(folder: str) -> Iterator[None]:
 
 
 def is_long(table: pa.Table) -> bool:
-    """Tells whether a table is too long to be copied in memory."""
+    """Checks whether a table is too large to be copied in memory."""
     return bool(table.nbytes > SPILL_BYTES)
 
 
@@ -121,7 +121,7 @@ def gather(
     *,
     most_bytes: int | None = None,
 ) -> pa.Table:
-    """Returns batches as a table; one of more bytes is mapped from a file."""
+    """Returns batches as a table; above `most_bytes` it is mapped from a file."""
     left, kept, num_bytes = _joined(batches), list[pa.RecordBatch](), 0
     for batch in left:
         kept.append(batch)
@@ -144,7 +144,7 @@ def gather(
 
 
 def spilled(parts: Iterable[bytes]) -> bytes | memoryview:
-    """Returns all bytes of some parts; many are mapped from a file."""
+    """Returns the bytes of all parts; above SPILL_BYTES they are mapped from a file."""
     left, kept = iter(parts), list[bytes]()
     while sum(map(len, kept)) <= SPILL_BYTES:
         if (part := next(left, None)) is None:
@@ -157,7 +157,7 @@ def spilled(parts: Iterable[bytes]) -> bytes | memoryview:
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields batches of enough rows, as many small ones take more time than their rows."""
+    """Yields the rows in larger batches, because each batch has a fixed cost."""
     small, num_rows = list[pa.RecordBatch](), 0
     for batch in batches:
         small.append(batch)
@@ -170,7 +170,7 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def take_batches(table: pa.Table, positions: Any) -> Iterator[pa.RecordBatch]:
-    """Yields the rows at some positions, in batches; those of a large table one by one."""
+    """Yields the rows at some positions, in batches of at most BATCH_ROWS."""
     batches = table.to_batches()
     starts = offsets_of(np.array([batch.num_rows for batch in batches]))
     for at in range(0, len(positions), BATCH_ROWS):

@@ -2,16 +2,16 @@
 
     u64 length | u32 masked crc of length | data | u32 masked crc of data
 
-All little-endian, with nothing before the first record or after the last; a compressed
-file is the whole stream through gzip. A masked crc is ((crc >> 15) | (crc << 17)) +
-0xa282ead8 of the CRC-32C (Castagnoli). The record "abc":
+All numbers are little-endian. No bytes precede the first record or follow the last one. A
+compressed file is the whole stream through gzip. A masked crc is ((crc >> 15) |
+(crc << 17)) + 0xa282ead8 of the CRC-32C (Castagnoli). The record "abc":
 
     03 00 00 00 00 00 00 00 | b0 99 49 0e | 61 62 63 | 6e 57 f1 21
 
-Frames tell their length only at their start, so one is found from the end of the one
-before. A record whose data is damaged is left out by itself. Where a length is damaged, each
-later byte is tried as the start of a frame: its length must fit, and both of its checksums
-must be right. What lies between is lost.
+A frame has its length only at its start, so the next frame is found from the end of the
+previous one. If the data of a record is damaged, only that record is skipped. If a length
+is damaged, each later byte is tried as the start of a frame: its length must fit, and
+both of its checksums must be right. The bytes in between are lost.
 
 Source: tensorflow/core/lib/io/record_writer.h.
 """
@@ -44,8 +44,8 @@ TAIL_BYTES = numpy_loops.TAIL_BYTES  # the data's checksum
 FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 MAX_EXAMPLE_BYTES = (1 << 31) - 1  # protobuf's limit for any message
 
-MOST_FRAMES = 1 << 17  # found at once
-_TRIED_AT_ONCE = 1 << 18  # bytes, each as the start of a frame
+MOST_FRAMES = 1 << 17  # maximum number of frames that one search finds
+_TRIED_AT_ONCE = 1 << 18  # bytes that are tried together as starts of frames
 
 crc32c = numpy_loops.crc32c
 mask = numpy_loops.mask
@@ -54,8 +54,8 @@ mask = numpy_loops.mask
 def seal(framed: pa.BinaryArray) -> None:
     """Writes lengths and checksums into the free bytes around every example.
 
-    Rows are 12 free bytes, the example, 4 free bytes. The buffer is changed in place,
-    so nothing else may use it.
+    Rows are 12 free bytes, the example, 4 free bytes. The buffer is changed in place, so
+    no other array may use it.
     """
     if len(framed) == 0:
         return
@@ -64,7 +64,7 @@ def seal(framed: pa.BinaryArray) -> None:
 
 
 def check_frames(framed: pa.BinaryArray, where: str) -> None:
-    """Verifies length and both checksums of records that were read from scratch.
+    """Checks the length and both checksums of records that were read from scratch.
 
     Raises:
       RecordmillError: a record is damaged.
@@ -81,7 +81,7 @@ def check_frames(framed: pa.BinaryArray, where: str) -> None:
 def damaged_frame(buffer: U8, starts: I64, lengths: I64) -> int | None:
     """Returns the index of the first frame whose length or checksums are wrong, or None.
 
-    Frames of 16 bytes or more may lie anywhere in the buffer.
+    Frames have at least 16 bytes and may be anywhere in the buffer.
     """
     found = native.loops.damaged(
         buffer, np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
@@ -90,10 +90,10 @@ def damaged_frame(buffer: U8, starts: I64, lengths: I64) -> int | None:
 
 
 def find_frames(data: U8, at: int = 0) -> I64:
-    """Returns where frames begin that follow each other, and where the last one ends.
+    """Returns the starts of consecutive frames, and the end of the last one.
 
-    Only their heads are checked, from `at` on. The search ends before a frame that does
-    not lie in the data, or whose length is damaged, and after MOST_FRAMES.
+    Only the heads of the frames are checked, from `at` on. The search ends before a frame
+    that is not completely in the data or whose length is damaged, and after MOST_FRAMES.
     """
     starts = np.empty(min(MOST_FRAMES, len(data) // FRAME_BYTES) + 1, np.int64)
     count = native.loops.frames(data, at, starts)
@@ -101,7 +101,7 @@ def find_frames(data: U8, at: int = 0) -> I64:
 
 
 def is_head(head: bytes | memoryview) -> bool:
-    """Tells whether bytes begin with a length and its checksum."""
+    """Checks whether bytes begin with a length and its checksum."""
     if len(head) < HEAD_BYTES:
         return False
     found = int.from_bytes(head[8:HEAD_BYTES], "little")
@@ -109,15 +109,16 @@ def is_head(head: bytes | memoryview) -> bool:
 
 
 def frame_bytes(head: bytes | memoryview) -> int:
-    """Returns the bytes of the frame that begins with a head."""
+    """Returns the size in bytes of the frame that begins with a head."""
     return int.from_bytes(head[:8], "little") + FRAME_BYTES
 
 
 def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
-    """Searches for a frame whose checksums are right, whatever lies before it.
+    """Finds the first frame with correct checksums at or after an offset.
 
-    Returns where such a frame begins, or None; and how many bytes of the data are
-    needed to tell of each that begins in it, if there are more in the file.
+    Returns:
+      The start of the frame, or None; and the number of bytes that must be read to check
+      every possible frame that begins in the data (0 if the data is enough).
     """
     needed = 0
     last = len(data) - FRAME_BYTES
@@ -128,7 +129,7 @@ def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
         likely = heads[few]
         lengths = likely["length"].astype(np.int64)
         right = likely["crc"] == length_crcs(lengths)
-        # A head by chance comes once in 4 GB of small lengths.
+        # A head occurs by chance once in 4 GB of small lengths.
         for begin, length in zip(
             (few[right] + at).tolist(), lengths[right].tolist(), strict=True
         ):
@@ -143,17 +144,17 @@ def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
     return None, needed
 
 
-WINDOW_BYTES = 4 << 20  # read at once; a single record may be larger
+WINDOW_BYTES = 4 << 20  # bytes that are read together; a record may be larger
 SEARCH_BYTES = 1 << 20  # searched at first for the next whole frame; then more
-MOST_SEARCHED = 64 << 20  # then the rest of the file is given up
+MOST_SEARCHED = 64 << 20  # after that, the remaining bytes of the file are skipped
 _MOST_BYTES = MAX_EXAMPLE_BYTES + FRAME_BYTES  # of a frame
 
-# What follows some frames: nothing, what must be read first, a head, or damage.
+# The bytes after some frames: none, too few to decide, a head, or damage.
 _State = Literal["done", "more", "head", "broken"]
 
 
 class Lost(NamedTuple):
-    """Bytes that are no whole record, or the first of them; why; and their offset."""
+    """A span of bytes without a whole record: offset, reason and its first bytes."""
 
     offset: int
     reason: str
@@ -162,21 +163,21 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FrameWindow:
-    """Frames that follow each other in a file."""
+    """A window of consecutive frames of a file."""
 
     offset: int  # of the data, in the (unpacked) file
     data: U8  # bytes of the file
-    starts: I64  # where each whole frame begins in the data
-    lengths: I64  # their bytes
-    lost: tuple[Lost, ...] = ()  # what is lost between and behind them
+    starts: I64  # start of each whole frame in the data
+    lengths: I64  # bytes of each whole frame
+    lost: tuple[Lost, ...] = ()  # damaged spans between and after the frames
 
     @property
     def offsets(self) -> I64:
-        """Returns where each frame begins in the (unpacked) file."""
+        """Returns the offset of each frame in the (unpacked) file."""
         return self.starts + self.offset
 
     def frames(self) -> pa.BinaryArray:
-        """Returns the frames; not copied, if none is lost between them."""
+        """Returns the frames; they are not copied if none is lost between them."""
         ends = self.starts + self.lengths
         if len(ends) and (self.starts[1:] == ends[:-1]).all():
             return binary_array(np.append(self.starts, ends[-1]), self.data)
@@ -196,7 +197,7 @@ class FrameWindow:
 
 
 ReadPart = Callable[[int, int], bytes]
-"""Reads the (unpacked) file from a byte to another one; fewer where it ends."""
+"""Reads the bytes from a start to a stop of the (unpacked) file; fewer at its end."""
 
 
 def read_frames(
@@ -208,10 +209,17 @@ def read_frames(
     is_cut: bool = False,
     searches: bool = True,
 ) -> Iterator[FrameWindow]:
-    """Yields all frames that begin in a range, whose first byte begins one.
+    """Yields all frames that begin in a range of a file.
 
-    The range ends at `stop`, or with the file; a record may be larger than a window. A
-    file that `is_cut` may end anywhere. Without `searches`, a damaged length ends it.
+    A record may be larger than a window.
+
+    Args:
+      read: reads bytes of the (unpacked) file.
+      start: offset of the first frame.
+      stop: end of the range; None for the end of the file.
+      window_bytes: bytes that are read together.
+      is_cut: the file may end within a frame.
+      searches: search for the next frame after a damaged length; otherwise stop there.
     """
     at, needed = start, 0
     while stop is None or at < stop:
@@ -221,13 +229,13 @@ def read_frames(
         if not len(data):
             return
         edges = find_frames(data)
-        if stop is not None:  # frames that begin behind the range are another one's
+        if stop is not None:  # frames that begin after `stop` belong to the next range
             edges = edges[: int(np.searchsorted(edges[:-1], stop - at)) + 1]
         good = _whole_frames(data, edges)
         is_end = len(data) < limit - at
         state = _state(data, int(edges[-1]), at, stop, is_end=is_end)
         if len(good) and not good[-1] and state in ("more", "broken"):
-            # Its length may be wrong, too: what begins behind it tells.
+            # Its length may be wrong: only the head of the next frame can confirm it.
             if state == "more" and len(good) == 1:
                 needed = int(edges[-1]) + HEAD_BYTES
                 continue
@@ -253,7 +261,7 @@ def read_frames(
 
 
 def _state(data: U8, end: int, at: int, stop: int | None, *, is_end: bool) -> _State:
-    """Tells what follows the frames that were found in some bytes."""
+    """Returns the state of the bytes after the frames, which end at `end`."""
     rest = data[end:]
     if (stop is not None and at + end >= stop) or (is_end and not len(rest)):
         return "done"
@@ -289,7 +297,7 @@ def _window(
 
 
 def _search(read: ReadPart, at: int, stop: int | None) -> tuple[Lost, int | None]:
-    """Returns what is lost up to the next whole frame, and where that is, or None."""
+    """Returns the bytes lost before the next whole frame, and its offset or None."""
     span = SEARCH_BYTES
     while True:
         data = np.frombuffer(read(at, at + span), np.uint8)
@@ -298,7 +306,7 @@ def _search(read: ReadPart, at: int, stop: int | None) -> tuple[Lost, int | None
         is_end = len(data) < span
         found, needed = find_whole_frame(data, 1)
         if needed > len(data) and not is_end and needed <= _MOST_BYTES + span:
-            span = max(2 * span, needed)  # one that may begin before what was found
+            span = max(2 * span, needed)  # a frame may begin before the one found
             continue
         if found is not None:
             reason = (
@@ -322,9 +330,9 @@ def _search(read: ReadPart, at: int, stop: int | None) -> tuple[Lost, int | None
 
 
 def frame_problem(data: U8, left: int | None = None) -> str:
-    """Returns what is wrong with the frame that some bytes begin with.
+    """Returns a description of the damage of the frame at the start of some bytes.
 
-    `left` is how many there are up to the end of the file, if that is known.
+    `left` is the number of bytes up to the end of the file, if known.
     """
     head = data[:HEAD_BYTES].data
     if len(head) < HEAD_BYTES:

@@ -1,6 +1,6 @@
 """Defines the commands on finished datasets, from `inspect` to `clean`.
 
-Nothing heavy is imported before it is known what is wanted.
+Heavy modules are imported inside the functions that need them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from recordmill.schemas.storage_options import BothSides
     from recordmill.transforms.storage import Store
 
-_EXIT_FAILED = 1  # damaged, or different
+_EXIT_FAILED = 1  # the dataset is damaged, or the datasets differ
 _FOLDER = click.Path(file_okay=False)
 
 
@@ -43,7 +43,7 @@ def _command(
     short_help: str | None = None,
     folders: Sequence[str] = ("output",),
 ) -> Callable[[Callable[..., object]], LaidOutCommand]:
-    """Returns a decorator that makes a command on datasets, in these arguments."""
+    """Returns a decorator that creates a command on the datasets in its arguments."""
     arguments = [click.Argument([folder], type=_FOLDER) for folder in folders]
     params = [*arguments, JSON_OPTION, STORAGE_OPTION]
     return command(name, *examples, params=params, short_help=short_help)
@@ -54,7 +54,7 @@ def _number(*names: str, **how: Any) -> Callable[[Callable[..., None]], Any]:
 
 
 def _opened(output: str, storage: BothSides) -> tuple[Store, Manifest]:
-    """Opens a dataset, or the version to read in a folder of versions."""
+    """Opens a dataset, or the latest version in a folder of versions."""
     from recordmill.transforms.commit.versions import follow_latest
     from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
@@ -70,7 +70,7 @@ def _show(facts: dict[str, Any], text: str, *, as_json: bool) -> None:
 def _showing(
     stage: str, as_json: bool, doing: str = "", unit: str = "bytes"
 ) -> AbstractContextManager[Callable[[float, float | None], None]]:
-    """Shows the progress of a command on stderr; not beside JSON."""
+    """Shows the progress of a command on stderr, except with --json."""
     from recordmill.beam_jobs.report.progress import showing
 
     return showing(sys.stderr, stage, doing, unit=unit, wanted=not as_json)
@@ -79,7 +79,7 @@ def _showing(
 def _check_input_root(
     _context: click.Context, _parameter: click.Parameter, root: str
 ) -> str:
-    """Returns the absolute path or the URL below which inputs may be read; "" is none."""
+    """Returns the absolute path or URL below which inputs may be read, or ""."""
     if not root:
         return ""
     from recordmill.schemas.storage_options import (
@@ -99,8 +99,8 @@ _input_root_option = click.option(
     default="",
     metavar="FOLDER_OR_URL",
     callback=_check_input_root,
-    help="Read the inputs below this folder or URL to show line numbers. No other input "
-    "is read, whatever the dataset names.",
+    help="Show line numbers by reading the inputs below this folder or URL. No other "
+    "file is read.",
 )
 
 
@@ -111,10 +111,16 @@ _input_root_option = click.option(
         "two rows of a class",
         "recordmill inspect out/table --where species=setosa --head 2",
     ),
-    ("the image of a row", "recordmill inspect out/photos --index 5 --image images"),
-    ("a program to train with", "recordmill inspect out/table --tf > load.py"),
+    (
+        "save the image of a row",
+        "recordmill inspect out/photos --index 5 --image images",
+    ),
+    (
+        "create a program that loads the dataset",
+        "recordmill inspect out/table --tf > load.py",
+    ),
 )
-@_number("--examples", "--head", default=3, help="Examples to show.")
+@_number("--examples", "--head", default=3, help="Number of examples to show.")
 @click.option("--split", default="", help="Show examples of this split only.")
 @_number(
     "--index",
@@ -136,12 +142,12 @@ _input_root_option = click.option(
 @click.option(
     "--counts",
     is_flag=True,
-    help="Count the rows of each class, by reading all; done unasked up to 64 MiB.",
+    help="Count rows per class by reading every record (automatic up to 64 MiB).",
 )
 @click.option(
     "--tf",
     is_flag=True,
-    help="A Python program that loads the dataset with TensorFlow.",
+    help="Print a Python program that loads the dataset with TensorFlow.",
 )
 def inspect_command(
     output: str,
@@ -154,7 +160,7 @@ def inspect_command(
 ) -> None:
     """Shows features, splits, shards, classes, and some examples."""
     if index is not None and where:
-        raise click.UsageError("--index and --where exclude each other")
+        raise click.UsageError("--index and --where cannot be combined")
     from recordmill.beam_jobs.report.dataset_report import show_inspect
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.examples import Selection
@@ -171,15 +177,21 @@ def inspect_command(
 
 @_command(
     "verify",
-    ("every record, by its checksums", "recordmill verify out/table"),
-    ("every value, too: does it fit the schema?", "recordmill verify out/table --deep"),
+    ("check the checksums of every record", "recordmill verify out/table"),
+    ("also check every value against the schema", "recordmill verify out/table --deep"),
 )
 @click.option(
-    "--quick", is_flag=True, help="Read no records: sizes, counts, stored checksums."
+    "--quick",
+    is_flag=True,
+    help="Check sizes, counts and stored checksums; read no records.",
 )
-@click.option("--deep", is_flag=True, help="Decode every record: does it fit?")
 @click.option(
-    "--duplicates", is_flag=True, help="Compare contents between splits: any the same?"
+    "--deep", is_flag=True, help="Decode every record and check it against the schema."
+)
+@click.option(
+    "--duplicates",
+    is_flag=True,
+    help="Find records with the same content in different splits.",
 )
 def verify_command(
     output: str,
@@ -191,7 +203,7 @@ def verify_command(
 ) -> None:
     """Checks every CRC, every count and size against the manifest."""
     if quick and deep:
-        raise click.UsageError("--quick and --deep exclude each other")
+        raise click.UsageError("--quick and --deep cannot be combined")
     from recordmill.beam_jobs.report.tables import show_verify
     from recordmill.transforms.commit.cleanup import with_leftovers
     from recordmill.transforms.commit.versions import followed
@@ -199,7 +211,9 @@ def verify_command(
     from recordmill.transforms.storage import open_store
 
     dataset = followed(output, storage.output)
-    with _showing("verify", as_json, "reading the manifest") as on_progress:
+    with _showing(
+        "verify", as_json, "read only the manifest and the sizes"
+    ) as on_progress:
         read = 0
 
         def add(num_bytes: int) -> None:
@@ -223,15 +237,15 @@ def verify_command(
 
 @_command(
     "clean",
-    ("what would go", "recordmill clean out/table --dry-run"),
-    ("it goes", "recordmill clean out/table"),
+    ("list the files", "recordmill clean out/table --dry-run"),
+    ("remove them", "recordmill clean out/table"),
     short_help="Removes files left by interrupted runs.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would go; remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List the files; remove nothing.")
 @click.option(
     "--detached",
     is_flag=True,
-    help="Also end detached jobs and WriteDataset pipelines: if at work, they publish nothing.",
+    help="Also end detached jobs and WriteDataset pipelines, even active ones; they publish nothing.",
 )
 def clean_command(
     output: str, dry_run: bool, detached: bool, as_json: bool, storage: BothSides
@@ -269,9 +283,9 @@ def clean_command(
     echo(f"{output}: {files} {done}, {human_bytes(num_bytes)}", err=True)
     for launch in cleaned.at_work:
         echo(
-            f"{output}: a {launch.noun} is at work and keeps its files: "
-            f"{launch.describe()}. They stay until a day after its last heartbeat. If "
-            "it was cancelled, `recordmill clean --detached` removes them now",
+            f"{output}: a {launch.noun} is active and keeps its files: "
+            f"{launch.describe()}. They are kept until a day after its last heartbeat. "
+            "If it was cancelled, `recordmill clean --detached` removes them now",
             err=True,
         )
     return work
@@ -279,13 +293,13 @@ def clean_command(
 
 @_command(
     "diff",
-    ("the same rows in both?", "recordmill diff out/table out/typed"),
+    ("compare the rows of two datasets", "recordmill diff out/table out/typed"),
     folders=("one", "other"),
 )
 @_number(
     *("--rows", "num_rows"),
     default=3,
-    help="Rows to name that only one of them has, for each.",
+    help="Number of differing rows to list per dataset.",
 )
 def diff_command(
     one: str, other: str, num_rows: int, as_json: bool, storage: BothSides
@@ -301,7 +315,7 @@ def diff_command(
 
     try:
         both = [_opened(output, storage) for output in (one, other)]
-    except OutputError as error:  # not to be taken for a difference
+    except OutputError as error:  # its exit status would mean that the datasets differ
         raise UsageError(str(error)) from error
     stores, manifests = zip(*both, strict=True)
     with _showing("diff", as_json) as on_progress:
@@ -311,7 +325,7 @@ def diff_command(
         sys.exit(_EXIT_FAILED)
 
 
-@click.group(cls=LaidOutGroup, short_help="Puts a dataset into another tool's files.")
+@click.group(cls=LaidOutGroup, short_help="Exports a dataset for another tool.")
 def export() -> None:
     """Puts a dataset into the files that another tool asks for."""
 
@@ -325,7 +339,7 @@ def _export(
     as_json: bool,
     storage: BothSides,
 ) -> FinishedWork:
-    """Exports a dataset by a function, and shows for which reader it is."""
+    """Exports a dataset with a function, and shows the intended reader."""
     from recordmill.transforms.storage import open_store
 
     store, manifest = _opened(output, storage)
@@ -340,10 +354,10 @@ def _export(
 @_command(
     "tfds",
     (
-        "a folder for tfds.builder_from_directory",
+        "create a folder for tfds.builder_from_directory",
         "recordmill export tfds out/table tfds",
     ),
-    short_help="For TFDS, also of appended parts and from gzip.",
+    short_help="Creates a TFDS folder; supports gzip shards and appended datasets.",
     folders=("output", "folder"),
 )
 def tfds_command(**given: Any) -> FinishedWork:
@@ -359,8 +373,8 @@ def tfds_command(**given: Any) -> FinishedWork:
 
 @_command(
     "parquet",
-    ("a Parquet file for each shard", "recordmill export parquet out/table parquet"),
-    short_help="Parquet files, also for Hugging Face datasets.",
+    ("one Parquet file per shard", "recordmill export parquet out/table parquet"),
+    short_help="Creates Parquet files, also for Hugging Face datasets.",
     folders=("output", "folder"),
 )
 def parquet_command(**given: Any) -> FinishedWork:
@@ -375,8 +389,8 @@ def parquet_command(**given: Any) -> FinishedWork:
 
 @_command(
     "webdataset",
-    ("a tar shard for each shard", "recordmill export webdataset out/photos tars"),
-    short_help="Tar shards for WebDataset.",
+    ("one tar shard per shard", "recordmill export webdataset out/photos tars"),
+    short_help="Creates tar shards for WebDataset.",
     folders=("output", "folder"),
 )
 def webdataset_command(**given: Any) -> FinishedWork:
@@ -396,8 +410,8 @@ for _format in (tfds_command, parquet_command, webdataset_command):
 
 @_command(
     "index",
-    ("an index for each shard", "recordmill index out/table"),
-    short_help="Writes files by which readers find single records.",
+    ("one index file per shard", "recordmill index out/table"),
+    short_help="Writes index files that let readers find single records.",
 )
 @click.option("--split", multiple=True, help="Only this split; may be repeated.")
 def index_command(
@@ -414,7 +428,7 @@ def index_command(
     store, manifest = _opened(output, storage)
     with _showing("index", as_json) as on_progress:
         names = write_indexes(store, manifest, split or None, on_progress)
-    where = f"such as {names[0]}" if names else "as there are no shards"
+    where = f"such as {names[0]}" if names else "because there are no shards"
     text = f"{store.uri}: {count(len(names), 'index file')} written, {where}"
     _show({"files": names}, text, as_json=as_json)
     return FinishedWork(text)
@@ -422,20 +436,24 @@ def index_command(
 
 @_command(
     "rejects",
-    ("reasons, and the first rows", "recordmill rejects out/table"),
-    ("with line numbers", "recordmill rejects out/table --input-root data"),
-    ("for a program", "recordmill rejects out/table --rows 1000 --json"),
-    short_help="Shows the rejected rows, and why.",
+    ("show the reasons and the first rows", "recordmill rejects out/table"),
+    ("also show line numbers", "recordmill rejects out/table --input-root data"),
+    ("as JSON for a program", "recordmill rejects out/table --rows 1000 --json"),
+    short_help="Shows rejected rows and the reasons.",
 )
-@_number("--rows", "num_rows", default=10, help="Single rows to show.")
+@_number("--rows", "num_rows", default=10, help="Number of rows to show.")
 @click.option(
-    "--reason", default="", metavar="TEXT", help="Only reasons with this text."
+    "--reason",
+    default="",
+    metavar="TEXT",
+    help="Show only reasons that contain this text.",
 )
+@click.option("--unpublished", is_flag=True, help="Show rejects from unpublished runs.")
 @click.option(
-    "--unpublished", is_flag=True, help="Of runs that have not published a dataset."
-)
-@click.option(
-    "--scratch", default="", metavar="DIR", help="The scratch folder of these runs."
+    "--scratch",
+    default="",
+    metavar="DIR",
+    help="Scratch folder of the unpublished runs.",
 )
 @_input_root_option
 def rejects_command(
@@ -502,9 +520,9 @@ def rejects_command(
 
 @_command(
     "report",
-    ("report.html, to open in a browser", "recordmill report out/table"),
-    ("a page of another name", "recordmill report out/photos -o photos.html"),
-    short_help="Writes a page about a dataset.",
+    ("create report.html for a browser", "recordmill report out/table"),
+    ("choose the file name", "recordmill report out/photos -o photos.html"),
+    short_help="Writes an HTML report about a dataset.",
 )
 @click.option(
     "-o",
@@ -513,7 +531,7 @@ def rejects_command(
     type=click.Path(dir_okay=False),
     default="report.html",
     show_default=True,
-    help="Where to write the page; replaces an earlier page there.",
+    help="File to write; replaces an earlier report.",
 )
 @_input_root_option
 def report_command(
@@ -540,5 +558,5 @@ def report_command(
     understood = understood_at_end(store, manifest)
     page = build_page(manifest, figures, folder, locator, understood)
     num_bytes = write_page(page, target)
-    text = f"{target}: {human_bytes(num_bytes)}, open it in a browser"
+    text = f"{target}: {human_bytes(num_bytes)}; open it in a browser"
     _show({"file": str(target), "bytes": num_bytes}, text, as_json=as_json)

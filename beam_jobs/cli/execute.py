@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from recordmill.beam_jobs.report.receivers import Receivers
 
 
-# Variables with these names ask for receivers (report/receivers.py).
+# Environment variables with these prefixes enable receivers (report/receivers.py).
 _OF_RECEIVERS = ("OPENLINEAGE_", "OTEL_EXPORTER_OTLP_")
 
 
 def execute(job: JobSpec, options: RunOptions, signals: Signals) -> FinishedWork:
-    """Runs a job and shows how it ended; metrics and log say so, too, if it failed."""
+    """Runs a job; reports its outcome or failure, also to metrics, receivers and log."""
     without_metrics = replace(options, metrics_file="")
     if options.metrics_file:
         with report_failure(signals, without_metrics, job.name):
@@ -65,7 +65,7 @@ def execute(job: JobSpec, options: RunOptions, signals: Signals) -> FinishedWork
             last_words.add_to(error)
             raise
         except JobSubmitted as end:
-            # The metrics are about datasets: those of the last run stay.
+            # The metrics describe datasets, so the metrics of the last run stay.
             return _finish(
                 f"The job for {end.output} was {end.status}",
                 options,
@@ -82,7 +82,7 @@ def execute(job: JobSpec, options: RunOptions, signals: Signals) -> FinishedWork
 def _finish(
     sentence: str, options: RunOptions, report: Callable[[], None]
 ) -> FinishedWork:
-    """Reports finished work, and returns it: an error of the report does not undo it."""
+    """Reports finished work, and returns it even if the report fails."""
     problem = ""
     try:
         report()
@@ -115,7 +115,7 @@ def _report_outcome(
     reporter: Reporter,
     receivers: Receivers | None,
 ) -> None:
-    """Reports a run that ended well to metrics, receivers, log, and people."""
+    """Reports a successful run to metrics, receivers, log, and people."""
     understood = outcome.understood.spelled(partial(spell, style=options.style))
     outcome = replace(outcome, understood=understood, stages=reporter.seconds)
     place = job.name, options.output
@@ -136,12 +136,12 @@ def report_failure(
     last_words: LastWords | None = None,
     receivers: Receivers | None = None,
 ) -> Iterator[None]:
-    """Writes to the metrics, the receivers and the log that a run failed.
+    """Reports a failure within the block to the metrics, the receivers and the log.
 
-    `stages` are the seconds of each, filled in as the run goes on, and `last_words` know
-    what an interrupted one published. An error that is in the log is marked so.
+    `stages` holds the seconds of each stage and is filled during the run. `last_words`
+    finds out what an interrupted run published. A logged error is marked as logged.
     """
-    started, stream = time.time(), sys.stderr  # which a run redirects to its log
+    started, stream = time.time(), sys.stderr  # a run redirects sys.stderr to its log
 
     def tell(error: BaseException, seconds: float | None = None) -> None:
         if isinstance(error, Interrupted):
@@ -171,7 +171,7 @@ def report_failure(
 
 
 def _receivers(options: RunOptions, dataset: str) -> Receivers | None:
-    """Returns the receivers on the network; None if neither option nor variable asks."""
+    """Returns the receivers on the network; None if no option or variable names any."""
     named = (bool(v) and n.startswith(_OF_RECEIVERS) for n, v in os.environ.items())
     if not (options.metrics_push or any(named)):
         return None
@@ -186,9 +186,9 @@ def _report(
     receivers: Receivers | None,
     seconds: float | None = None,
 ) -> None:
-    """Sends to metrics and receivers how a run ended; what fails is a warning.
+    """Sends the end of a run to metrics and receivers; a failure is only a warning.
 
-    `seconds` is what is left to be told, if the process ends then in any case.
+    `seconds` is the remaining time, or None if the process has no deadline.
     """
     failed = []
     if options.metrics_file:
@@ -212,8 +212,8 @@ def _report(
 
 
 def _reporter(options: RunOptions) -> Reporter:
-    """Returns what shows the progress; warnings go to stderr, except beside JSON."""
-    # The run sends its own stderr to the log.
+    """Returns the reporter of a run, for stderr; silent if only JSON is requested."""
+    # The run redirects its own stderr to the log.
     stream, in_style = sys.stderr, partial(spell, style=options.style)
     if options.log_format:
         return LogLines(options.log_format, stream, in_style)
@@ -227,7 +227,7 @@ def _reporter(options: RunOptions) -> Reporter:
 def _log_outcome(lines: LogLines, outcome: Outcome) -> None:
     facts = outcome_facts(outcome)
     status, reasons, stages = map(facts.pop, ("status", "reasons", "stages"))
-    del facts["classes"]  # many numbers in one line
+    del facts["classes"]  # too many numbers for one line
     if rejected := outcome.manifest.rows_rejected:
         kept = {"rows": rejected, "kept": outcome.rejects}
         lines.event("rows_rejected", "warning", **kept, reasons=reasons)

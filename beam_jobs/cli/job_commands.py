@@ -1,7 +1,7 @@
-"""Defines `recordmill convert`, and `run` and `plan` of job files.
+"""Defines `recordmill convert`, and the commands `run` and `plan` for job files.
 
-pydantic, yaml and Beam are imported inside the functions: the command line imports this
-module whatever it is asked to do.
+pydantic, yaml and Beam are imported inside the functions, because every command imports
+this module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ INPUT... are files, folders, archives or globs; these and OUTPUT may be URLs: s3
 
 Arguments after -- go to Beam: -- --runner=FnApiRunner (the default; docs/clusters.md names others).
 """
-# Options of the command that a job file does not have.
+# Options of the command that do not exist in a job file.
 _OWN = ("as_json", "plan", "detach")
 
 
@@ -59,11 +59,12 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
         ctx: click.Context, /, paths: tuple[str, ...], **values: Any
     ) -> FinishedWork | None:
         if len(paths) < 2:
-            raise click.UsageError("expected one INPUT or more, and OUTPUT as the last")
+            raise click.UsageError("expected one or more INPUT, then OUTPUT")
         if _are_reversed(paths):
             line = shlex.join([*ctx.command_path.split(), *paths[1:], paths[0]])
             raise click.UsageError(
-                f"{paths[-1]}: a file, expected the folder OUTPUT as the last: {line}"
+                f"{paths[-1]}: is a file, expected the folder OUTPUT as the last "
+                f"argument: {line}"
             )
         section, values = _divided(values)
         values = {"source": source.name, **values, source.name: section}
@@ -86,20 +87,20 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
 
 
 def _divided(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns what is typed of the format's own options, and of all others."""
+    """Returns the typed options of the format, and all other typed options."""
     own = {name for name in values if name.endswith(_OF_FORMAT)}
     section = {name.removesuffix(_OF_FORMAT): values[name] for name in sorted(own)}
     return section, {name: values[name] for name in values if name not in own}
 
 
 def _are_reversed(paths: Sequence[str]) -> bool:
-    """Tells whether the output was written first: nothing is there, and files follow."""
+    """Tests whether OUTPUT was typed first: a new path, and the last path is a file."""
     is_path = "://" not in paths[0] and not any(mark in paths[0] for mark in "*?[")
     is_new = is_path and paths[0] != "-" and not Path(paths[0]).exists()
     return is_new and Path(paths[-1]).is_file()
 
 
-_OF_FORMAT = " of the format"  # behind the names of such options; no others have it
+_OF_FORMAT = " of the format"  # suffix of parameter names, only for a format's options
 
 
 def _own_options(own: Iterable[Option], **how: Any) -> list[click.Option]:
@@ -110,13 +111,13 @@ def _own_options(own: Iterable[Option], **how: Any) -> list[click.Option]:
 
 
 def _options_of_formats() -> list[click.Option]:
-    """Returns the options of all formats; which the job has, its file tells."""
+    """Returns the options of all formats, because the job file determines the format."""
     from recordmill.schemas.source_options import declared_options
     from recordmill.transforms.sources.registry import format_names, load_format
 
     found: dict[str, Option] = {}
     for name in format_names():
-        with suppress(UsageError):  # a format of another package that cannot be loaded
+        with suppress(UsageError):  # a format of another package failed to load
             for option in declared_options(name, load_format(name).options):
                 kind = "text" if option.kind == "choice" else option.kind
                 found.setdefault(option.command_flag, replace(option, kind=kind))
@@ -136,7 +137,7 @@ convert.examples = (
 def _start(
     loaded: LoadedJob, ctx: click.Context, *, only_plan: bool = False
 ) -> FinishedWork | None:
-    """Runs a job, or shows its plan; returns None then."""
+    """Runs a job, or shows its plan and returns None."""
     from recordmill.beam_jobs.service.inputs import with_standard_input
 
     with with_standard_input(loaded.options) as options:
@@ -151,7 +152,7 @@ def _start(
 
 
 def load_typed(values: dict[str, Any]) -> LoadedJob:
-    """Makes the job of what was typed, as if a job file held it."""
+    """Creates the job of the typed options, as if they were in a job file."""
     from recordmill.schemas.declared import report
     from recordmill.schemas.job_options import check_options, make_job
     from recordmill.transforms.sources.registry import InstalledFormats
@@ -175,7 +176,7 @@ def load_typed(values: dict[str, Any]) -> LoadedJob:
 
 
 def _as_in_a_file(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options that were typed, as a job file holds them."""
+    """Returns the typed options in the form of a job file."""
     given = _without_none(values)
     if "splits" in given:
         given["splits"] = parse_pairs("splits", "NAME=FRACTION", given["splits"])
@@ -188,9 +189,10 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, ())}
 
 
-_OF_RUNS = ("detach", "metrics_file", "metrics_push", "log_format")  # and not of plans
+_OF_RUNS = ("detach", "metrics_file", "metrics_push", "log_format")  # not for `plan`
 _PLAN_OPTIONS = [option for option in offered_by(RUN) if option.name not in _OF_RUNS]
-# What these are is known before, or without, the job: its name is made of the file's output.
+# These options are known before the job is loaded, or without it. The output of the job
+# file still determines the job's name.
 _APART = ("output", "metrics_file", "metrics_push", "log_format", "as_json", "detach")
 _JOB_FILE = click.Argument(["job_file"], type=Name("file"), metavar="JOB.yaml")
 
@@ -207,10 +209,10 @@ def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @command(
     "run",
     (
-        "run it again when you like: nothing new, nothing done",
+        "run the job; running it again does nothing if nothing changed",
         "recordmill run job.yaml",
     ),
-    ("a value for {{ day }} in the file", "recordmill run job.yaml --set day=monday"),
+    ("set {{ day }} in the file", "recordmill run job.yaml --set day=monday"),
     params=[
         _JOB_FILE,
         *click_options(offered_by(RUN), replaces=True),
@@ -248,9 +250,9 @@ run_command.make_more = _options_of_formats
 
 @command(
     "plan",
-    ("files, rows and shards of a run", "recordmill plan job.yaml"),
+    ("show the files, rows and shards of a run", "recordmill plan job.yaml"),
     params=[_JOB_FILE, *click_options(_PLAN_OPTIONS, replaces=True)],
-    short_help="Shows what a job would do, and does nothing.",
+    short_help="Shows what a job would do; writes nothing.",
 )
 @click.pass_context
 def plan_command(ctx: click.Context, /, **values: Any) -> None:
@@ -265,7 +267,7 @@ plan_command.make_more = _options_of_formats
 
 
 def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
-    """Reads the job file, from whatever storage; options replace what it says."""
+    """Reads the job file from local or remote storage; options replace its settings."""
     from datetime import UTC, datetime
 
     from recordmill.schemas.job_file import load_job, parse_settings
@@ -291,7 +293,7 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
 def _with_given(
     loaded: LoadedJob, ctx: click.Context, values: dict[str, Any]
 ) -> LoadedJob:
-    """Adds what the command line gives apart from the job."""
+    """Adds the command-line options that are not part of the job."""
     beam_args = (*loaded.options.beam_args, *Invocation.of(ctx).beam_args)
     options = replace(loaded.options, beam_args=beam_args, **_apart(values))
     return loaded._replace(options=options)

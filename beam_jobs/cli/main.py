@@ -1,6 +1,6 @@
 """Defines the command `recordmill`, and runs it.
 
-Nothing heavy is imported before it is known what is wanted.
+Heavy modules are imported inside the functions that need them.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from recordmill.schemas.options import spell
 from recordmill.schemas.storage_options import require_secretless_words, without_secrets
 from recordmill.schemas.text import printable_message
 
-_VARIABLE = "_RECORDMILL_COMPLETE"  # click looks for it when the command starts
+_VARIABLE = "_RECORDMILL_COMPLETE"  # click reads this variable when the command starts
 
 
 @command(
     "completion",
-    ("try it in this shell", 'eval "$(recordmill completion bash)"'),
+    ("enable completion in this shell", 'eval "$(recordmill completion bash)"'),
     short_help="Prints the completion script of a shell.",
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -68,7 +68,7 @@ def completion_command(
     fish:  recordmill completion fish > ~/.config/fish/completions/recordmill.fish
     """  # noqa: D301 - \b keeps click from joining the lines
     found = get_completion_class(shell)
-    assert found is not None  # click has these three
+    assert found is not None  # click supports the three shells
     root = context.find_root()
     click.echo(found(root.command, {}, "recordmill", _VARIABLE).source())
 
@@ -76,7 +76,7 @@ def completion_command(
 _NEEDED_BYTES = 1 << 30  # to load all libraries with two cores; measured: 0.6 to 0.9 GB
 
 _WORDS = ("failed to map segment", "annot allocate memory", "can't start new thread")
-_WAY_OUT = "raise the limit (ulimit -v, or that of the container or service)"
+_WAY_OUT = "raise the limit (ulimit -v, or the limit of the container or service)"
 
 
 def limit_warning() -> str:
@@ -91,10 +91,10 @@ def limit_warning() -> str:
 
 
 def shortage(error: BaseException) -> str:
-    """Returns a message if an unexpected error says that memory is short, or "".
+    """Returns a message if an unexpected error is due to a lack of memory, or "".
 
-    Libraries fail in many ways where they cannot be loaded. Under a low limit any such
-    error counts, whatever a library that was half loaded says.
+    A library that cannot be loaded can fail in many ways. With a low memory limit, every
+    unexpected error counts as a lack of memory, whatever its message is.
     """
     is_short = (
         bool(limit_warning())
@@ -109,12 +109,11 @@ def shortage(error: BaseException) -> str:
     return f"memory is short ({found}): {_WAY_OUT}"
 
 
-_NEW_OBJECTS = 500_000  # between two searches for cycles
+_NEW_OBJECTS = 500_000  # new objects between two runs of the garbage collector
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
 _BUG = (
-    "Error: this should not have happened, whatever the input is. Please report the "
-    "lines above, with the command"
+    "Error: this is a bug in recordmill. Please report the lines above and the command"
 )
 
 
@@ -133,9 +132,10 @@ class _RecordmillGroup(LaidOutGroup):
     """The command `recordmill`, with all commands below it."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs a command; click would end the process silently for a broken pipe.
+        """Runs a command; raises RuntimeError in place of BrokenPipeError.
 
-        As no report raises one, it is of a store or a worker.
+        click would end the process silently for a broken pipe. Reports raise no such
+        error, so it comes from a store or a worker.
         """
         try:
             return super().invoke(ctx)
@@ -152,41 +152,42 @@ class _RecordmillGroup(LaidOutGroup):
     expose_value=False,
     is_eager=True,
     callback=_show_version,
-    help="Show the version, and whether it uses the native extension.",
+    help="Show the version and whether the native extension is used.",
 )
 def cli() -> None:
     """Converts images, arrays, tables and other records into TFRecord datasets."""
 
 
 cli.examples = (
-    ("a first dataset of a table", "recordmill convert csv table.csv out/table"),
-    ("what is in it", "recordmill inspect out/table"),
+    ("create a dataset from a table", "recordmill convert csv table.csv out/table"),
+    ("show its content", "recordmill inspect out/table"),
 )
-cli.add_commands("Make a dataset", convert, run_command, plan_command, schema)
+cli.add_commands("Create a dataset", convert, run_command, plan_command, schema)
 cli.add_commands(
-    "Look at a dataset", inspect_command, report_command, rejects_command, diff_command
+    "Inspect a dataset", inspect_command, report_command, rejects_command, diff_command
 )
 cli.add_commands(
-    "Take care of it", verify_command, index_command, export, clean_command
+    "Maintain a dataset", verify_command, index_command, export, clean_command
 )
-cli.add_commands("Of the command itself", completion_command)
+cli.add_commands("Shell integration", completion_command)
 
 
-# Their report is on stderr, so a note can be on stdout if that was not written to.
+# The report of these commands is on stderr, so a note can be on stdout if it is unused.
 _REPORTS_ON_STDERR = ("convert", "run", "clean")
 
 
 def run(argv: Sequence[str], signals: Signals | None = None) -> int:
     """Runs the command, whose arguments after "--" are Beam's; returns its exit status.
 
-    `signals` are handled by the process; None if it is not the command's own.
+    `signals` are the signals that the process handles, or None if the command does not
+    own the process.
     """
     ending = None
     with report_streams() as streams:
         try:
             ending = _run(list(argv), signals)
             return end_report(streams, ending, uses_stdout=_uses_stdout(argv))
-        except Interrupted as error:  # the command has ended, its report has not
+        except Interrupted as error:  # the command has ended, but not its report
             return 0 if ending and ending.work else exit_status(error)
 
 
@@ -196,7 +197,7 @@ def _uses_stdout(argv: Sequence[str]) -> bool:
 
 
 def _run(arguments: list[str], signals: Signals | None) -> Ending:
-    """Runs the command, and returns how it ended."""
+    """Runs the command, and returns its ending."""
     words, beam_args = tuple(arguments), list[str]()
     if "--" in arguments:
         end = arguments.index("--")
@@ -252,7 +253,7 @@ def _run(arguments: list[str], signals: Signals | None) -> Ending:
 
 
 def _with_way_out(error: click.NoSuchOption, name: str) -> click.UsageError:
-    """Returns the error of an unknown option that says what it may be."""
+    """Returns the error of an unknown option, with a hint about the intended one."""
     option, known = error.option_name, error.possibilities or ()
     if option in ("-o", "--output") and name == "convert":
         hint = "OUTPUT is the last argument: recordmill convert FORMAT INPUT... OUTPUT"
@@ -268,14 +269,14 @@ def _with_way_out(error: click.NoSuchOption, name: str) -> click.UsageError:
 
 
 def _usage_lines(error: click.ClickException) -> str:
-    """Returns the lines about a wrong command: usage or help, and a message behind them."""
+    """Returns the lines about a wrong command: usage or help, and then the message."""
     stream = StringIO()
     error.show(stream)
     lines, message = stream.getvalue().rstrip("\n"), error.format_message().rstrip("\n")
     unstyled = click.unstyle(message)  # as click writes it to a stream
     if not lines.endswith(f"Error: {unstyled}"):
         return lines
-    choices = message.replace("\n\t", "\n  ")  # a line for each
+    choices = message.replace("\n\t", "\n  ")  # one line per choice
     return lines.removesuffix(unstyled) + printable_message(choices)
 
 
@@ -285,11 +286,11 @@ def _show_failure(kind: str, message: str) -> None:
 
 
 def _use_small_pages() -> None:
-    """Keeps NumPy and Arrow from asking the system for memory in pages of 2 MiB.
+    """Stops NumPy and Arrow from requesting memory in huge pages of 2 MiB.
 
-    Records are written once and read once, so such pages gain little, and virtual
-    machines take long to find them: a million rows of CSV took 5.1 s with them, 4.2 s
-    without.
+    Records are written once and read once, so huge pages gain little, and virtual
+    machines take long to allocate them: a million rows of CSV took 5.1 s with huge pages
+    and 4.2 s without.
     """
     for name in ("NUMPY_MADVISE_HUGEPAGE", "MIMALLOC_ALLOW_THP"):
         os.environ.setdefault(name, "0")
@@ -314,27 +315,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     reserve_standard_descriptors()  # before any other file is opened
     replace_standard_streams()
     _use_small_pages()
-    # By default Python looks for cycles at every 700 new objects, of which imports and
-    # lists of files make a million that all stay: a sixth of the time of 20,000 images.
-    # Cycles are rare in a run, so few objects wait for it.
+    # By default, Python searches for cycles after every 700 new objects. Imports and
+    # lists of files create a million objects that stay, and the searches took a sixth
+    # of the time of 20,000 images. Cycles are rare in a run, so few objects stay
+    # uncollected.
     gc.set_threshold(_NEW_OBJECTS)
     signals = Signals()
     try:
         status = _run_to_status(sys.argv[1:] if argv is None else argv, signals)
         signals.ignore()
-    except Interrupted as error:  # while it showed another error, or at its very end
+    except Interrupted as error:  # while another error was shown, or at the very end
         signals.ignore()
         echo_message(error.for_people())
         status = error.status
     sys.stdout.flush()  # report streams raise nothing
     sys.stderr.flush()
     _release_leases()
-    # Beam leaves threads behind; after a worker's death one of them never ends.
+    # Beam leaves threads running; after the death of a worker, one of them never ends.
     os._exit(status)
 
 
 def _run_to_status(argv: Sequence[str], signals: Signals) -> int:
-    """Runs the command under its signals, and shows errors that should not happen."""
+    """Runs the command with its signal handlers, and shows unexpected errors."""
     try:
         signals.handle()
         return run(argv, signals)
@@ -344,7 +346,7 @@ def _run_to_status(argv: Sequence[str], signals: Signals) -> int:
 
 def _release_leases() -> None:
     """Releases the leases that an interrupted command still holds."""
-    # A command that imported nothing of it holds none.
+    # A command that did not import the module holds no lease.
     lease = sys.modules.get("recordmill.transforms.storage.lease")
     if lease is not None:
         lease.release_all()

@@ -1,10 +1,10 @@
-"""Makes the command's options and subcommands, and lays out their --help.
+"""Creates the command's options and subcommands, and lays out their --help.
 
-Options are those that are declared (schemas/options.py); --help shows them by group, and
-commands by what they are for, with examples: shell lines that a test executes, in the
+The options are declared in schemas/options.py. --help shows options by group and
+commands by purpose, with examples. A test executes the examples as shell lines, in the
 order of the commands in --help.
 
-Imports neither pydantic nor Arrow, so that --help stays fast.
+This module imports neither pydantic nor Arrow, so that --help stays fast.
 """
 
 from __future__ import annotations
@@ -26,38 +26,39 @@ if TYPE_CHECKING:
     from recordmill.schemas.storage_options import BothSides
 
 
-# (what it does, the line as it is typed)
+# (purpose of the example, shell line)
 Examples = tuple[tuple[str, str], ...]
 
 _Sections = dict[str, list[tuple[str, str]]]
 
 _FLAG = re.compile(r"--[\w-]+")
-_HYPHEN = "\N{NON-BREAKING HYPHEN}"  # in place of those of flags while lines are filled
-_LEFT_COLUMNS = 28  # of names; longer ones have a line of their own
+_CHOICE = re.compile(r"[\w-]+: ")  # at the start of a help text
+_HYPHEN = "\N{NON-BREAKING HYPHEN}"  # replaces hyphens of flags while lines are wrapped
+_LEFT_COLUMNS = 28  # width for names; a longer name gets its own line
 
 DEBUG = click.Option(
     ["--debug"],
     is_flag=True,
     expose_value=False,
-    help="Show where in the code an error comes from, too.",
+    help="Also show the traceback of an error.",
 )
 
 
 class GroupedOption(click.Option):
-    """An option with the heading under which help shows it; without bounds there."""
+    """An option with a heading in --help, which does not show the option's bounds."""
 
     group: str = ""
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Returns what help adds, which are the bounds of integers otherwise."""
+        """Returns the additional help of the option, without the bounds of an integer."""
         return {k: v for k, v in super().get_help_extra(ctx).items() if k != "range"}
 
 
 class LaidOutCommand(click.Command):
-    """A command whose help has groups of options, and examples at its end."""
+    """A command whose help shows options by group, and examples at the end."""
 
     examples: Examples = ()
-    # makes options that help leaves out, as soon as an argument is like one
+    # creates hidden options, called if an argument is an unknown flag
     make_more: Callable[[], Sequence[click.Option]] | None = None
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -65,7 +66,7 @@ class LaidOutCommand(click.Command):
         return [*super().get_params(ctx), *ctx.meta.get(__name__, ()), DEBUG]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the arguments."""
+        """Parses the arguments; adds the hidden options if an argument needs them."""
         if self.make_more is not None:
             params = self.get_params(ctx)
             known = {
@@ -91,11 +92,11 @@ class LaidOutCommand(click.Command):
         _write_sections(formatter, titled)
 
     def get_help(self, ctx: click.Context) -> str:
-        """Returns the help; no flag is broken at a hyphen."""
+        """Returns the help, in which no flag is wrapped at a hyphen."""
         return super().get_help(ctx).replace(_HYPHEN, "-")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the examples, as they are typed."""
+        """Writes the examples as shell lines."""
         if not self.examples:
             return
         with formatter.section("Examples"):
@@ -105,10 +106,10 @@ class LaidOutCommand(click.Command):
 
 
 class LaidOutGroup(LaidOutCommand, click.Group):
-    """A group of commands under headings that say what they are for."""
+    """A group of commands under headings by purpose."""
 
     command_class = LaidOutCommand
-    headings: Mapping[str, str] = MappingProxyType({})  # of commands, by their names
+    headings: Mapping[str, str] = MappingProxyType({})  # heading by command name
 
     def add_commands(self, heading: str, *commands: click.Command) -> None:
         """Adds commands, which help shows under a heading."""
@@ -143,9 +144,10 @@ def command(
     params: Iterable[click.Parameter] = (),
     **texts: str | None,
 ) -> Callable[[Callable[..., object]], LaidOutCommand]:
-    """Returns a decorator that makes a command with examples in its help.
+    """Returns a decorator that creates a command with examples in its help.
 
-    `params` come after those that click's decorators add, `texts` are click's.
+    `params` follow the parameters that click's decorators add. `texts` are keyword
+    arguments of click.command, such as help and short_help.
     """
 
     def decorate(function: Callable[..., object]) -> LaidOutCommand:
@@ -158,7 +160,7 @@ def command(
 
 
 def _write_sections(formatter: click.HelpFormatter, sections: _Sections) -> None:
-    """Writes sections of (name, help), their second columns under one another."""
+    """Writes sections of (name, help), with their second columns aligned."""
     lengths = [len(name) for rows in sections.values() for name, _ in rows]
     left = max((each for each in lengths if each <= _LEFT_COLUMNS), default=0)
     for title, rows in sections.items():
@@ -174,7 +176,7 @@ def _write_sections(formatter: click.HelpFormatter, sections: _Sections) -> None
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]
-    """The name of a file or folder, or a URL: a shell completes names of this kind."""
+    """A parameter type for paths and URLs, for which a shell completes file names."""
 
     name = "text"
 
@@ -184,7 +186,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Lets the shell complete what was typed, by the names that are there."""
+        """Lets the shell complete the typed text with existing file or folder names."""
         return [CompletionItem(incomplete, type=self._kind)]
 
 
@@ -233,16 +235,18 @@ def _click_option(option: Option, *, replaces: bool, group: str | None) -> click
 def click_options(
     options: Iterable[Option], *, replaces: bool = False, group: str | None = None
 ) -> list[click.Option]:
-    """Makes options of the command; one that is not given is None, or False.
+    """Creates click options; an option that is not typed is None, or False for a flag.
 
-    `replaces` is for what replaces values of a job file, and so has no default. `group` is
-    the heading in the help; None for the declared one, "" for none.
+    With `replaces`, options replace settings of a job file, so they have no defaults.
+    `group` is the heading in the help: None for the declared heading, "" for none.
     """
     return [_click_option(each, replaces=replaces, group=group) for each in options]
 
 
 def _help(option: Option, *, replaces: bool) -> str:
-    text = f"{option.help[:1].upper()}{option.help[1:]}"
+    text = option.help
+    if not _CHOICE.match(text):  # a choice is shown as the user types it
+        text = f"{text[:1].upper()}{text[1:]}"
     if option.is_repeated:
         text += "; repeat for more"
     if option.kind == "storage":
@@ -255,14 +259,14 @@ def _help(option: Option, *, replaces: bool) -> str:
     return spell(f"{text}.  [default: {default}]" if default else f"{text}.", "command")
 
 
-# Of commands that have too few options for groups.
+# Options for commands that have too few options for groups.
 JSON_OPTION, STORAGE_OPTION, EXCLUDE_OPTION = click_options(
     [BY_NAME[name] for name in ("as_json", "storage", "exclude")], group=""
 )
 
 
 class FormatGroup(LaidOutGroup):
-    """A group with a subcommand for each format, made when it is asked for."""
+    """A group with a subcommand for each format, created on first use."""
 
     def __init__(
         self, name: str, help_text: str, make: Callable[[Any], click.Command]
@@ -271,13 +275,13 @@ class FormatGroup(LaidOutGroup):
         self._make = make
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
-        """Returns the names of all formats; imports none of them."""
+        """Returns the names of all formats, without importing a format."""
         from recordmill.transforms.sources.registry import format_names
 
         return list(format_names())
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Returns the subcommand of a format; an error names the one that is meant."""
+        """Returns the subcommand of a format; an error suggests the intended format."""
         from recordmill.transforms.sources.registry import guess_format
 
         given, names = args[0], self.list_commands(ctx)
@@ -293,7 +297,7 @@ class FormatGroup(LaidOutGroup):
     def get_command(
         self, ctx: click.Context | None, cmd_name: str
     ) -> click.Command | None:
-        """Returns the subcommand of a format, or None if there is no such format."""
+        """Returns the subcommand of a format, or None if the format is unknown."""
         if cmd_name not in self.list_commands(ctx):
             return None
         from recordmill.transforms.sources.registry import load_format
@@ -303,7 +307,7 @@ class FormatGroup(LaidOutGroup):
         except UsageError as error:
             broken = error
 
-        # One broken package must not take the help of all others away.
+        # One broken package must not break the help of the other formats.
         def fail() -> None:
             raise broken
 

@@ -1,6 +1,6 @@
 """Defines `recordmill schema`: infers a schema file from raw data, and checks one.
 
-Nothing heavy is imported before it is known what is wanted.
+Heavy modules are imported inside the functions that need them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def schema() -> None:
     """Infers and checks schema files: which features the records have."""
 
 
-_INFER_HELP = """Reads all of INPUT... and writes a schema file that `convert` takes.
+_INFER_HELP = """Reads all of INPUT... and writes a schema file for `convert`.
 
-Every row counts for the types. Comments show ranges, missing and distinct values.
+Types are inferred from every row. Comments show ranges, missing and distinct values.
 """
 
 _INFER_PARAMS = (
@@ -54,7 +54,7 @@ _INFER_PARAMS = (
         ["-o", "--output"],
         type=Name("file"),
         metavar="FILE",
-        help="Where to write the schema.  [default: stdout]",
+        help="File to write.  [default: stdout]",
     ),
     click.Option(["--overwrite"], is_flag=True, help="Replace FILE."),
     click.Option(
@@ -116,7 +116,7 @@ infer.short_help = "Writes a schema file from the whole input."
 infer.examples = (
     ("options of a format", "recordmill schema infer csv --help"),
     (
-        "a schema file to begin with",
+        "create a schema file as a starting point",
         "recordmill schema infer csv table.csv -o new.yaml",
     ),
 )
@@ -125,7 +125,7 @@ schema.add_command(infer)
 
 @command(
     "check",
-    ("is the file right?", "recordmill schema check schema.yaml"),
+    ("validate the file", "recordmill schema check schema.yaml"),
     params=[JSON_OPTION],
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
@@ -148,7 +148,7 @@ schema.add_command(check)
 def _infer(
     source: SourceFormat[Any], typed: dict[str, Any], workers: int, *, shown: bool
 ) -> Inferred:
-    """Reads the whole input of a format with the options that were typed."""
+    """Reads the whole input of a format, with the typed options."""
     from recordmill.beam_jobs.report.progress import showing
     from recordmill.beam_jobs.service.inputs import list_all_inputs
     from recordmill.transforms.sources.other_format import naming_other_format
@@ -157,7 +157,7 @@ def _infer(
 
     name, storage = source.name, typed["storage"]
     job, options = load_typed(typed | {"source": name, "output": name})
-    options = replace(options, output="")  # there is none
+    options = replace(options, output="")  # `schema infer` has no output folder
     doing = "listing the inputs"
     with showing(sys.stderr, "read", doing, unit="range", wanted=shown) as on_progress:
         inputs = list_all_inputs(job, options)
@@ -178,7 +178,7 @@ def _write(text: str, output: str) -> None:
 
 
 def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
-    """Shows how much was read for a schema, and what looks odd."""
+    """Shows the number of features and rows of an inferred schema, and the warnings."""
     from recordmill.transforms.statistics.input_statistics import reject_lines
 
     stats = inferred.stats
@@ -193,7 +193,7 @@ def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
 
 
 def _require_writable(path: Path, overwrite: bool) -> None:
-    """Refuses before the work what would fail after it."""
+    """Checks, before the work, that the schema file can be written after it."""
     if path.is_dir():
         raise OutputError(f"{path}: is a folder; name a file, like schema.yaml")
     if path.exists() and not overwrite:

@@ -1,12 +1,12 @@
-"""Ends the command on Ctrl-C, SIGTERM and SIGHUP: in order, and soon in any case.
+"""Ends the command on Ctrl-C, SIGTERM and SIGHUP: cleanly, and within a deadline.
 
-The first of these signals raises Interrupted in the main thread: what the run began is
-stopped, metrics and log are told, and the lease is released last. Further ones change
-nothing, except a second Ctrl-C, which ends the process at once. A thread watches, as the
-main thread may be in a call that does not return: after DEADLINE_SECONDS it tells metrics
-and log by itself, and ends the process.
+The first of these signals raises Interrupted in the main thread. The run then stops its
+tasks, reports to metrics and log, and releases the lease last. Further signals have no
+effect, except a second Ctrl-C, which ends the process at once. The main thread may be
+in a call that does not return, so another thread watches the deadline: after
+DEADLINE_SECONDS it reports to metrics and log itself, and ends the process.
 
-As process 1 of a container a process gets only signals that it handles.
+Process 1 of a container receives only signals that it handles.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from recordmill.schemas.text import printable_message
 
 DEADLINE_SECONDS = 6.0
 LAST_WORDS_SECONDS = 3.0
-STATE_SECONDS = 2.0  # of these, to ask what was published
+STATE_SECONDS = 2.0  # part of LAST_WORDS_SECONDS, to find out what was published
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 
 
 class Signals:
-    """The signals that the process got, and who is told of them at the deadline."""
+    """The signals that a process received, and the functions to call at the deadline."""
 
     def __init__(self) -> None:
         self._seen: list[int] = []
@@ -43,21 +43,21 @@ class Signals:
     def handle(self) -> None:
         """Installs the handlers; call it once, in the main thread.
 
-        A signal that is ignored stays ignored: `nohup` means it so.
+        A signal that is already ignored stays ignored, as `nohup` requires.
         """
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
         for number in _NAMES:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._interrupt)
-        # Written by C code, whatever the main thread is doing.
+        # C code writes to this descriptor, even while the main thread is blocked.
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         watch = threading.Thread(target=self._watch, args=(read_end,), daemon=True)
         watch.start()
 
     @staticmethod
     def ignore() -> None:
-        """Ignores these signals from now on: the process is about to end."""
+        """Ignores the handled signals from now on: the process is about to end."""
         for number in _NAMES:
             signal.signal(number, signal.SIG_IGN)
 
@@ -107,12 +107,12 @@ def _interrupted(number: int) -> Interrupted:
 
 
 class Invocation(NamedTuple):
-    """What commands need of the process that they run in: the `obj` of click's context."""
+    """The process-wide state of a command: the `obj` of click's context."""
 
     signals: Signals
-    beam_args: tuple[str, ...] = ()  # behind --
+    beam_args: tuple[str, ...] = ()  # the arguments after --
 
     @classmethod
     def of(cls, context: click.Context) -> Invocation:
-        """Returns that of a command; tests run one without a process of its own."""
+        """Returns the invocation of a command; a new one if a test runs the command."""
         return context.find_root().obj or cls(Signals())

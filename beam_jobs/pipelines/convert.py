@@ -1,21 +1,23 @@
 """Builds the pipeline of a job, from input ranges to a dataset. Read this first.
 
-    ranges -> survey -> resolve -> convert -> redo -> histogram -> plan
-                           |                   ^                     |
-                           +-> guessed types   +- final types        v
-                                                    publish <- write shards
+    ranges -> boundary scan -> resolve -> convert -> redo -> histogram -> plan
+                                  |                   ^                     |
+                                  +-> guessed types   +- final types        v
+                                                           publish <- write shards
 
-Convert and write depend on the exchange. With scratch and by reference, records stay in
-sorted runs, or in the input, and only metadata passes through the runner: ranges, type
-flags, histograms, shard tasks, results. With the engine's own shuffle (exchange_by_engine)
-convert only measures; after the plan every range is read again and its records are sent in
-pieces. Steps that an input does not need, because its types are
-known, are left out. If there is only one range, all of it is one step: there is nothing
-to exchange, and ten rows should not pay for twenty steps of the runner.
+The steps convert and write depend on the exchange. With the exchanges scratch and
+reference, records stay in sorted runs or in the input, and only metadata passes through
+the runner: ranges, type flags, histograms, shard tasks, results. With the engine's own
+shuffle (exchange_by_engine), convert only measures. After the plan, every range is read
+again and its records are sent in pieces.
 
-Ranges and their results pass through the runner as bytes, packed where they are made: each
-step encodes, decodes and measures all objects in what it gets, and the launcher does that
-for all workers.
+The pipeline omits steps that an input does not need, such as the type steps if its types
+are known. A single range is converted in one step: there is nothing to exchange, and ten
+rows should not pay for twenty steps of the runner.
+
+Ranges and their results pass through the runner as bytes that the tasks have packed. Beam
+encodes, decodes and measures every object of an element at each step, and the launcher
+does that for all workers.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ def convert_dataset(
 ) -> PCollection[Manifest]:
     """Builds all steps of a job; the last one publishes the dataset.
 
-    `run_metadata` is what run.json says, such as versions and the runner.
+    `run_metadata` is the content of run.json, such as versions and the runner.
     """
     if len(ranges) == 1 and context.exchange != "engine":
         return (
@@ -101,7 +103,7 @@ def convert_dataset(
             >> beam.FlatMap(convert_one_range, ranges[0], context, run_metadata)
         )
     input_ranges = input_ranges_of(pipeline, context, list(ranges))
-    # A single range determines its types itself, so nothing has to be encoded again.
+    # A single range determines the types alone, so no rows have to be encoded again.
     redo = context.source.infers_types and len(ranges) > 1
     results, shards = exchange(input_ranges, context, redo=redo)
     return (
@@ -124,7 +126,7 @@ def convert_one_range(
     context: RunContext,
     run_metadata: dict[str, object],
 ) -> Iterator[Manifest]:
-    """Makes a dataset of one range, by the functions of the separate steps."""
+    """Converts a single range into a dataset, with the functions of all steps."""
     result = convert_some(pack([(input_range, ())]), context)
     histogram = Histogram.sum_of(
         count_range(result, context), context.num_splits, context.bucket_bits
@@ -142,7 +144,7 @@ def publish_dataset(
     results: Iterable[bytes],
     shards: list[ShardResult],
 ) -> Iterator[Manifest]:
-    """Checks all results, stages the metadata and commits; once, and safe to repeat."""
+    """Checks all results, stages the metadata and commits; safe to repeat."""
     with report_errors_to_launcher(context.workspace):
         note_end(context.workspace, "write")
         roots, store = context.publishing.input_roots, context.workspace.store
@@ -166,7 +168,7 @@ def _understood(
     results: Collection[RangeResult],
     shards: list[ShardResult],
 ) -> dict[str, object]:
-    """Returns what run.json says of the input, now that all rows were read."""
+    """Returns the input report for run.json, after all rows were read."""
     before = cast("dict[str, object]", run_metadata.get("understood", {}))
     later = context.source.understood(_findings(context, results, shards))
     records = Counter[str]()
@@ -191,7 +193,7 @@ def _findings(
     results: Collection[RangeResult],
     shards: Sequence[ShardResult] = (),
 ) -> Findings:
-    """Returns what all rows had; shards may have read them by reference."""
+    """Returns the findings of all ranges, and of shards that read rows by reference."""
     issues = RowIssue.merged(
         [*(each.issues for each in results), *(each.issues for each in shards)]
     )
@@ -206,7 +208,7 @@ def plan_dataset(
 
     Raises:
       RejectLimitError: too many rows were rejected.
-      SchemaError: the schema differs from the one that is expected.
+      SchemaError: the schema differs from the expected schema.
     """
     with report_errors_to_launcher(context.workspace):
         note_end(context.workspace, "read")
@@ -227,8 +229,8 @@ def exchange(
 ) -> tuple[PCollection[bytes], PCollection[ShardResult]]:
     """Converts all ranges and writes all shards into staging; returns their results.
 
-    Each range comes with a guess of its types. With `redo` ranges that were encoded, or
-    measured, with other types than they turn out to have are read again.
+    Each range comes with guessed types. With `redo`, ranges that were encoded or measured
+    with types other than the final ones are read again.
     """
     results = input_ranges | "ConvertRanges" >> beam.Map(
         convert_some, context
@@ -270,10 +272,10 @@ def settle_types(results: list[bytes], context: RunContext) -> TypeFlags:
 
 
 def convert_some(packed: bytes, context: RunContext) -> bytes:
-    """Converts ranges; with the engine exchange only measures them. Returns the results.
+    """Converts ranges, or measures them for the engine exchange; returns the results.
 
-    `packed` are the ranges, what their columns are taken for, and whether they are read
-    again.
+    `packed` holds, for each range, the range, the assumed types of its columns, and
+    whether it is read again.
     """
     convert = measure_range if context.exchange == "engine" else convert_range
     with report_errors_to_launcher(context.workspace):
@@ -281,7 +283,7 @@ def convert_some(packed: bytes, context: RunContext) -> bytes:
 
 
 def redo_some(packed: bytes, context: RunContext, final_types: TypeFlags) -> bytes:
-    """Converts those ranges again whose types turned out to be others."""
+    """Converts the ranges again whose assumed types differ from the final types."""
     results = RangeResult.unpack([packed])
     again = [
         (each.range, final_types, True)
@@ -303,7 +305,7 @@ def count_range(packed: bytes, context: RunContext) -> Iterator[PackedHistogram]
 
 
 def list_runs(_: ShardPlan, results: Iterable[bytes]) -> bytes:
-    """Returns all sorted runs by range: the one table that every shard task gets."""
+    """Returns all sorted runs in range order, as one table for all shard tasks."""
     runs = chain.from_iterable(each.runs for each in RangeResult.unpack(results))
     return pack_long(runs)
 
@@ -314,8 +316,8 @@ def write_one(task: ShardTask, context: RunContext, runs: bytes) -> ShardResult:
         return result
 
 
-# Pieces of one range: less than 100 messages of 10 MB, the size that Python workers
-# send.
+# Limit of the pieces of one range: less than 100 messages of 10 MB, the message size of
+# Python workers.
 FLINK_BUNDLE_BYTES = 900_000_000
 
 
@@ -327,8 +329,8 @@ def exchange_by_engine(
 ) -> tuple[PCollection[bytes], PCollection[ShardResult]]:
     """Sends the rows of measured ranges through the runner's shuffle, and writes them.
 
-    Only results and finished shards are written to files, so workers need to share
-    nothing but the output.
+    Only results and finished shards are written to files, so the output is the only
+    storage that workers have to share.
     """
     to_write = plan | "FindFinished" >> beam.Map(
         find_finished, context
@@ -357,15 +359,15 @@ def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
 
 
 class SendRange(beam.DoFn):
-    """A DoFn that reads a range again; emits its pieces, and at last its result.
+    """A DoFn that reads a range again, and emits its pieces and then its result.
 
     Its state is never used. It makes Flink's batch runner use one bundle per key.
-    Without state, Flink makes one bundle of all that a worker gets, takes no output
+    Without state, Flink puts all elements of a worker into one bundle, accepts no output
     before the end of the bundle, and hangs at a hundred messages (about 1 GB). Like a
-    Reshuffle, it also distributes the ranges again.
+    Reshuffle, the state also redistributes the ranges.
 
-    A range whose pieces are larger than that (a table where each row names a large
-    file) is an error on Flink.
+    On Flink, a range whose pieces exceed that size is an error. An example is a table
+    in which each row names a large file.
     """
 
     BUNDLE_FOR_EACH_RANGE = ReadModifyWriteStateSpec("unused", VarIntCoder())
@@ -403,21 +405,22 @@ class SendRange(beam.DoFn):
 
 
 NUM_SAMPLES = 16  # ranges that are sampled to guess the types
-SAMPLES_AT_ONCE = 8  # of these; in a store each is mostly waiting for its answer
-SPREAD = 16  # parts at least, for workers to share
-# A runner holds ranges and results several times, 300 bytes for each alone. So of more
-# ranges some go together, and their results, in a fifth of the bytes.
+SAMPLES_AT_ONCE = 8  # in an object store, a sample mostly waits for a response
+SPREAD = 16  # minimum number of elements, so that all workers get some
+# A runner holds ranges and results several times, with 300 bytes for each element. If
+# there are more ranges, several are packed into one element, and so are their results.
+# That takes a fifth of the bytes.
 MOST_ELEMENTS = 1 << 16
 
 
 def input_ranges_of(
     pipeline: beam.Pipeline, context: RunContext, ranges: list[InputRange]
 ) -> PCollection[bytes]:
-    """Emits the input ranges, surveyed if the format needs it, with guessed types."""
+    """Emits the input ranges with guessed types, after a boundary scan if needed."""
     if len(ranges) == 1:
         only = pack([(ranges[0], ())])
         return pipeline | "Range" >> beam.Create([only], reshuffle=False)
-    # Packed, as Beam copies what it gets, and asks for the type of all that is in it.
+    # Packed, because Beam copies each element and inspects the types of all its objects.
     if context.source.input.needs_survey(ranges):
         at_once = min(SURVEYS_AT_ONCE, len(ranges) // SPREAD)
         together = 1 if is_local(ranges[0].uri) else at_once
@@ -441,7 +444,7 @@ def input_ranges_of(
 
 
 def survey_part(packed: bytes, context: RunContext) -> tuple[bytes, list[int]]:
-    """Returns some ranges, and what surveys found in each."""
+    """Returns packed ranges, with the boundaries that a scan of each range found."""
     with report_errors_to_launcher(context.workspace):
         return packed, context.execute(survey_ranges, unpack(packed))
 
@@ -449,7 +452,7 @@ def survey_part(packed: bytes, context: RunContext) -> tuple[bytes, list[int]]:
 def resolve_ranges(
     surveys: list[tuple[bytes, list[int]]], context: RunContext
 ) -> Iterator[bytes]:
-    """Yields the ranges, resolved by their surveys, with types guessed from samples."""
+    """Yields the ranges with exact boundaries, and with types guessed from samples."""
     with report_errors_to_launcher(context.workspace):
         parts = [(unpack(packed), found) for packed, found in surveys]
         parts.sort(key=lambda part: [each.index for each in part[0][:1]])

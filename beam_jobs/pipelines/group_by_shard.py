@@ -1,18 +1,18 @@
 """Groups pieces by shard through the engine's own shuffle, and writes the shards.
 
-It uses GroupByKey, and on Flink a stateful step. On Flink both use the same shuffle,
-but a group of GroupByKey is held in memory, serialized and sent as one value, and up to
-a hundred shards are sent to a worker before it has taken one. A stateful step gets
-pieces one by one, one shard at a time, as one bundle. It does not suit all runners: Prism
-(2.77) can split such a step within a key.
+This module uses GroupByKey, or a stateful step on Flink. On Flink, both use the same
+shuffle, but Flink holds each group of GroupByKey in memory, serializes it and sends it as
+one value. It sends up to a hundred shards to a worker before the worker has accepted one.
+A stateful step receives pieces one by one, one shard at a time, as one bundle. It does
+not suit every runner: Prism (2.77) can split such a step within a key.
 
-A stateful step is not told which value of a key is the last, so it counts: the plan has
-the rows of every shard, and every piece says for how many of them it accounts.
+A stateful step does not know which value of a key is the last, so it counts rows: the
+plan holds the number of rows of every shard, and every piece holds its own.
 
-Pieces are the only output of the step that sends them: Flink writes all that a step emits
-once for each of its outputs, and once more where it is joined with those of another step
-(Flatten). So what else it has to say goes the way of the pieces, with NO_SHARD in place of a
-number.
+Pieces are the only output of the step that sends them. Flink writes all elements that a
+step emits once for each of its outputs, and once more when they are flattened with the
+output of another step (Flatten). The step therefore sends its other results as pieces,
+with NO_SHARD in place of a shard number.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ NO_SHARD = -1
 
 
 class Total(beam.CombineFn):
-    """A CombineFn that adds parts to a total, first those of a bundle in its worker.
+    """A CombineFn that adds elements to a total, first within each bundle.
 
-    `nothing` makes a total of no parts, which has `add` for a part, and `merge`.
+    `create_empty` returns an empty total: an object with the methods `add` (for an
+    element) and `merge` (for another total).
     """
 
     def __init__(self, nothing: Callable[[], Any]) -> None:
@@ -70,8 +71,9 @@ def write_pieces(
 ) -> PCollection[ShardResult | bytes]:
     """Groups (shard number, piece) by shard; writes every planned shard into staging.
 
-    A finished shard gets no pieces: an empty one asks for its result (`ask_for_finished`).
-    Emits the results of the shards, and those of ranges that came with the pieces.
+    A finished shard has no pieces; an empty piece requests its result
+    (`ask_for_finished`).
+    Emits the results of the shards, and the results of ranges that were sent as pieces.
     """
     keyed = pieces | "SetPieceType" >> beam.Map(lambda pair: pair).with_output_types(
         tuple[int, bytes]
@@ -96,19 +98,19 @@ def ask_for_finished(to_write: ShardsToWrite) -> Iterator[tuple[int, bytes]]:
 
 
 class WriteWhenComplete(beam.DoFn):
-    """A DoFn that takes the pieces of a shard until it has all, and then writes it.
+    """A DoFn that collects all pieces of a shard, and then writes the shard.
 
-    Its state is never used: it makes Flink's batch runner use one bundle per key. State
-    of Beam would be in memory, in the worker and the runner, all of a shard.
+    Its state is never used. It makes Flink's batch runner use one bundle per key. Pieces
+    stored in Beam's state would hold a whole shard in the memory of worker and runner.
     """
 
     BUNDLE_FOR_EACH_SHARD = ReadModifyWriteStateSpec("unused", VarIntCoder())
 
     def setup(self) -> None:
-        release_memory()  # of the steps before
+        release_memory()  # that the previous steps used
 
     def start_bundle(self) -> None:
-        # None: the shard is written, and a piece of it is a repeated one.
+        # None: the shard is written, so any further piece of it is a repeated one.
         self._shards: dict[int, ShardPieces | None] = {}
 
     def process(
@@ -136,7 +138,7 @@ class WriteWhenComplete(beam.DoFn):
         yield result
 
     def finish_bundle(self) -> None:
-        # An error, as what comes later would be held without what came so far.
+        # This raises an error: later pieces would be collected without the earlier ones.
         for number, pieces in self._shards.items():
             if pieces is not None:
                 with report_errors_to_launcher(self._to_write.context.workspace):
@@ -151,7 +153,7 @@ def _no_pieces(to_write: ShardsToWrite) -> ShardPieces:
 def write_group(
     grouped: tuple[int, Iterable[bytes]], to_write: ShardsToWrite
 ) -> Iterator[ShardResult | bytes]:
-    """Writes a shard from its pieces; a finished one comes with one empty piece."""
+    """Writes a shard from its pieces; a finished shard has a single, empty piece."""
     number, pieces = grouped
     if number == NO_SHARD:
         yield from pieces

@@ -1,4 +1,7 @@
-"""Reports to Beam's lineage what a pipeline reads and writes, as Beam's file systems do."""
+"""Reports the inputs and the output of a pipeline to Beam's lineage.
+
+The names match the names that Beam's own file systems report.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _SYSTEMS = {"gs": "gcs", "az": "abs", "abfs": "abs", "abfss": "abs"}
 
 
 def report_lineage(*, sources: Sequence[str] = (), sink: str = "") -> None:
-    """Adds folders to the lineage of the pipeline whose step calls it."""
+    """Adds folders to the lineage of the pipeline whose step calls this function."""
     for uris, lineage in (sources, Lineage.sources()), ([sink], Lineage.sinks()):
         for uri in filter(None, uris):
             if place := _place(uri):
@@ -21,7 +24,7 @@ def report_lineage(*, sources: Sequence[str] = (), sink: str = "") -> None:
 
 
 def _place(uri: str) -> tuple[str, ...]:
-    """Returns the system and its parts; () of a container whose account is not known."""
+    """Returns the system and its segments; () if a container's account is unknown."""
     if is_local(uri):
         return "filesystem", "localhost", full_uri(uri)
     scheme, _, rest = uri.rstrip("/").partition("://")

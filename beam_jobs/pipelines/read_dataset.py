@@ -3,9 +3,9 @@
     with beam.Pipeline() as pipeline:
         pipeline | ReadDataset("out/words", "train", as_="dict") | beam.Map(print)
 
-The checksums of every record are verified, and the records, size and checksum of every
-shard are compared with the manifest; the first damaged record fails the pipeline. See
-docs/pipelines.md.
+ReadDataset verifies the checksums of every record. It compares the record count, size and
+checksum of every shard with the manifest. The first damaged record fails the pipeline.
+See docs/pipelines.md.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
 
     Elements are, by `as_`:
 
-    - "bytes": the records as they are in the shards.
+    - "bytes": the records as stored in the shards.
     - "example": tf.train.Example messages (recordmill.schemas.proto.example_pb2), or
-      SequenceExample, as the dataset's payload says.
-    - "dict": {feature: value}; values with a shape are NumPy arrays, a missing one is
+      SequenceExample messages if that is the dataset's payload.
+    - "dict": {feature: value}; values with a shape are NumPy arrays, a missing value is
       None (see recordmill.transforms.rows.read_rows).
-    - "batch": pyarrow.RecordBatch of some thousand records, a column for each feature.
+    - "batch": pyarrow.RecordBatch of several thousand records, a column for each feature.
 
     Shards are read in parallel, each as a stream: a worker keeps about 8 MB of records
     in memory, or one larger record.
@@ -70,10 +70,10 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
         """Stores the arguments; the manifest is read when the pipeline runs.
 
         Args:
-          dataset: path or URL of its folder or its manifest.
+          dataset: path or URL of the dataset's folder or manifest.
           split: name of a split, or several names; by default all splits.
           as_: type of the elements.
-          storage: options of the file system of `dataset`, without secrets.
+          storage: options of the file system that holds `dataset`, without secrets.
 
         Raises:
           UsageError: an argument is not valid.
@@ -109,8 +109,9 @@ def _list_shards(
     report_lineage(sources=[store.uri])
     if as_ == "example" and manifest.payload not in _MESSAGES:
         raise UsageError(
-            f"ReadDataset({store.uri!r}): its records have payload {manifest.payload!r}, "
-            "which holds no examples. Use as_='bytes', 'dict' or 'batch'"
+            f"ReadDataset({store.uri!r}): its records have payload "
+            f"{manifest.payload!r}, which does not contain examples. Use as_='bytes', "
+            "'dict' or 'batch'"
         )
     return shards_to_read(store, manifest, split)
 

@@ -4,9 +4,9 @@
         rows = pipeline | beam.Create([{"text": "so", "label": 1}])
         rows | WriteDataset("out/words", {"text": "string", "label": "int64"})
 
-Use it in place of beam.io.WriteToTFRecord: records are shuffled globally, in shards of
-about the same size, and published all together or not at all, with a manifest, a schema
-and checksums. See docs/pipelines.md.
+Use it in place of beam.io.WriteToTFRecord. WriteDataset shuffles the records globally,
+writes shards of about the same size, and publishes the dataset atomically, with a
+manifest, a schema and checksums. See docs/pipelines.md.
 """
 
 from __future__ import annotations
@@ -94,19 +94,20 @@ from recordmill.transforms.tasks.write_shard import write_shard
 
 
 def is_embedded(pipeline: beam.Pipeline) -> bool:
-    """Returns whether Beam's embedded runner, on this machine, runs the pipeline."""
+    """Returns True if Beam's embedded runner, on this machine, runs the pipeline."""
     if pipeline.runner is None:
         return is_embedded_runner(pipeline.options.view_as(StandardOptions).runner)
     return is_embedded_runner(type(pipeline.runner).__name__)
 
 
 def exchange_for(pipeline: beam.Pipeline) -> RowsExchange:
-    """Returns the exchange for rows that a user's own steps make.
+    """Returns the exchange for rows that a user's own steps emit.
 
-    The embedded runner's shuffle holds all in memory. Flink's batch runner makes one
-    bundle of all that a slot gets of a step, and hangs when the step has emitted a
-    hundred messages for it (1 GB; Beam 2.62). Our own jobs send each input range in its
-    own bundle; here the bundles are those of the user's steps.
+    The embedded runner's shuffle holds all records in memory. Flink's batch runner puts
+    all elements that a slot receives for a step into one bundle, and hangs after the step
+    has emitted a hundred messages for that bundle (1 GB; Beam 2.62). The pipelines of
+    recordmill's jobs send each input range in its own bundle. In a user's pipeline, the
+    user's steps determine the bundles.
     """
     if is_embedded(pipeline) or is_flink(pipeline):
         return "scratch"
@@ -118,29 +119,29 @@ AnySplits = Mapping[str, str | float | Fraction] | Sequence[str]
 
 
 def _shares_of(arguments: Mapping[str, Any]) -> dict[str, str] | None:
-    """Returns the shares of the splits; None if a column tells the splits."""
+    """Returns the shares of the splits, or None if a column names the splits."""
     splits, column = arguments["splits"], arguments["split_column"]
     if isinstance(splits, Mapping):
         return {name: str(share) for name, share in splits.items()}
     if column is not None and (not splits or isinstance(splits, str)):
         raise UsageError(
-            "WriteDataset: split_column needs the names of the splits before the "
-            "first row: give them as splits=['train', 'test']"
+            "WriteDataset: split_column needs the names of the splits before the first "
+            "row: pass splits=['train', 'test']"
         )
     if column is not None or splits is None:
         return None
     if arguments["split_by_time"] is not None:
-        return dict.fromkeys(splits, "")  # which exclude each other
+        return dict.fromkeys(splits, "")  # an invalid combination, reported later
     raise UsageError(
-        "WriteDataset: splits without shares are for split_column: give shares like "
+        "WriteDataset: splits without shares require split_column: pass shares like "
         "splits={'train': 0.9, 'test': 0.1}"
     )
 
 
 def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
-    """Returns the job of the arguments, checked as those of a job file are.
+    """Returns the job of the arguments, with the checks that a job file gets.
 
-    Where a column tells the split of each row, their shares are equal and mean nothing.
+    If a column names the split of each row, the splits have equal shares without meaning.
     """
     for name, is_wrong, expected in (
         (
@@ -169,7 +170,7 @@ def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
     values = check_options(given, {PIPELINE_ROWS: SourceOptions}, problems)
     for place, what in problems.items():
         where, what = ".".join(map(str, place)), spell(what, "python")
-        if not what.startswith(f"{where}="):  # the option of which it tells more
+        if not what.startswith(f"{where}="):  # some problems begin with their option
             what = f"{where}: {what}"
         raise UsageError(f"WriteDataset: {what}")
     names = arguments["splits"] if arguments["split_column"] is not None else ()
@@ -185,7 +186,7 @@ def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
 
 
 def declared_of(schema: Any) -> DeclaredSchema:
-    """Returns the declared schema that an argument is."""
+    """Returns an argument as a declared schema."""
     if isinstance(schema, DeclaredSchema):
         return schema
     if isinstance(schema, Schema):
@@ -199,52 +200,53 @@ def declared_of(schema: Any) -> DeclaredSchema:
 
 
 def with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
-    """Returns the job with its schema, which has to suit rows and the payload."""
+    """Returns the job with its schema; raises SchemaError if rows cannot have it."""
     for name, feature in declared.features.items():
         if feature.bytes_from:
             raise SchemaError(
-                f"feature {name!r}: bytes_from: path reads files beside a table, which "
-                "the rows of a pipeline do not have; let the rows hold the bytes"
+                f"feature {name!r}: bytes_from: path reads files next to a table, "
+                "which the rows of a pipeline do not have; store the bytes in the rows"
             )
     check_payload(declared.to_schema(), job.payload)
     return job.model_copy(update={"declared": declared})
 
 
-#     begin -> replaces (before all else; the heartbeat is written)
+#     begin -> replaces (the first step; writes the heartbeat)
 #
 #     rows -> encode --+-> summaries -> totals -> plan ------------+
 #                      |                                           v
 #                      +-> sorted runs (scratch) -------------> write shards -> publish
 #                      +-> pieces (engine) -> cut by plan -> group by shard -^
 #
-# With scratch only summaries pass through the runner. With the engine exchange the
-# encoded rows do, twice: the engine keeps them until the plan is made, which needs all of
-# them, and then shuffles them.
+# With the scratch exchange, only summaries pass through the runner. With the engine
+# exchange, the encoded rows pass through it twice: the engine keeps them until the plan
+# is complete, because the plan needs the sizes of all rows, and then shuffles them.
 
 SUMMARIES, REJECTS = "summaries", "rejects"
 REJECT_FILES = 16  # each file is sorted in memory
 
-_RUN_BYTES = 64 << 20  # of records that make one sorted run, with scratch
-_PIECES_BYTES = 16 << 20  # of records that are cut into pieces, with engine
+_RUN_BYTES = 64 << 20  # records per sorted run, with the scratch exchange
+_PIECES_BYTES = 16 << 20  # records per cut into pieces, with the engine exchange
 
 Piece = tuple[int, bytes]
-"""(split index, records), or after the plan (shard number, records)."""
+"""(split index, records), and after the plan (shard number, records)."""
 
 
 class EncodeRows(beam.DoFn):
     """A DoFn that encodes elements as records.
 
-    It emits pieces (only with the engine exchange) and, as tagged outputs, RowsSummary
-    (SUMMARIES) and rejects as (number of their file, line) (REJECTS).
+    It emits pieces (only with the engine exchange) and two tagged outputs: RowsSummary
+    objects (SUMMARIES), and rejects as (number of the rejects file, line) (REJECTS).
 
-    A bundle can be the whole input and take hours, so its elements renew the heartbeat.
+    A bundle can hold the whole input and take hours, so each element renews the
+    heartbeat.
     """
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
 
     def start_bundle(self) -> None:
-        # A bundle that failed can have left rows here.
+        # A failed bundle can have left rows in these attributes.
         self._encoder = RowsEncoder(self._context.job, self._context.bucket_bits)
         self._blocks: list[Block] = []
         self._summaries: list[RowsSummary] = []
@@ -254,7 +256,7 @@ class EncodeRows(beam.DoFn):
     def process(
         self, element: object, replaces: str
     ) -> Iterator[Piece | TaggedOutput[str, object]]:
-        # `replaces` is the output of the first step, which this one has to wait for.
+        # `replaces` is the output of the first step. Its use makes this step wait for it.
         self._timer.tick()
         try:
             for block, summary in self._encoder.add(element):
@@ -288,7 +290,7 @@ class EncodeRows(beam.DoFn):
             yield from self._flush()
 
     def _flush(self) -> Iterator[Piece | TaggedOutput[str, object]]:
-        """Sends the buffered records to a sorted run or in pieces."""
+        """Writes the buffered records to a sorted run, or emits them as pieces."""
         if not self._blocks:
             return
         summaries, self._summaries, self._bytes = self._summaries, [], 0
@@ -301,7 +303,7 @@ class EncodeRows(beam.DoFn):
             runs = (workspace.runs.save(uuid4().hex, self._blocks, num_splits),)
             self._blocks.clear()
         else:
-            # Unique, also among the pieces of a repeated bundle.
+            # Unique, even among the pieces of a repeated bundle.
             origin = (uuid4().int >> 64, 0)
             block = Block.joined(self._blocks)
             whole = SplitPlan("", (0, KEY_SPACE), (1,), (1,))  # a split in one shard
@@ -356,14 +358,15 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
     Elements can be mixed:
 
     - dicts and pyarrow.RecordBatch (or Table): need a schema, and are converted like
-      the columns of a CSV file. Columns that it does not name are left out.
-    - tf.train.Example (of TensorFlow or another library) or serialized examples:
-      written unchanged. With a schema each is checked; without one the features are
-      inferred.
+      the columns of a CSV file. Columns that the schema does not name are dropped.
+    - tf.train.Example (from TensorFlow or another library) or serialized examples:
+      written unchanged. With a schema, each example is checked. Without a schema, the
+      features are inferred.
     - other bytes: with payload="raw" and no schema, written unchanged and unchecked.
 
-    A seeded hash of its content decides where a record goes, so the same rows give the
-    same bytes in any order, in any bundles and on any runner. Duplicates are kept.
+    A seeded hash of the content determines the position of a record, so the same rows
+    produce the same bytes in any order, in any bundles and on any runner. Duplicates are
+    kept.
     """
 
     def __init__(
@@ -396,43 +399,45 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
 
         Args:
           output: folder of the dataset, a path or a URL.
-          schema: of the records: path of a schema file, {name: declaration} as in such
-            a file, or a DeclaredSchema or Schema.
-          name: of the dataset; by default the last part of `output`.
-          version: of the dataset, three numbers like "1.0.0".
+          schema: schema of the records: path of a schema file, {name: declaration} as in
+            a schema file, a DeclaredSchema or a Schema.
+          name: name of the dataset; by default the last segment of `output`.
+          version: version of the dataset, three numbers like "1.0.0".
           splits: share of each split by name; by default all rows are "train". With
-            split_column the names alone.
+            split_column, only the names.
           split_by: a column (or a feature of examples): rows with equal values are kept
-            in one split. By default equal rows are.
+            in one split. By default only equal rows are kept in one split.
           split_column: a column (or feature) that names the split of each row, one of
             `splits`.
           split_by_time: a column (or feature), and splits with the times or numbers
             between them, like "date=train,2026-01-01,test".
-          shards: number of shards of each split; by default chosen by `shard_size`.
-          shard_size: bytes of a shard, or text like "128MiB".
-          seed: of the order and the splits; another seed changes both.
-          compression: of the shards, "none" or "gzip".
-          gzip_level: from 1, fast, to 9, small.
-          index: whether to write SHARD.idx beside each shard, by which readers find
+          shards: number of shards of each split; by default computed from `shard_size`.
+          shard_size: target size of a shard in bytes, or text like "128MiB".
+          seed: seed of the order and the splits; another seed changes both.
+          compression: compression of the shards, "none" or "gzip".
+          gzip_level: from 1 (fastest) to 9 (smallest).
+          index: whether to write SHARD.idx next to each shard, with which readers find
             single records.
           container: file format of the shards, "tfrecord" or "array_record".
-          payload: what a record holds; what elements that are bytes are taken for.
-          max_rejects: rows that may be rejected, a count or a share like "0.5%".
-          overwrite: whether another dataset in `output` may be replaced.
+          payload: content of a record, which is also the expected content of elements
+            that are bytes.
+          max_rejects: number of rows that may be rejected, or a share like "0.5%".
+          overwrite: whether to replace another dataset in `output`.
           grace: how long the files of a replaced dataset stay for its readers:
-            "next-run", until the next run or `recordmill clean`, or "0", not at all.
+            "next-run" keeps them until the next run or `recordmill clean`, "0" removes
+            them at once.
           exchange: how records reach their shards: "scratch" through files, "engine"
-            through the runner's shuffle; the bytes are the same. "auto" chooses by the
+            through the runner's shuffle. The bytes are the same. "auto" depends on the
             runner.
-          scratch: folder for temporary sorted files that all workers can reach; by
+          scratch: folder for temporary sorted files, accessible to all workers; by
             default inside `output`.
-          storage: options of the file system of `output`, without secrets.
+          storage: options of the file system that holds `output`, without secrets.
 
         Raises:
           UsageError: an argument is not valid.
-          SchemaError: the schema is not valid, or not for this payload.
+          SchemaError: the schema is not valid, or does not suit the payload.
         """
-        given = locals()  # before there are others
+        given = locals()  # before further variables are bound
         arguments = {name: given[name] for name in _ARGUMENTS}
         super().__init__()
         arguments |= {"output": fspath(output), "scratch": fspath(scratch)}
@@ -442,7 +447,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             raise UsageError(f"WriteDataset: {argument}: {refusal}")
         if schema is None and payload not in ("example", "raw"):
             raise UsageError(
-                f"WriteDataset: payload={payload!r} needs a schema: give schema="
+                f"WriteDataset: payload={payload!r} needs a schema: pass schema="
             )
         loaded = _job_of(arguments)
         self._job, self._options = loaded.job, loaded.options
@@ -454,13 +459,13 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         if not rows.is_bounded:
             raise UsageError(
                 f"WriteDataset({self._options.output!r}): the collection is unbounded; "
-                "expected a bounded one, as a dataset is published once, after its last "
-                "row"
+                "expected a bounded one, because a dataset is published once, after "
+                "its last row"
             )
         context = self._context(rows.pipeline)
         nothing = partial(_no_rows, context.num_splits, context.bucket_bits)
         begin = rows.pipeline | "Begin" >> beam.Create([None], reshuffle=False)
-        # The embedded runner is a part of this process.
+        # The embedded runner runs in this process.
         process = RunProcess.current() if is_embedded(rows.pipeline) else None
         replaces = AsSingleton(
             begin | "BeginHeartbeat" >> beam.Map(begin_rows, context, process)

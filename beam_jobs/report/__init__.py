@@ -1,1 +1,1 @@
-"""What a person or a program is shown: summaries, progress, metrics."""
+"""Output of runs and commands: summaries, progress, metrics, pages."""

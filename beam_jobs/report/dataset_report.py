@@ -1,4 +1,4 @@
-"""Shows what is in a dataset: tables, or JSON for programs, and images as PNG files."""
+"""Shows the content of a dataset: tables or JSON, and images as PNG files."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_CLASSES = 40  # in a table
-_IMAGES = 4  # of one feature of one example
+_CLASSES = 40  # rows of a table of classes
+_IMAGES = 4  # images per feature of an example
 
 _FIRST = Selection(3)
 
 _ClassNames = Mapping[str, tuple[str, ...]]
 _Images = Mapping[str, list[dict[str, Any]]]
-"""By feature, of each image: file, width and height, or error."""
+"""By feature, a report on each image: file, width and height, or error."""
 
 
 def show_inspect(
@@ -68,15 +68,16 @@ def show_inspect(
     tf: bool = False,
     storage: StorageOptions = NO_OPTIONS,
 ) -> None:
-    """Shows what a dataset holds: features, splits and the examples that are selected.
+    """Shows the features, splits and selected examples of a dataset.
 
-    `where` are conditions on these as FEATURE=VALUE, `images` is the folder that takes
-    their images as PNG files. With `counts` classes are counted however large the
-    dataset is; with `tf` only a program that loads it with TensorFlow is shown.
+    `condition_texts` are conditions on the examples as FEATURE=VALUE. `images` is the
+    folder to which their images are written as PNG files. With `counts`, classes are
+    counted even in a large dataset. With `tf`, only a program is shown, which loads the
+    dataset with TensorFlow.
 
     Raises:
-      OutputError, CorruptRecordError: there is no dataset, or it is damaged.
-      UsageError: images were requested, and no feature holds any.
+      OutputError, CorruptRecordError: the dataset is missing or damaged.
+      UsageError: images were requested, but no feature holds any.
     """
     store = open_store(output, storage)
     manifest = read_manifest(store)
@@ -91,7 +92,7 @@ def show_inspect(
     features = {feature.name: feature for feature in manifest.features}
     if images and not any(map(holds_images, features.values())):
         raise UsageError(
-            f"{store.uri}: `image` writes images, and no feature holds any"
+            f"{store.uri}: `image` writes images, but no feature contains images"
         )
     examples = read_examples(store, manifest, selection)
     classes: Mapping[str, LabelCounts] | None
@@ -130,7 +131,7 @@ def show_inspect(
 def _write_images(
     example: ExamplePreview, features: Mapping[str, FeatureSpec], folder: str
 ) -> _Images:
-    """Writes the images of an example, the first few of each feature."""
+    """Writes the first images of each feature of an example; returns their reports."""
     found: dict[str, list[dict[str, Any]]] = {}
     number = 0
     for name, values in example.values.items() if folder else ():
@@ -143,7 +144,7 @@ def _write_images(
             except (ImageHeaderError, ValueError) as error:
                 found.setdefault(name, []).append({"error": str(error)})
                 continue
-            # Names of features may have slashes; those of shards have none.
+            # Feature names may contain slashes; shard names never do.
             path = Path(folder, f"{example.file}.{example.record_index}.{number}.png")
             number += 1
             try:
@@ -207,7 +208,7 @@ def _print_example(
         if name in example.values:
             shown = readable(example.values[name], feature, names.get(name, ()))
             rows.append((printable(name), shown))
-        elif manifest.payload != "raw":  # whose records are one feature's bytes
+        elif manifest.payload != "raw":  # a raw record is the bytes of one feature
             rows.append((printable(name), "-"))
     print_table(console, Table(("=feature", "=value"), rows), title)
 

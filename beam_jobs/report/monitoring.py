@@ -1,8 +1,9 @@
-"""Makes a run's metrics, and writes them as a Prometheus textfile for node_exporter.
+"""Creates a run's metrics, and writes them as a Prometheus textfile for node_exporter.
 
-They are made once, when the run ends, with success or not, so an alert can tell a job that
-fails (recordmill_last_run_success 0) from one that no longer runs (its time no longer
-changes). Receivers on the network (receivers.py) get the same ones.
+The metrics are created once, when the run ends, successfully or not. An alert can
+therefore distinguish a job that fails (recordmill_last_run_success is 0) from a job
+that no longer runs (its timestamp no longer changes). Receivers on the network
+(receivers.py) get the same metrics.
 Source: the text exposition format 0.0.4 of Prometheus.
 """
 
@@ -34,24 +35,24 @@ MAX_REASONS = 20  # series of rejects; the rarer reasons are "other"
 _REASON_CHARACTERS = 120
 _LAST_SUCCESS = "last_success_timestamp_seconds"
 _STATUSES = ("done", "unchanged", "described", "failed")
-HELP = {  # of all gauges, which are named recordmill_...
-    "last_run_success": "whether the last run ended well",
-    "last_run_status": "1 for how the last run ended, 0 for the others",
-    "last_run_failure": "1 for the kind of its failure, 0 for the others",
-    "last_run_timestamp_seconds": "when it ended",
-    "last_run_seconds": "how long it took",
-    "last_run_stage_seconds": "how long its stages took",
-    _LAST_SUCCESS: "when a run last ended well",
-    "dataset_info": "the dataset published",
-    "rows_read": "rows found",
+HELP = {  # help texts of all gauges, by name without the prefix recordmill_
+    "last_run_success": "whether the last run succeeded",
+    "last_run_status": "outcome of the last run: 1 for its outcome, 0 for the others",
+    "last_run_failure": "failure of the last run: 1 for its kind, 0 for the others",
+    "last_run_timestamp_seconds": "end time of the last run",
+    "last_run_seconds": "duration of the last run",
+    "last_run_stage_seconds": "duration of the stages of the last run",
+    _LAST_SUCCESS: "end time of the last successful run",
+    "dataset_info": "the published dataset",
+    "rows_read": "rows in the input",
     "rows_written": "records of each split",
-    "rows_rejected": "rows left out",
-    "last_run_rows_rejected": "rows that the last run left out",
-    "rows_rejected_by_reason": "rows left out, by what was wrong",
-    "rows_rejected_by_code": "rows left out, by the code of what was wrong",
-    "bytes": "bytes of each split's shards",
+    "rows_rejected": "rejected rows",
+    "last_run_rows_rejected": "rows that the last run rejected",
+    "rows_rejected_by_reason": "rejected rows by reason",
+    "rows_rejected_by_code": "rejected rows by the code of the reason",
+    "bytes": "bytes of the shards of each split",
     "shards": "shards of each split",
-    "shard_skew": "bytes of the largest shard by those of the smallest",
+    "shard_skew": "size of the largest shard divided by the size of the smallest",
 }
 
 _Sample = tuple[dict[str, str], float]  # labels, value
@@ -59,10 +60,10 @@ Gauges = dict[str, list[_Sample]]
 
 
 class RunEnd(NamedTuple):
-    """How a run ended: what metrics, traces and lineage are made of."""
+    """The end of a run, as reported by metrics, traces and lineage."""
 
     dataset: str  # name of the dataset, or "" if the job could not even be read
-    output: str  # where the job writes
+    output: str  # folder that the job writes to
     started: float  # Unix time
     ended: float
     stages: Mapping[str, float]  # seconds of each stage
@@ -72,7 +73,7 @@ class RunEnd(NamedTuple):
 
 
 def require_metrics_file(file: str) -> None:
-    """Refuses, before the run, a file that no metrics can be written to after it."""
+    """Checks, before the run, that the metrics can be written to the file after it."""
     if not is_local(file):
         raise UsageError(f"`metrics_file`: {file} is not a local file")
     folder = local_path(file).absolute().parent
@@ -83,7 +84,7 @@ def require_metrics_file(file: str) -> None:
 
 
 def write_metrics(file: str, end: RunEnd) -> None:
-    """Writes the metrics of a run that ended, in place of those of the last one."""
+    """Writes the metrics of a finished run; replaces the metrics of the last run."""
     path = local_path(file)
     last_dataset, last_success = _last_success(path)
     gauges = run_gauges(end)
@@ -98,7 +99,7 @@ def write_metrics(file: str, end: RunEnd) -> None:
 
 
 def run_gauges(end: RunEnd) -> Gauges:
-    """Returns the metrics of a run, by name without its prefix."""
+    """Returns the metrics of a run, by name without the prefix."""
     outcome, error = end.outcome, end.error
     seconds = outcome.seconds if outcome else end.ended - end.started
     failure = kind_of(error) if error else ""
@@ -148,7 +149,7 @@ def _dataset_gauges(manifest: Manifest, reasons: Mapping[str, int]) -> Gauges:
 
 
 def reason_counts(kinds: Sequence[RejectKind]) -> dict[str, int]:
-    """Returns the rows of each kind of rejects, the rarer kinds as one."""
+    """Returns the number of rows of each kind of reject; rarer kinds are "other"."""
     counts: Counter[str] = Counter()
     for kind in kinds:
         is_series = kind.is_known and len(counts) < MAX_REASONS
@@ -178,7 +179,7 @@ def _escaped(text: str) -> str:
 
 
 def _last_success(path: Path) -> tuple[str, float]:
-    """Returns the dataset and the time of the last good run, from the old file."""
+    """Returns the dataset and the time of the last successful run, from the old file."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError):
@@ -193,11 +194,11 @@ def _last_success(path: Path) -> tuple[str, float]:
 # {"time": "2026-11-20T02:00:03Z", "level": "info", "event": "run_done", ...}
 # 2026-11-20T02:00:03Z INFO run_done dataset=users version=1.0.7 records=1200
 
-SECONDS_BETWEEN = 30.0  # two lines on a run's progress
+SECONDS_BETWEEN = 30.0  # between two lines about a run's progress
 
 
 class LogLines(Display):
-    """Writes events; as a reporter, those of a run's progress."""
+    """A log of events, and a reporter that logs the progress of a run."""
 
     def __init__(self, form: LogFormat, stream: TextIO, spell: Spell = str) -> None:
         super().__init__(spell)
@@ -207,7 +208,7 @@ class LogLines(Display):
         self._last_line = float("inf")
 
     def event(self, event: str, level: str = "info", /, **facts: Any) -> None:
-        """Writes one line."""
+        """Writes an event as one line."""
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         if self._form == "json":
             line = {"time": now, "level": level, "event": event, **facts}
@@ -219,7 +220,7 @@ class LogLines(Display):
         self._stream.flush()
 
     def tell(self, understood: InputSummary) -> None:
-        """Writes what the input was taken for."""
+        """Writes the interpretation of the input, and its warnings."""
         found = understood.to_dict()
         facts = found["facts"]
         if skipped := found["passed_over"]:
@@ -229,7 +230,7 @@ class LogLines(Display):
         self.warn(understood)
 
     def warn(self, understood: InputSummary) -> None:
-        """Writes the warnings that were not written before."""
+        """Writes the warnings that have not been written yet."""
         for each in self.new_warnings(understood):
             self.event("input_warning", "warning", **each._asdict())
 
@@ -273,7 +274,7 @@ class LogLines(Display):
 
 def _plain(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    # Quoted where the end of the value would be unclear.
+    # Quoted if the end of the value would be ambiguous.
     odd = not text or not text.isprintable() or any(mark in text for mark in ' "=')
     if not odd:
         return text

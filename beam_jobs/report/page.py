@@ -1,4 +1,4 @@
-"""Turns a manifest and its figures into the sections of the page."""
+"""Converts a manifest and its statistics into the sections of the page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from recordmill.transforms.tasks.rejects import (
 def loading_snippets(
     manifest: Manifest, names: Mapping[str, tuple[str, ...]], folder: str
 ) -> dict[str, str]:
-    """Returns programs that load a split of the dataset, by what they load it for."""
+    """Returns programs that load a split of the dataset, by framework."""
     where, split = quoted(folder), quoted(next(iter(manifest.splits), "train"))
     if manifest.compression == "none":
         snippets = {"NumPy and PyTorch": _ROWS_BY_NUMBER}
@@ -67,7 +67,7 @@ def loading_snippets(
 _ROWS_BY_NUMBER = """\
 from recordmill import open_dataset
 
-data = open_dataset(WHERE)  # for a PyTorch DataLoader, too
+data = open_dataset(WHERE)  # also for a PyTorch DataLoader
 print(len(data), data.class_names.keys())
 for batch in data.numpy_batches(32, seed=1, epoch=0):
     print({name: values.shape for name, values in batch.items()})
@@ -92,7 +92,7 @@ _TFDS_DATA_SOURCE = """\
 import tensorflow_datasets as tfds
 
 builder = tfds.builder_from_directory(FOLDER)
-source = builder.as_data_source(split=SPLIT)  # for Grain, too
+source = builder.as_data_source(split=SPLIT)  # also for Grain
 print(len(source), source[0].keys())
 """
 
@@ -109,9 +109,10 @@ def build_page(
     locator: RejectLocator,
     understood: InputSummary = NOTHING,
 ) -> dict[str, Any]:
-    """Returns all that the page shows, by the names of page.html.
+    """Returns the content of the page, by the variable names of page.html.
 
-    `understood` is by the run that made the dataset, or appended to it last.
+    `input_report` is the report of the run that created the dataset or appended to it
+    last.
     """
     splits = list(manifest.splits)
     rejects, note = _rejects(manifest, statistics, locator)
@@ -200,12 +201,12 @@ def _splits(manifest: Manifest) -> Table:
 
 
 def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> dict[str, Any]:
-    """Returns a contact sheet: of each class its name, its rows and first images."""
+    """Returns a contact sheet: name, number of rows and first images of each class."""
     feature = shown(sheet.feature)
     if not sheet.label:
         images = [each for _, row in sheet.rows for each in row]
         rows = [("", "", [_image(*each, feature) for each in enumerate(images, 1)])]
-        return {"feature": feature, "rows": rows, "note": "The first ones."}
+        return {"feature": feature, "rows": rows, "note": "The first rejected rows."}
     counts = in_all_splits(statistics.classes[sheet.label])
     rows = []
     for (name, number), (_, row) in zip(counts.items(), sheet.rows, strict=False):
@@ -218,7 +219,7 @@ def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> dict[str, Any]
 
 
 def _image(number: int, thumbnail: Thumbnail, name: str) -> dict[str, Any]:
-    """Returns a small image: a data: URL, or why there is none."""
+    """Returns a thumbnail: its data: URL, or the reason why it has none."""
     width, height = thumbnail.width, thumbnail.height
     if not thumbnail.mime:
         problem = shown(thumbnail.problem)
@@ -295,13 +296,13 @@ def _schema(manifest: Manifest) -> Table:
     return Table(columns, features_table(features).rows, note=note)
 
 
-# By it a page is known to be one of ours, so that the next one may replace it.
+# This tag identifies a page that recordmill wrote, which a new page may replace.
 GENERATOR = '<meta name="generator" content="recordmill report">'
-_HEAD_BYTES = 2_000  # of a page, which have it
+_HEAD_BYTES = 2_000  # the first bytes of a page, which contain the tag
 
 
 def render_page(page: Mapping[str, Any]) -> bytes:
-    """Returns the page as HTML that needs no other file."""
+    """Returns the page as self-contained HTML."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -315,18 +316,18 @@ def render_page(page: Mapping[str, Any]) -> bytes:
 
 
 def _printable(value: Any) -> Any:
-    """Returns a text for the page, printable; markup stays as it is."""
+    """Returns a text for the page, printable; markup is unchanged."""
     is_text = isinstance(value, str) and not hasattr(value, "__html__")
     return printable_lines(value) if is_text else value
 
 
 def check_target(target: Path) -> None:
-    """Refuses to replace what is not such a page, before hours of work are lost."""
+    """Checks, before hours of work, that the target is new or a page of recordmill."""
     if "://" in str(target) or ":/" in str(target):
         raise UsageError(f"{str(target)!r} is a URL; a page is written to a local file")
     if not target.parent.is_dir():
         raise UsageError(
-            f"{target}: there is no folder {str(target.parent)!r}. Make it, or choose "
+            f"{target}: no such folder: {str(target.parent)!r}. Create it, or choose "
             "another file with -o"
         )
     if not target.exists():
@@ -336,13 +337,13 @@ def check_target(target: Path) -> None:
             if GENERATOR.encode() in file.read(_HEAD_BYTES):
                 return
     raise UsageError(
-        f"{target}: is there already, and is not a page that this command wrote. Choose "
+        f"{target}: already exists, but was not written by this command. Choose "
         "another file with -o, or remove it"
     )
 
 
 def write_page(page: Mapping[str, Any], target: Path) -> int:
-    """Writes the page, whole or not at all; returns its bytes."""
+    """Writes the page atomically; returns its size in bytes."""
     data = render_page(page)
     check_target(target)
     write_windows(target, [data])

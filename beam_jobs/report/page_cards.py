@@ -1,4 +1,4 @@
-"""Turns the figures of features into cards: facts, charts and tables."""
+"""Converts the statistics of features into cards: facts, charts and tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN_CHARACTERS = 100
 
 
 class Fact(NamedTuple):
-    """A figure with its name, and what must be known of it."""
+    """A statistic with its name, and a note on how to read it."""
 
     name: str
     value: str
@@ -34,18 +34,18 @@ class Fact(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A histogram, with the figures behind it."""
+    """A histogram, with a table of its counts."""
 
-    caption: str  # what it shows
-    # what each column stands for, its figure, and its height from 0 to 1
+    caption: str  # the quantity on the x axis
+    # for each column its interval, its count as text, and its height from 0 to 1
     columns: Sequence[tuple[str, str, float]]
-    told: str  # to those who do not see it
-    table: Table  # its figures
-    note: str = ""  # what is not drawn, or estimated
+    told: str  # text alternative for screen readers
+    table: Table  # the counts of the histogram
+    note: str = ""  # a sentence about omitted or estimated parts
 
 
 class Card(NamedTuple):
-    """What is known of one feature; a wide one has its parts side by side."""
+    """The statistics of one feature; a wide card has its parts side by side."""
 
     name: str
     kind: str
@@ -56,7 +56,7 @@ class Card(NamedTuple):
 
 
 def number_text(number: float | None) -> str:
-    """Returns a number with up to six digits; whole ones with all of theirs.
+    """Returns a number with up to six digits; a whole number with all its digits.
 
     >>> number_text(1234567), number_text(0.1 + 0.2), number_text(1e-9), number_text(None)
     ('1,234,567', '0.3', '1e-09', '–')
@@ -71,7 +71,7 @@ def number_text(number: float | None) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Returns a share; the smallest ones and those just below all are not rounded away.
+    """Returns a share in percent; no share is rounded to 0 % or 100 %.
 
     >>> percent(1, 3), percent(0, 5), percent(1, 10**6), percent(999_999, 10**6)
     ('33.3 %', '0 %', '< 0.1 %', '> 99.9 %')
@@ -89,19 +89,19 @@ def percent(part: float, whole: float) -> str:
 
 
 def counted(number: int, total: int) -> tuple[str, str]:
-    """Returns a count and its share."""
+    """Returns a count and its share of the total, as texts."""
     return f"{number:,}", percent(number, total)
 
 
 def shown(text: str) -> str:
-    """Returns a name from the data: without control characters, and not too long."""
+    """Returns a name from the data without control characters, shortened if too long."""
     is_long = len(text) > _SHOWN_CHARACTERS
     return printable(f"{text[: _SHOWN_CHARACTERS - 1]}…" if is_long else text)
 
 
-_FEW = 40  # different values: their sizes tell nothing
-_FLAT = 0.02  # of all values: no value is common
-_FEW_SHOWN = 5
+_FEW = 40  # up to this many different values, no chart of their sizes is drawn
+_FLAT = 0.02  # if no value has a larger share, no value is common
+_FEW_SHOWN = 5  # rows of the table of values if no value is common
 
 
 def feature_card(summary: ColumnSummary) -> Card:
@@ -111,7 +111,7 @@ def feature_card(summary: ColumnSummary) -> Card:
     facts += _fact_of("Empty", summary.empty, summary.rows)
     images, numbers, common = summary.images, summary.numbers, summary.common
     if images is not None and images.bytes.values:
-        facts.append(_range_fact("Bytes of a file", images.bytes))
+        facts.append(_range_fact("File size in bytes", images.bytes))
         if images.damaged:
             problem = f"such as: {shown(images.problem)}"
             facts.append(Fact("Not readable", f"{images.damaged:,}", problem))
@@ -119,10 +119,10 @@ def feature_card(summary: ColumnSummary) -> Card:
             found.commonest(SHOWN_VALUES) for found in (images.kinds, images.sizes)
         )
         tables += _value_tables("Formats and channels", kinds, "Format")
-        tables += _value_tables("Commonest sizes", sizes, "Width × height")
+        tables += _value_tables("Most frequent sizes", sizes, "Width × height")
         charts += _number_charts("Width in pixels", images.widths)
         charts += _number_charts("Height in pixels", images.heights)
-        charts += _number_charts("Bytes of a file", images.bytes)
+        charts += _number_charts("File size in bytes", images.bytes)
     if numbers is not None and numbers.values:
         facts += _number_facts(numbers)
         if summary.rows_seen < summary.rows:
@@ -132,15 +132,15 @@ def feature_card(summary: ColumnSummary) -> Card:
         charts += _number_charts("Values", numbers)
     if common is not None and common.total:
         facts += _value_facts(common)
-        tables += _value_tables("Commonest values", common)
+        tables += _value_tables("Most frequent values", common)
     if (lengths := summary.sizes) is not None and lengths.values:
         unit = "Characters" if summary.feature.dtype == "string" else "Bytes"
         facts.append(_range_fact(unit, lengths))
         if common is None or common.distinct > _FEW:
             charts += _number_charts(unit, lengths)
     if summary.lengths is not None:
-        facts.append(_range_fact("Values in a row", summary.lengths))
-        charts += _number_charts("Values in a row", summary.lengths)
+        facts.append(_range_fact("Values per row", summary.lengths))
+        charts += _number_charts("Values per row", summary.lengths)
     name, kind = shown(summary.feature.name), kind_text(summary.feature)
     return Card(name, kind, facts, charts, tables, wide=images is not None)
 
@@ -166,14 +166,14 @@ def _number_facts(numbers: NumberSummary) -> list[Fact]:
 
 
 def _about(number: float | None) -> str:
-    """Returns a computed number with four digits; a whole one with all of them."""
+    """Returns a computed number with four digits; a whole number with all its digits."""
     if isinstance(number, int) or number is None:
         return number_text(number)
     return number_text(float(f"{number:.4g}"))
 
 
 def _within(numbers: NumberSummary) -> str:
-    """Returns how far off the median may be, if that shows in its digits."""
+    """Returns the error bound of the median, or "" if it does not affect its digits."""
     middle, error = numbers.median, numbers.median_within
     if middle is None or _about(middle - error) == _about(middle + error):
         return ""
@@ -239,7 +239,7 @@ def _value_facts(common: CommonValues) -> list[Fact]:
 
 
 def _stands_out(common: CommonValues) -> bool:
-    """Tells whether the commonest values are known to be that."""
+    """Tests whether the counts prove that the listed values are the commonest."""
     return bool(common.values) and common.values[0][1] > common.too_low
 
 
@@ -281,11 +281,11 @@ def _value_text(value: str | bytes | bool) -> str:
 
 
 LISTED_CLASSES = 1_000
-COLOURS = 8  # of the style sheet
+COLOURS = 8  # number of colours in the style sheet
 
 
 def class_card(label: FeatureSpec, counts: LabelCounts) -> Card:
-    """Returns the card of a label: its classes by split."""
+    """Returns the card of a label, with the rows of each class by split."""
     classes = label.num_classes or 0
     totals = in_all_splits(counts)
     numbers = list(totals.values())
@@ -297,7 +297,7 @@ def class_card(label: FeatureSpec, counts: LabelCounts) -> Card:
     if empty := classes - len(present):
         facts.append(Fact("Without a row", count(empty, "class")))
     if outside := sum(numbers[classes:]):
-        facts.append(Fact("Outside of the classes", f"{outside:,}"))
+        facts.append(Fact("Outside the classes", f"{outside:,}"))
     tables = [("Rows by class and split", _by_split(counts, totals))] if totals else []
     return Card(shown(label.name), "", facts, tables=tables, wide=True)
 
@@ -321,7 +321,7 @@ LISTED_SHARDS = 500
 
 
 def shards_table(manifest: Manifest) -> Table:
-    """Returns rows and size of each shard."""
+    """Returns a table with the rows and the size of each shard."""
     largest = max((shard.bytes for shard in manifest.shards), default=0)
     rows = [
         (shown(shard.file), shown(name), f"{shard.records:,}", human_bytes(shard.bytes))

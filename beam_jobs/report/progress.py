@@ -1,8 +1,8 @@
-"""Shows people the progress of a run: on a terminal always, else a line now and then.
+"""Shows the progress of a run: continuously on a terminal, otherwise as periodic lines.
 
-The work may hold the main thread for long (it lists a store, imports Beam, waits for a
-lease), so what is shown is drawn by a thread of its own. It looks at the run's folder,
-and never asks the run.
+The work may block the main thread for long (it lists a store, imports Beam, waits for a
+lease), so a separate thread draws the progress. It reads the run's folder and never calls
+the run.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ if TYPE_CHECKING:
 
 
 STAGES = ("scan", "read", "plan", "write", "publish")
-_RATE_SECONDS = 30.0  # the time that a rate is the mean of
-_LEAST_SECONDS = 1.0  # before it, a rate would be a guess
-_WRITE_RATE = 300e6  # bytes a second, measured; until the run itself has written some
-_STILL_SECONDS = 300.0  # without anything new, before people are told
+_RATE_SECONDS = 30.0  # window over which a rate is averaged
+_LEAST_SECONDS = 1.0  # shortest window; a rate over less time would be a guess
+_WRITE_RATE = 300e6  # bytes per second, measured; used until the run has its own rate
+_STILL_SECONDS = 300.0  # time without progress after which the progress line reports it
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What people are shown of a run at one moment."""
+    """The displayed progress of a run at one moment."""
 
     stage: str  # one of STAGES, or the name of another command's work
-    doing: str = ""  # what goes on, where no counts tell it
+    doing: str = ""  # the current activity, if no counts show it
     done: float = 0  # bytes, or the count that `unit` names
-    total: float | None = None  # of the same; None if it is not known
-    unit: str = "bytes"  # "bytes", or what is counted
-    rows: int | None = None  # that were read or written; None if not known
-    total_rows: int | None = None  # None if not known
+    total: float | None = None  # total of `done`; None if unknown
+    unit: str = "bytes"  # "bytes", or the noun that is counted
+    rows: int | None = None  # rows read or written; None if unknown
+    total_rows: int | None = None  # None if unknown
     is_estimate: bool = False  # whether `total_rows` is extrapolated
-    rows_per_second: float | None = None  # None if not known
+    rows_per_second: float | None = None  # None if unknown
     rejected: int = 0  # rows that become no record
-    seconds_left: float | None = None  # of the whole run; None if not known
-    still: float = 0.0  # seconds since anything was new
+    seconds_left: float | None = None  # for the whole run; None if unknown
+    still: float = 0.0  # seconds since the last progress
 
     @property
     def share(self) -> float | None:
-        """Returns what is done of the stage, from 0 to 1; None if nobody knows."""
+        """Returns the finished share of the stage, from 0 to 1; None if unknown."""
         return min(1.0, self.done / self.total) if self.total else None
 
     def facts(self) -> list[str]:
-        """Returns what is known, in words, the most important first."""
+        """Returns the parts of the progress line, most important first."""
         done, total = self.done, self.total
         is_bytes = self.unit == "bytes"
         facts = [self.doing] if self.doing else []
@@ -81,7 +81,7 @@ class View:
         elif self.rows:
             facts.append(count(self.rows, "row"))
         if self.rows_per_second:
-            # Three digits: 182,437 rows/s would say more than is known.
+            # Three digits: 182,437 rows/s would suggest more precision than the rate has.
             digits = max(0, len(str(int(self.rows_per_second))) - 3)
             facts.append(f"{round(round(self.rows_per_second, -digits)):,} rows/s")
         if self.rejected:
@@ -93,7 +93,7 @@ class View:
         return facts
 
     def line(self) -> str:
-        """Returns all of it as one line."""
+        """Returns the progress as one line."""
         return f"{self.stage}: {', '.join(self.facts())}"
 
 
@@ -115,7 +115,7 @@ class Rate:
     seen: deque[tuple[float, float]] = field(default_factory=deque)
 
     def add(self, now: float, value: float) -> None:
-        """Adds a count; one that fell starts again."""
+        """Adds a count at a time in seconds; a decreasing count resets the rate."""
         if self.seen and value < self.seen[-1][1]:
             self.seen.clear()
         self.seen.append((now, value))
@@ -123,7 +123,7 @@ class Rate:
             self.seen.popleft()
 
     def per_second(self) -> float | None:
-        """Returns the speed; None if it is not known yet, or is nothing."""
+        """Returns the rate; None if it is zero or not known yet."""
         if len(self.seen) < 2:
             return None
         (start, before), (now, value) = self.seen[0], self.seen[-1]
@@ -134,10 +134,10 @@ class Rate:
 
 @dataclass(slots=True)
 class RunView:
-    """What is shown of a run: its positions so far become rates and times left."""
+    """The displayed state of a run, with rates and remaining time from its positions."""
 
-    input_bytes: int  # of the input
-    num_ranges: int  # of the input
+    input_bytes: int  # size of the input
+    num_ranges: int  # number of input ranges
     # whether ranges are only listed, and shards read the input
     by_reference: bool = False
     read_rate: Rate = field(default_factory=Rate)
@@ -145,14 +145,14 @@ class RunView:
     row_rate: Rate = field(default_factory=Rate)
     record_rate: Rate = field(default_factory=Rate)
     last: Position | None = None
-    since: float = 0.0  # when `last` was first seen
+    since: float = 0.0  # time of the first look at `last`
 
     def at(self, now: float, position: Position) -> View:
-        """Returns what is shown of a position; `now` are seconds of a clock."""
+        """Returns the view of a position; `timestamp` is in seconds of a clock."""
         if position != self.last:
             self.last, self.since = position, now
         view = self._at(now, position)
-        # Publishing counts nothing for long.
+        # While publishing, nothing is counted for long.
         return (
             view if view.stage == "publish" else replace(view, still=now - self.since)
         )
@@ -172,13 +172,13 @@ class RunView:
             return replace(self._writing(position), rejected=rejected)
         if all_read and position.again:
             again = count(position.again, "range")
-            return View("read", f"again with wider types: {again} at work")
+            return View("read", f"again with wider types: {again} active")
         if all_read:
-            return View("plan", "cutting the shards", rejected=rejected)
+            return View("plan", "planning the shards", rejected=rejected)
         ranges = self.num_ranges, "range"
         if not position.ranges and not position.read.positions:
             if 0 < (done := position.surveyed) < self.num_ranges:
-                return View("scan", "finding where rows begin", done, *ranges)
+                return View("scan", "scanning row boundaries", done, *ranges)
             return View("read", "starting")
         if self.by_reference:
             return View("scan", "listing the rows", position.ranges, *ranges)
@@ -194,7 +194,7 @@ class RunView:
         if speed:
             writing = 0 if position.planned else self.input_bytes / _WRITE_RATE
             left = (total - read.positions) / speed + writing
-        # Where each range is read twice, the rows are those of the reading at work.
+        # If each range is read twice, `read.rows` counts the rows of the current pass.
         of_rows = share
         if position.readings > 1:
             of_rows = share * 2 if share <= 0.5 else share * 2 - 1
@@ -212,7 +212,7 @@ class RunView:
 
     def _writing(self, position: Position) -> View:
         planned, written = position.planned, position.written
-        assert planned is not None  # asked only then
+        assert planned is not None  # called only if the shards are planned
         if not position.knows_rows:
             return View("write", "", position.shards, planned.shards, "shard")
         speed = self.write_rate.per_second()
@@ -234,7 +234,7 @@ Spell = Callable[[str], str]
 
 
 class Display(Reporter):
-    """A reporter that follows a run; by itself it shows nothing."""
+    """A reporter that follows a run; the base class shows nothing."""
 
     def __init__(self, spell: Spell = str, clock: Clock = time.monotonic) -> None:
         super().__init__()
@@ -245,10 +245,10 @@ class Display(Reporter):
         self.view = View(STAGES[0])
         self.first_reject = ""
         self.finished: FinishedTasks | None = None
-        self.position: Position | None = None  # of the tasks, as last looked at
+        self.position: Position | None = None  # of the tasks, at the last look
 
     def set(self, view: View) -> None:
-        """Shows this from now on: the work of a command, not of a run's tasks."""
+        """Sets the view to the work of a command, in place of a run's tasks."""
         self.finished = None
         self.view = view
 
@@ -273,16 +273,16 @@ class Display(Reporter):
         self.finished = FinishedTasks(context.workspace, self._clock)
 
     def new_warnings(self, understood: InputSummary) -> list[InputWarning]:
-        """Returns the warnings that it did not return before, as they are shown."""
+        """Returns the warnings that were not returned before, with spelled options."""
         found = understood.spelled(self._spell).warnings
         new = [each for each in found if each not in self._warned]
         self._warned.update(new)
         return new
 
     def look(self, *, now: bool = False) -> View:
-        """Returns what there is to show; looks at the run's tasks if it is time."""
+        """Returns the view; updates it from the run's tasks if due or forced."""
         finished = self.finished
-        # A folder or store that cannot be read is the run's business.
+        # If the folder or store cannot be read, the run itself reports it.
         with suppress(Exception):
             if finished is not None and finished.look(now=now):
                 self._view(finished)
@@ -290,7 +290,7 @@ class Display(Reporter):
 
 
 class PlainLines(Display):
-    """A reporter that writes a line every ten seconds, where there is no terminal."""
+    """A reporter that writes a line every ten seconds, for output without a terminal."""
 
     def __init__(
         self, stream: TextIO, spell: Spell = str, clock: Clock = time.monotonic
@@ -308,7 +308,7 @@ class PlainLines(Display):
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._writing:  # no line comes behind the summary
+        with self._writing:  # no line follows the summary
             self._over.set()
 
     def tell(self, understood: InputSummary) -> None:
@@ -316,7 +316,7 @@ class PlainLines(Display):
             self._write_line(f"Warning: {warning}")
 
     def write(self) -> None:
-        """Writes a line, if it is time; of the first reject at once."""
+        """Writes a progress line if it is due, and the first reject immediately."""
         now = self._clock()
         view = self.look()
         if self.first_reject and not self._reject_shown:
@@ -327,7 +327,7 @@ class PlainLines(Display):
             self._write_line(view.line())
 
     def _write_line(self, line: str) -> None:
-        # It may have looked at the run for long.
+        # The look at the run may have taken long, and the run may be over.
         with self._writing:
             if self._over.is_set():
                 return
@@ -343,7 +343,7 @@ _DRAWN_PER_SECOND = 4
 
 
 class Bars(Display):
-    """A reporter that draws on a terminal: the stages, a bar, and the counts."""
+    """A reporter that draws on a terminal: stages, a bar, and counts."""
 
     def __init__(
         self,
@@ -368,7 +368,7 @@ class Bars(Display):
 
     def __enter__(self) -> Self:
         self._live.start()
-        # The cursor stays: a process that is killed could not bring it back.
+        # The cursor stays visible: a killed process could not restore it.
         self._console.show_cursor(True)
         return self
 
@@ -391,7 +391,7 @@ class Bars(Display):
         self.draw()
 
     def draw(self) -> None:
-        """Draws at once, not only when the thread comes to it."""
+        """Draws immediately, without waiting for the thread."""
         self._live.refresh()
 
     def _print(self, line: str) -> None:
@@ -431,9 +431,10 @@ def showing(
     unit: str = "bytes",
     wanted: bool = True,
 ) -> Iterator[Callable[[float, float | None], None]]:
-    """Gives a function that shows (done, total) of a command's work, in one word.
+    """Yields a function that shows the progress (done, total) of a command's work.
 
-    `doing` is what goes on before the first counts are known, `unit` what is counted.
+    `stage` names the work in one word, `doing` the activity before the first counts are
+    known, and `unit` the noun that is counted.
     """
     if not wanted:
         yield lambda _done, _total: None

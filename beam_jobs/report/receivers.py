@@ -1,8 +1,9 @@
-"""Tells receivers on the network how a run goes: Prometheus push, OTLP, OpenLineage.
+"""Reports a run to receivers on the network: Prometheus push, OTLP, OpenLineage.
 
-Each has a thread of its own, so one that hangs delays neither the others nor the run,
-which waits at its end for all of them together, and no longer than WAIT_SECONDS. What
-fails is a warning: anything but a status of 200 to 299 does. Redirects are not followed.
+Each receiver has its own thread, so a receiver that hangs delays neither the others nor
+the run. At its end, the run waits for all receivers together, at most WAIT_SECONDS. A
+failure is a warning; every status except 200 to 299 is a failure. Redirects are not
+followed.
 Sources: the README of Prometheus' Pushgateway; OpenTelemetry's specification of
 environment variables; OpenLineage 2-0-2, its naming of datasets and of parent runs.
 """
@@ -44,18 +45,18 @@ if TYPE_CHECKING:
     from openlineage.client.generated.parent_run import ParentRunFacet
     from opentelemetry.sdk.resources import Resource
 
-WAIT_SECONDS = 2.0  # that all receivers together may delay the end of a run
+WAIT_SECONDS = 2.0  # maximum delay at the end of a run, for all receivers together
 _PACKAGES = ("openlineage", "opentelemetry", "urllib3")
-# In messages of packages: addresses, their paths, and values of headers may be secret.
+# In messages of packages, addresses, their paths, and values of headers may be secret.
 _SECRET = re.compile(r"\w*://[^\s'\"]*|(?<=url: )\S+|(?<=header value: ).*")
 
 
 class RunStart(NamedTuple):
     """A run whose tasks begin."""
 
-    dataset: str  # its name
-    output: str  # where the job writes
-    input_roots: tuple[str, ...]  # folders of the inputs; none if that is not known
+    dataset: str  # name of the dataset
+    output: str  # folder that the job writes to
+    input_roots: tuple[str, ...]  # folders of the inputs; empty if unknown
     input_bytes: int
     time: float  # Unix time
 
@@ -68,19 +69,19 @@ class Receivers:
 
     def __init__(self, dataset: str, output: str, metrics_push: str) -> None:
         self._job = dataset, output
-        for package in _PACKAGES:  # else Python prints what they log
+        for package in _PACKAGES:  # otherwise Python prints their log messages
             logging.getLogger(package).addHandler(logging.NullHandler())
         self._lanes = [_Lane(*each) for each in _wanted(metrics_push, dataset)]
 
     def begin(self, context: RunContext, input_bytes: int) -> None:
-        """Tells them that the tasks of a run begin; waits for nobody."""
+        """Sends the start of a run's tasks to all receivers, without waiting."""
         roots = context.publishing.input_roots
         start = RunStart(*self._job, roots, input_bytes, time.time())
         for lane in self._lanes:
             lane.events.put(start)
 
     def end(self, end: RunEnd, seconds: float = WAIT_SECONDS) -> list[str]:
-        """Tells them how the run ended; returns what went wrong, a line for each."""
+        """Sends the end of the run to all receivers; returns one line per problem."""
         deadline = time.monotonic() + seconds
         for lane in self._lanes:
             lane.events.put(end)
@@ -88,37 +89,37 @@ class Receivers:
 
 
 class _Lane:
-    """A thread that sends to one receiver, in order, what happens in a run."""
+    """A thread that sends the events of a run to one receiver, in order."""
 
     def __init__(self, name: str, connect: Callable[[_Lane], Send]) -> None:
         self.events: SimpleQueue[RunStart | RunEnd] = SimpleQueue()
-        self.notes: list[str] = []  # what is wrong, though events can be sent
+        self.notes: list[str] = []  # problems that do not prevent sending
         self._name, self._problem = name, ""
-        self._answers: dict[str, str] = {}  # by URL: what was wrong with the last one
+        self._answers: dict[str, str] = {}  # by URL: problem of the last response
         send: Send | None = None
         try:
-            # Not in the thread: packages that are imported set Python's filters of
-            # warnings, which another thread may be about to restore.
+            # Not in the thread: an import of these packages sets Python's warning
+            # filters, while another thread may be about to restore them.
             send = connect(self)
         except ModuleNotFoundError as error:
             self._problem = f"{error}: pip install 'recordmill[lineage,otel]'"
         except Exception as error:
             self._problem = _reason(error)
-        # A daemon: the process does not wait for it.
+        # A daemon thread: the process does not wait for it.
         self._thread = threading.Thread(
             target=self._work, args=[send], name=name, daemon=True
         )
         self._thread.start()
 
     def close(self, deadline: float) -> list[str]:
-        """Returns what went wrong until the deadline."""
+        """Waits until the deadline; returns the problems of this receiver."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        late = "no answer in time" if self._thread.is_alive() else ""
+        late = "no response in time" if self._thread.is_alive() else ""
         found = *self.notes, self._problem or self._refused() or late
         return [printable(f"{self._name}: {each}") for each in found if each]
 
     def session(self) -> requests.Session:
-        """Returns one whose answers are known here, whatever a package makes of them."""
+        """Returns a session that records the response to each request in this object."""
         import requests
 
         session = requests.Session()
@@ -127,7 +128,7 @@ class _Lane:
 
     def _send(self, send: Callable[..., Any], request: Any, **more: Any) -> Any:
         try:
-            # A page to log in, where redirects may lead to, would take anything.
+            # A redirect may lead to a login page, which answers any request with 200.
             answer = send(request, **more | {"allow_redirects": False})
         except Exception as error:
             self._answers[request.url] = _reason(error)
@@ -152,14 +153,14 @@ class _Lane:
 
 
 def _reason(error: Exception) -> str:
-    """Returns what went wrong, without what may be secret."""
+    """Returns the message of an error, without parts that may be secret."""
     if isinstance(error, RecordmillError):
         return str(error)
     return f"{type(error).__name__}: {_SECRET.sub('...', hide_secrets(str(error)))}"
 
 
 def _wanted(push: str, dataset: str) -> Iterator[tuple[str, Callable[[_Lane], Send]]]:
-    """Yields the names of the receivers, and what connects to each."""
+    """Yields the name and the connect function of each requested receiver."""
     given = os.environ
     if push:
         yield f"`metrics_push`: {push}", partial(_prometheus, push, dataset)
@@ -181,15 +182,15 @@ def _prometheus(url: str, dataset: str, lane: _Lane) -> Send:
         group += f"/metrics/job/recordmill/dataset/{dataset or 'NAME'}"
         if not dataset:
             raise UsageError(
-                "the dataset's name is not known, so nothing is sent, as no later run "
-                f"would replace it: name a group, as in `metrics_push={group}`"
+                "the dataset's name is not known, so nothing is sent, because no later "
+                f"run would replace it: name a group, as in `metrics_push={group}`"
             )
 
     def send(event: RunStart | RunEnd) -> None:
         if isinstance(event, RunStart):
             return
-        # PUT replaces all of the group. POST replaces the series that it has, so a
-        # failed run leaves the last success and the dataset's numbers.
+        # PUT replaces the whole group. POST replaces only the series in the request, so
+        # after a failed run the last success and the dataset's numbers remain.
         session.request(
             "PUT" if event.outcome else "POST",
             group,
@@ -202,15 +203,18 @@ def _prometheus(url: str, dataset: str, lane: _Lane) -> Send:
 
 
 def _otlp_parts(signal: str, lane: _Lane) -> tuple[Resource, requests.Session | None]:
-    """Returns what is measured, and a session, if no variable names one."""
+    """Returns the resource and the session.
+
+    The session is None if a variable names a credential provider.
+    """
     from opentelemetry.sdk.resources import Resource
 
     names = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
     given = next((name for name in names if os.environ.get(name)), "")
     if given and os.environ[given] != "http/protobuf":
         raise UsageError(
-            f"{given} is {os.environ[given]}, but only http/protobuf is spoken "
-            "here: set that, and an endpoint for it (port 4318)"
+            f"{given} is {os.environ[given]}, but only http/protobuf is supported: set "
+            "it, and an endpoint for it (port 4318)"
         )
     found = Resource.create()
     if str(found.attributes["service.name"]).startswith("unknown_service"):
@@ -232,14 +236,14 @@ def _otlp_metrics(lane: _Lane) -> Send:
 
     def send(event: RunStart | RunEnd) -> None:
         if isinstance(event, RunStart) or not event.dataset:
-            return  # series without a dataset would stay beside those of later runs
+            return  # no later run would replace series without a dataset
         for name, samples in run_gauges(event).items():
             gauge = meter.create_gauge(f"recordmill_{name}", description=HELP[name])
             for labels, value in samples:
                 gauge.set(value, {"dataset": event.dataset, **labels})
         data = reader.get_metrics_data()
         if data and exporter.export(data) is not export.MetricExportResult.SUCCESS:
-            raise ConnectionError("the metrics were not taken")
+            raise ConnectionError("the metrics were not accepted")
 
     return send
 
@@ -257,7 +261,7 @@ def _otlp_traces(lane: _Lane) -> Send:
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(export.SimpleSpanProcessor(spans))
     tracer = provider.get_tracer("recordmill")
-    names = "traceparent", "tracestate"  # of the program that started the run
+    names = "traceparent", "tracestate"  # set by the program that started the run
     carrier = {name: os.environ.get(name.upper(), "") for name in names}
     caller = tracecontext.TraceContextTextMapPropagator().extract(carrier)
 
@@ -278,7 +282,7 @@ def _otlp_traces(lane: _Lane) -> Send:
         run.end(int(event.ended * 1e9))
         sent = exporter.export(spans.get_finished_spans())
         if sent is not export.SpanExportResult.SUCCESS:
-            raise ConnectionError("the spans were not taken")
+            raise ConnectionError("the spans were not accepted")
 
     return send
 
@@ -307,14 +311,14 @@ def _openlineage(lane: _Lane) -> Send:
     from openlineage.client.uuid import generate_new_uuid
 
     ours, run_id = version("recordmill"), str(generate_new_uuid())
-    # That one follows redirects, and has no use in a thread that waits for answers.
+    # The asynchronous transport follows redirects, and is useless in a thread that waits.
     get_default_factory().register_transport("async_http", HttpTransport)
     client = OpenLineageClient()
     if client.transport.kind == "console":
         if not (client.config.transport or {}).get("type"):
             raise UsageError(
-                "no transport is configured there, so no event is sent: name a file that "
-                "has one, or set OPENLINEAGE_URL"
+                "no transport is configured there, so no event is sent: name a file "
+                "with a transport, or set OPENLINEAGE_URL"
             )
     for each in (client.transport, *getattr(client.transport, "transports", ())):
         if isinstance(each, HttpTransport):
@@ -355,8 +359,8 @@ def _openlineage(lane: _Lane) -> Send:
             emit(events.RunState.START, begun := event)
             return
         if not event.output:
-            return  # of a job that could not be read nothing is known
-        if begun is None:  # it failed before, or found nothing to do
+            return  # the job could not be read, so nothing is known about it
+        if begun is None:  # the run failed before its tasks, or had nothing to do
             roots = event.outcome.input_roots if event.outcome else ()
             begun = RunStart(event.dataset, event.output, roots, 0, event.started)
             emit(events.RunState.START, begun)
@@ -366,13 +370,13 @@ def _openlineage(lane: _Lane) -> Send:
             state = events.RunState.ABORT if is_stopped else events.RunState.FAIL
         emit(state, begun, event)
         if not client.close(WAIT_SECONDS):  # some transports send later
-            raise TimeoutError("not all events were taken in time")
+            raise TimeoutError("not all events were accepted in time")
 
     return send
 
 
 def _parent_run(notes: list[str]) -> ParentRunFacet | None:
-    """Returns the run that started this one, as the environment names it."""
+    """Returns the run that started this run, if the environment names one."""
     from openlineage.client.facet_v2 import parent_run as facets
 
     given, name, form = os.environ, "OPENLINEAGE_PARENT_ID", "namespace/job/UUID"
@@ -395,14 +399,14 @@ def _parent_run(notes: list[str]) -> ParentRunFacet | None:
         )
     except (ValueError, LookupError, TypeError, AttributeError):
         notes.append(
-            f"{name} is {given[name]}, expected {form}: correct or unset it. "
-            "The events name no parent"
+            f"{name} is {given[name]}, expected {form}: correct or unset it. The "
+            "events have no parent"
         )
         return None
 
 
 def _named_run(text: str) -> dict[str, Any]:
-    """Returns the run of a text like airflow/dag.task/UUID."""
+    """Returns the run that a text like airflow/dag.task/UUID names."""
     namespace, name, run_id = text.rsplit("/", 2)
     run = {"runId": str(UUID(run_id))}
     return {"run": run, "job": {"namespace": namespace, "name": name}}
@@ -414,7 +418,7 @@ def _inputs(start: RunStart, end: RunEnd | None) -> list[events.InputDataset]:
 
     found: dict[str, facets.InputDatasetFacet] = {}
     outcome = end.outcome if end else None
-    # The numbers are those of all inputs.
+    # The statistics cover all inputs together, so they need a single input root.
     if outcome and outcome.status == "done" and len(start.input_roots) == 1:
         rows = (appended_facts(outcome) or outcome_facts(outcome))["rows_read"]
         statistics = facets.input_statistics_input_dataset
@@ -453,7 +457,7 @@ def _outputs(start: RunStart, end: RunEnd | None) -> list[events.OutputDataset]:
 
 
 def _place(uri: str) -> tuple[str, str]:
-    """Returns the namespace and the name that OpenLineage has for a folder."""
+    """Returns OpenLineage's namespace and name of a folder."""
     if is_local(uri):
         return "file", full_uri(uri)
     scheme, _, rest = uri.partition("://")

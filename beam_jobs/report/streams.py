@@ -1,9 +1,10 @@
-"""Separates the report of a command from its work: a lost report decides no run.
+"""Separates the report of a command from its work: a lost report does not fail a run.
 
-In the block of `report_streams`, all output goes through report streams, which raise
-nothing. Then `end_report` mentions the lost lines on the other stream and chooses the exit
-status. A command that finished its work (a dataset, an export) or failed keeps its status.
-A command whose product is the report does not end with 0 if lines were lost.
+Within `report_streams`, all output passes through report streams, which raise no
+errors. Then `end_report` reports the lost lines on the other stream and chooses the
+exit status. A command that finished its work (a dataset, an export) or failed keeps its
+status. A command whose product is the report does not end with status 0 if lines were
+lost.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ if TYPE_CHECKING:
 
     from recordmill.schemas.options import LogFormat
 
-# The name of 74 in sysexits.h is EX_IOERR.
+# Status 74 is EX_IOERR in sysexits.h.
 LOST_REPORT_STATUS: Final = EXIT_STATUS[NO_ROOM]
-# The shell's status of a program that a closed pipe ends, like `yes` in `yes | head`.
+# The shell's status for a program that a closed pipe ended, like `yes` in `yes | head`.
 CLOSED_PIPE_STATUS: Final = 128 + signal.SIGPIPE
 
 
 class FinishedWork(NamedTuple):
-    """The work that a command has finished, whatever happens to the report about it."""
+    """The finished work of a command, which is kept even if its report is lost."""
 
     sentence: str  # for people
     log_format: LogFormat | None = None  # None without log lines
-    report_error: str = ""  # why the report could not be made, or ""
+    report_error: str = ""  # the error that prevented the report, or ""
 
 
 class Ending(NamedTuple):
-    """The end of a command, before it is known whether its report was written."""
+    """The end of a command, before its report is flushed."""
 
     status: int
     message: str = ""  # of an error, for people
@@ -62,9 +63,9 @@ class ReportStreams(NamedTuple):
 def reserve_standard_descriptors() -> None:
     """Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed.
 
-    Otherwise the next file that is opened, such as a shard, would get that descriptor, and
-    with it what libraries and child processes print. `sys.stdout` and `sys.stderr` stay
-    None, so the report is known to be lost.
+    Otherwise the next opened file, such as a shard, would get that descriptor, and
+    libraries and child processes would print into the file. `sys.stdout` and `sys.stderr`
+    stay None, so the report counts as lost.
     """
     for descriptor in range(3):
         try:
@@ -84,11 +85,11 @@ def replace_standard_streams() -> None:
 
 
 def _buffered(stream: TextIO | None) -> TextIO | None:
-    """Returns a stream over the file of another stream, with a buffer of its own.
+    """Returns a stream with its own buffer, over the file of another stream.
 
-    A report stream flushes that buffer, so it knows which lines are in it. With
-    PYTHONUNBUFFERED=1 Python has no buffer, and loses the rest of a text without an error
-    if a nearly full disk takes its beginning.
+    A report stream flushes that buffer, so it can count the lines in it. With
+    PYTHONUNBUFFERED=1, Python has no buffer: if a nearly full disk stores the beginning
+    of a text, Python loses the rest without an error.
     """
     if not isinstance(stream, TextIOWrapper):
         return stream
@@ -100,9 +101,9 @@ def _buffered(stream: TextIO | None) -> TextIO | None:
 
 
 class _WaitingFile(RawIOBase):
-    """A file whose writes wait for room, even if the descriptor does not block.
+    """A file whose writes wait for space, even if the descriptor is non-blocking.
 
-    A parent process, such as Node.js, can pass on a pipe that does not block.
+    A parent process, such as Node.js, can pass a non-blocking pipe.
     """
 
     def __init__(self, file: RawIOBase) -> None:
@@ -125,7 +126,7 @@ class _WaitingFile(RawIOBase):
 
 @contextmanager
 def report_streams() -> Iterator[ReportStreams]:
-    """Makes `sys.stdout` and `sys.stderr` report streams in the block."""
+    """Replaces `sys.stdout` and `sys.stderr` with report streams in the block."""
     streams = ReportStreams(as_report(sys.stdout), as_report(sys.stderr))
     out, err = (cast("TextIO", stream) for stream in streams)
     with redirect_stdout(out), redirect_stderr(err):
@@ -133,10 +134,10 @@ def report_streams() -> Iterator[ReportStreams]:
 
 
 def end_report(streams: ReportStreams, ending: Ending, *, uses_stdout: bool) -> int:
-    """Reports which part of the report was lost, and returns the exit status.
+    """Reports the lost part of the report, and returns the exit status.
 
-    `uses_stdout` tells whether programs may read the standard output of this command, so
-    that nothing but its product is written there.
+    `uses_stdout` is True if programs may read the standard output of this command. Then
+    only its product is written there.
     """
     out, err = streams
     for stream in streams:
@@ -159,7 +160,9 @@ def _notes(streams: ReportStreams, ending: Ending) -> Iterator[dict[str, Any]]:
     """Yields a note for each stream that lost lines, and for a report that failed."""
     sentence = f". {ending.work.sentence}" if ending.work else ""
     if ending.work and ending.work.report_error:
-        message = f"the report could not be made: {ending.work.report_error}{sentence}"
+        message = (
+            f"the report could not be created: {ending.work.report_error}{sentence}"
+        )
         yield {"message": message}
     for name, label, stream in (
         ("stdout", "standard output", streams.out),
@@ -182,7 +185,7 @@ def _write_notes(
     *,
     err: bool,
 ) -> None:
-    """Writes notes in the form of the report, after the message of a lost error."""
+    """Writes notes in the format of the report, after a lost error message, if any."""
     if log_format:
         from recordmill.beam_jobs.report.monitoring import LogLines
 

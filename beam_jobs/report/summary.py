@@ -1,4 +1,4 @@
-"""Shows what a run would do, and how it ended: lines for people, or a JSON object."""
+"""Shows the plan and the outcome of a run: lines for people, or a JSON object."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from recordmill.transforms.statistics.class_counts import LabelCounts
 
 
-_CLASSES = 10  # in a line
-_LABELS = 5
+_CLASSES = 10  # classes of a label in one line
+_LABELS = 5  # labels, with one line each
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
-    """Shows how a run ended: lines on stderr, or the JSON object alone on stdout."""
+    """Shows the outcome of a run: lines on stderr, or only the JSON object on stdout."""
     if as_json:
         write_json(outcome_facts(outcome), indented=False)
         return
@@ -40,7 +40,7 @@ def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
 
 
 def show_submitted(end: JobSubmitted, *, as_json: bool) -> None:
-    """Shows that the runner has the job, where nobody waits for its end."""
+    """Shows that a detached job was submitted, or translated, for the runner."""
     if as_json:
         facts = {"status": end.status, "output": end.output, "template": end.template}
         write_json(facts | ({"job": end.job} if end.job else {}), indented=False)
@@ -62,7 +62,7 @@ def show_submitted(end: JobSubmitted, *, as_json: bool) -> None:
 
 
 def outcome_facts(outcome: Outcome) -> dict[str, Any]:
-    """Returns the JSON object."""
+    """Returns the JSON object of an outcome."""
     manifest = outcome.manifest
     added = appended_facts(outcome)
     return {
@@ -98,7 +98,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def appended_facts(outcome: Outcome) -> dict[str, int] | None:
-    """Returns what the run appended to the dataset that was there, if it did."""
+    """Returns the totals that the run appended, or None without an append."""
     base, manifest = outcome.base, outcome.manifest
     if base is None or outcome.status != "done":
         return None
@@ -110,17 +110,17 @@ def appended_facts(outcome: Outcome) -> dict[str, int] | None:
 
 
 def _outcome_lines(outcome: Outcome) -> list[str]:
-    """Returns the lines that people see."""
+    """Returns the lines for people about an outcome."""
     manifest = outcome.manifest
     if outcome.status == "unchanged":
         return [
-            f"{outcome.output}: this dataset is already there; nothing to do",
-            f"To read every byte of it: recordmill verify {shlex.quote(outcome.output)}",
+            f"{outcome.output}: this dataset already exists; nothing to do",
+            f"To check every byte: recordmill verify {shlex.quote(outcome.output)}",
         ]
     if outcome.status == "described":
         return [
-            f"{outcome.output}: these records are already there; a new description was "
-            f"published: {outcome.description_changes}"
+            f"{outcome.output}: these records already exist; published a new "
+            f"description: {outcome.description_changes}"
         ]
     added = appended_facts(outcome)
     rate = (added["rows_read"] if added else manifest.rows_read) / outcome.seconds
@@ -159,13 +159,14 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
         lines += [f"    {line}" for line in told]
     if outcome.keeps_replaced:
         lines.append(
-            "  the files of the replaced dataset stay for its readers, until the next run or "
-            "`recordmill clean`. A glob finds both: take the names from manifest.json"
+            "  the files of the replaced dataset are kept for its readers until the "
+            "next run or `recordmill clean`. A glob matches both: read the names from "
+            "manifest.json"
         )
     for launch in outcome.at_work:
         lines.append(
-            f"  a {launch.noun} is at work here, too: {launch.describe()}. It replaces "
-            "nothing that was published after its launch"
+            f"  a {launch.noun} is also active here: {launch.describe()}. It does not "
+            "replace a dataset that was published after its launch"
         )
     if outcome.is_first:
         lines += _loading_lines(outcome.output, manifest)
@@ -181,13 +182,13 @@ def _class_line(label: str, counts: LabelCounts) -> str:
 
 
 def _loading_lines(output: str, manifest: Manifest) -> list[str]:
-    """Returns the lines by which one sees and loads a dataset, as they are typed."""
+    """Returns lines with the commands that show and load a dataset."""
     where = shlex.quote(output)
     split = next((n for n, split in manifest.splits.items() if split.records), "train")
     tensorflow = f"To load it in TensorFlow: recordmill inspect {where} --tf > load.py"
     return [
-        f"To see what is in it: recordmill inspect {where}",
-        f"To see all of it, as a page for a browser: recordmill report {where}",
+        f"To show its content: recordmill inspect {where}",
+        f"To create an HTML report: recordmill report {where}",
         *filter(None, [sizes_note(manifest)]),
         *([tensorflow] if manifest.container == "tfrecord" else []),
         "To load it in Python:",
@@ -199,19 +200,19 @@ def _loading_lines(output: str, manifest: Manifest) -> list[str]:
 
 _VERDICTS = {
     "convert": "would convert",
-    "append": "would append to the dataset that is there",
-    "resume": "would resume a run that did not end",
-    "publish": "would publish what a killed run had finished",
-    "replace": "would replace the dataset that is there",
-    "describe": "is there already: would publish another description of it",
-    "unchanged": "is there already: nothing to do",
+    "append": "would append to the existing dataset",
+    "resume": "would resume an interrupted run",
+    "publish": "would publish the finished files of a killed run",
+    "replace": "would replace the existing dataset",
+    "describe": "already exists: would publish a new description",
+    "unchanged": "already exists: nothing to do",
     "refused": "would be refused",
 }
 
 
 def show_plan(job: JobSpec, options: RunOptions) -> None:
-    """Shows what a run would do; exits with its status if it would be refused."""
-    doing = "reading some of the input"
+    """Shows the plan of a run; exits with the run's status if it would be refused."""
+    doing = "reading samples of the input"
     with showing(sys.stderr, "plan", doing, wanted=not options.as_json):
         plan = plan_run(job, options)
     in_style = partial(spell, style=options.style)
@@ -282,7 +283,7 @@ def _plan_lines(plan: RunPlan) -> list[str]:
         return lines + warnings
     lines[-1] += f", {count(len(prepared.ranges), 'range')}"
     if plan.finished_ranges:
-        lines[-1] += f", {plan.finished_ranges:,} of them finished before"
+        lines[-1] += f", {plan.finished_ranges:,} already finished"
     lines += [f"  {line}" for line in plan.understood.lines()]
     about = "" if estimate.is_exact else "about "
     rejected = f", {estimate.rejected:,} rejected" if estimate.rejected else ""

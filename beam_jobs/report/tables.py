@@ -1,4 +1,7 @@
-"""Shows what verify, diff and rejects found: tables, lines or JSON. rich is imported late."""
+"""Shows the results of verify, diff and rejects as tables, lines or JSON.
+
+rich is imported late.
+"""
 
 from __future__ import annotations
 
@@ -29,31 +32,32 @@ if TYPE_CHECKING:
 
 
 class Table(NamedTuple):
-    """A table, of a page or a terminal."""
+    """A table for a page or a terminal."""
 
-    # their headings. They hold numbers unless their heading begins with "=", or it is
-    # the first of a page's table, which names the row
+    # headings of the columns. A column holds numbers unless its heading begins with "=",
+    # or it is the first column of a page's table, which names the row
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]  # texts, one for each column
-    # of each row the parts of a bar on a page, from 0 to 1; several are those of the
-    # columns after the first one. Empty for no bars
+    # for each row, the segments of a bar on a page, from 0 to 1; several segments belong
+    # to the columns after the first one. Empty: no bars
     shares: tuple[tuple[float, ...], ...] = ()
-    note: str = ""  # what is left out
+    note: str = ""  # a sentence about omitted rows
 
 
 def sizes_note(manifest: Manifest) -> str:
-    """Returns how to make batches of images that may differ in size; "" without any."""
+    """Returns advice on batches of images that may differ in size, or ""."""
     images = [each for each in manifest.features if each.content is Content.IMAGE]
     if all(each.shape and None not in each.shape[:2] for each in images):
         return ""
     return (
         "Images may differ in size: for batches of one shape convert with --resize, or "
-        "pad each batch, in PyTorch by collate_fn=data.collate (docs/reading-datasets.md)"
+        "pad each batch, in PyTorch with collate_fn=data.collate "
+        "(docs/reading-datasets.md)"
     )
 
 
 def kind_text(feature: FeatureSpec) -> str:
-    """Describes what a feature holds: "uint8 array, 32 x 32 x 3"."""
+    """Describes the content of a feature, as in "uint8 array, 32 x 32 x 3"."""
     what = feature.dtype
     if feature.content is not Content.VALUES:
         is_image = feature.content is Content.IMAGE
@@ -69,13 +73,13 @@ def kind_text(feature: FeatureSpec) -> str:
 
 
 def features_table(features: Sequence[FeatureSpec]) -> Table:
-    """Returns what features hold, and as which list of an example it is stored."""
+    """Returns a table of the features: content, and kind of list in an example."""
     rows = [(printable(f.name), printable(kind_text(f)), f.kind) for f in features]
     return Table(("=feature", "=holds", "=stored as"), rows)
 
 
 def splits_table(manifest: Manifest) -> Table:
-    """Returns the rows, bytes and shards of each split."""
+    """Returns a table with the rows, bytes and shards of each split."""
     rows = []
     for name, split in manifest.splits.items():
         sizes = [shard.bytes for shard in split.shards]
@@ -86,13 +90,13 @@ def splits_table(manifest: Manifest) -> Table:
 
 
 def in_all_splits(label: LabelCounts) -> dict[str, int]:
-    """Returns the rows of each class of a label, in all splits."""
+    """Returns the number of rows of each class of a label, summed over all splits."""
     classes = next(iter(label.values()), {})
     return {name: sum(counts[name] for counts in label.values()) for name in classes}
 
 
 def print_table(console: Console, table: Table, title: str = "") -> None:
-    """Prints a table; under a title, with a line of space above."""
+    """Prints a table, below a blank line and a title if it has one."""
     from rich import box
     from rich.table import Table as Grid
 
@@ -115,7 +119,7 @@ def print_table(console: Console, table: Table, title: str = "") -> None:
 
 
 def rows_text(manifest: Manifest) -> str:
-    """Returns what became of the rows, where a function or sampling made others; or ""."""
+    """Returns the row counts of `map` and sampling as text, or "" without either."""
     made, sampled = manifest.map, manifest.sampling
     told, more, fewer = [], "", ""
     if made is not None:
@@ -137,14 +141,14 @@ def rows_text(manifest: Manifest) -> str:
 
 
 BYTE_POSITIONS = (
-    "Positions are byte offsets. For line numbers, name the folder or URL of the inputs: "
-    "--input-root"
+    "Positions are byte offsets. For line numbers, set --input-root to the folder or "
+    "URL of the inputs"
 )
 _SHOWN_PROBLEMS = 3
 
 
 def line_notes(locator: RejectLocator, lines: Mapping[Reject, RejectLine]) -> list[str]:
-    """Returns why rejects are shown without their lines; nothing if rows are no lines."""
+    """Returns the reasons for missing line numbers; none for formats without lines."""
     if not locator.is_by_line or not any(reject.path for reject in lines):
         return []
     if not locator.root:
@@ -163,9 +167,10 @@ def show_rejects(
     published: bool,
     as_json: bool,
 ) -> None:
-    """Shows the reasons with their counts, then single rows.
+    """Shows the reasons with their counts, then single rejects.
 
-    `published` tells whether they belong to a dataset, or to a run that did not finish.
+    `published` is True for the rejects of a dataset, and False for the rejects of
+    unpublished runs.
     """
     shown = [*(kind.first for kind in kinds), *rows]
     lines = {reject: locator.line(reject) for reject in shown}
@@ -211,27 +216,29 @@ def show_rejects(
 
 
 _ADVICE = {
-    "damage": "{output} is damaged. Convert again with --overwrite to make it anew. "
-    "Where --dataset-version auto chose its version, remove its folder instead and "
+    "damage": "{output} is damaged. Convert again with --overwrite to rebuild it. If "
+    "--dataset-version auto chose its version, remove its folder instead and "
     "convert again",
-    "unfinished": "{output} is whole, but files beside its shards are not in place yet. If "
-    "no run is at work there, run the same command again, or `recordmill clean {output}`: "
-    "both put them in place",
-    "stray": "{output} has files that are not its own. Delete those that the table names",
-    "leftover": "{output} has files of a run that published nothing. "
-    "If no run is at work there, `recordmill clean {output}` removes them",
-    "values": "{output} has records that do not fit its schema, and were written so. Mend "
-    "the inputs or the schema, and convert again with --overwrite",
-    "duplicates": "{output} is whole, but its splits are not apart. Look at a record with "
-    "`recordmill inspect {output} --split NAME --index NUMBER`. Remove the copies from the "
-    "inputs, and convert again with --overwrite",
+    "unfinished": "{output} is complete, but files next to its shards are not in place "
+    "yet. If no run is active there, run the same command again or "
+    "`recordmill clean {output}`: both move them into place",
+    "stray": "{output} contains other files. Delete the files that the table names",
+    "leftover": "{output} contains files of a run that published nothing. If no run is "
+    "active there, `recordmill clean {output}` removes them",
+    "values": "{output} contains records that do not match its schema, although it is "
+    "undamaged. Fix the inputs or the schema, and convert again with "
+    "--overwrite",
+    "duplicates": "{output} is complete, but its splits share records. Show a record "
+    "with `recordmill inspect {output} --split NAME --index NUMBER`. "
+    "Remove the copies from the inputs, and convert again with "
+    "--overwrite",
 }
 
 _UNLIMITED = 1 << 16  # characters in a line
 
 
 def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
-    """Shows what a verification found: lines and a table, or one JSON object."""
+    """Shows the result of a verification: lines and a table, or one JSON object."""
     if as_json:
         write_json({"ok": result.ok, **asdict(result)})
         return
@@ -268,7 +275,7 @@ def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
 def show_diff(
     outputs: tuple[str, str], compared: Compared, *, as_json: bool = False
 ) -> None:
-    """Shows what was found of two datasets in these folders, or writes a JSON object."""
+    """Shows the comparison of the datasets in two folders: lines, or one JSON object."""
     records = compared.records
     if as_json:
         only = [

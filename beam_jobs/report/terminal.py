@@ -1,8 +1,9 @@
-r"""Writes text to the terminal, whatever is in it: all that people are shown passes here.
+r"""Writes text to the terminal, with escapes for control characters.
 
-Names of files and features, cells, and what a foreign manifest says may hold control
-characters, by which a terminal is steered. They are shown as escapes, like \x1b. What is a
-character of that kind is decided in schemas/text.py.
+All output for people passes through this module. File names, feature names, cells and
+the content of a foreign manifest may hold control characters, which can manipulate a
+terminal. They are written as escapes, like \x1b. schemas/text.py defines the control
+characters.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ def echo_message(message: str) -> None:
 
 
 def echo_lines(text: str, *, err: bool = False) -> None:
-    """Writes text that is made of lines, like a program, a schema or a traceback."""
+    """Writes text of several lines, like a program, a schema or a traceback."""
     click.echo(printable_lines(text), nl=not text.endswith("\n"), err=err)
 
 
 def make_console(stream: TextIO | None = None) -> Console:
-    """Makes a console that takes all text as it is; with colour only on a terminal.
+    """Creates a console that writes text literally; with colour only on a terminal.
 
-    It is standard output by default. rich is imported late.
+    It writes to standard output by default. rich is imported late.
     """
     from rich.console import Console
     from rich.segment import Segment
@@ -59,7 +60,7 @@ def make_console(stream: TextIO | None = None) -> Console:
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
-            """Yields the segments to write; the text of each is printable, by lines."""
+            """Yields the segments to write; their text is printable, with line breaks."""
             for text, style, control in super().render(renderable, options):
                 yield Segment(
                     text if control else printable_lines(text), style, control

@@ -1,1 +1,1 @@
-"""Beam's runners: starts, watches and stops a pipeline on each."""
+"""Adapters that start, watch and stop a pipeline on each of Beam's runners."""

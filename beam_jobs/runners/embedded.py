@@ -1,9 +1,9 @@
 """Runs a pipeline on the embedded runner.
 
-Beam's DirectRunner can download and start another engine, so here "DirectRunner" means
-Beam's FnApiRunner. Its workers are threads: Arrow, NumPy and file calls release the
-interpreter lock, and threads start at once. For large inputs they hand their tasks to
-processes (transforms/tasks/processes.py).
+Beam's DirectRunner can download and start another engine, so in recordmill "DirectRunner"
+means Beam's FnApiRunner. Its workers are threads: Arrow, NumPy and file calls release the
+interpreter lock, and threads start immediately. For large inputs, the threads pass their
+tasks to processes (transforms/tasks/processes.py).
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _Arguments = tuple[list[str], list[Any]]
 
 DATAFLOW = ("dataflowrunner", "dataflow")
 POLL_SECONDS = 0.05
-# A worker that returns from Arrow or NumPy waits this long for the interpreter lock;
-# with Python's default of 5 ms two workers lose 10 % of their time.
+# A worker that returns from Arrow or NumPy waits this long for the interpreter lock.
+# With Python's default of 5 ms, two workers lose 10 % of their time.
 SWITCH_SECONDS = 0.0005
 
 
 class KeptViews(PipelineOptions):
     """Options that build each view once.
 
-    Beam asks for a view some 220 times in a run, and each time builds a parser of all
-    options in it: a third of the processor time of a small run. Views share their values,
-    so one of each is enough.
+    Beam requests views about 220 times in a run, and builds a parser of all their options
+    each time: a third of the processor time of a small run. Views share their values, so
+    one view per class is sufficient.
     """
 
     def view_as(self, cls: type[_Options]) -> _Options:
-        """Returns the one view of that class."""
+        """Returns the cached view of a class; builds it on first use."""
         views: dict[type, Any] = self.__dict__.setdefault("_views", {})
         if cls not in views:
             views[cls] = super().view_as(cls)
@@ -62,7 +62,7 @@ class KeptViews(PipelineOptions):
         return view
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what a copy takes over: views would hold the values of the original."""
+        """Returns the state for a copy: views would hold the values of the original."""
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         return {name: value for name, value in state.items() if name != "_views"}
 
@@ -70,7 +70,7 @@ class KeptViews(PipelineOptions):
 def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     """Parses Beam's options strictly, with defaults for the embedded runner.
 
-    `workers` are threads of the embedded runner.
+    `workers` is the number of threads of the embedded runner.
 
     Raises:
       UsageError: Beam does not know an option, or refuses its value.
@@ -79,7 +79,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     unknown = _unknown_arguments(options, beam_args) if beam_args else []
     embedded, server_knows = is_embedded(options), False
     if not embedded:
-        # This imports several runners, so only if one of them is used.
+        # This import loads several runners, so it runs only if one of them is used.
         from recordmill.beam_jobs.runners.portable import (
             StrictOptions,
             check_remote,
@@ -98,11 +98,11 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     if embedded:
         direct = options.view_as(DirectOptions)
         arguments = " ".join(beam_args)
-        # The types of the steps are checked where the tests run them on other runners.
+        # The tests check the types of the steps on other runners.
         options.view_as(TypeOptions).pipeline_type_check = False
-        # In this mode several workers are threads (whatever Beam logs), and no bundle
-        # is sent through gRPC. Tasks may be executed by processes all the same, which
-        # is what is asked for with multi_processing (service/prepare.py).
+        # In this mode, several workers are threads (despite Beam's log message), and no
+        # bundle is sent through gRPC. Processes can still execute the tasks, as requested
+        # with multi_processing (service/prepare.py).
         direct.direct_running_mode = "in_memory"
         if "--direct_num_workers" not in arguments:
             direct.direct_num_workers = workers
@@ -126,15 +126,15 @@ def _unknown_arguments(options: PipelineOptions, beam_args: Sequence[str]) -> li
 
 
 def is_embedded(options: PipelineOptions) -> bool:
-    """Returns whether the job runs in this process, on the embedded runner."""
+    """Returns True if the job runs in this process, on the embedded runner."""
     return is_embedded_runner(options.view_as(StandardOptions).runner)
 
 
 def only_translates(options: PipelineOptions) -> bool:
-    """Returns whether the pipeline is only translated, for a dry run or a template.
+    """Returns True if the pipeline is only translated, for a dry run or a template.
 
-    A Flex Template is launched like this, too: its launcher writes a template, and the
-    service runs it.
+    A Flex Template is also translated: its launcher writes a template, and the service
+    runs the template.
 
     Raises:
       UsageError: the runner would ignore the option, and run the job.
@@ -153,7 +153,7 @@ def only_translates(options: PipelineOptions) -> bool:
 
 
 def runner_name(options: PipelineOptions, processes: int = 0) -> str:
-    """Returns the name of the runner for messages; its tasks may be run by processes."""
+    """Returns the name of the runner for messages, with its number of workers."""
     if processes:
         return f"embedded ({processes} processes)"
     if is_embedded(options):
@@ -171,7 +171,8 @@ def run_pipeline(
 ) -> None:
     """Runs a pipeline to its end, and calls `on_poll` from this thread meanwhile.
 
-    `folder` is a local one for Beam's temporary folder; by default that of TMPDIR.
+    `folder` is the local folder in which Beam creates its temporary folder; by default
+    TMPDIR.
 
     Raises:
       Exception: the error with which the pipeline failed.
@@ -198,11 +199,11 @@ def run_pipeline(
 
 @contextmanager
 def keeping_arguments() -> Iterator[None]:
-    """Lets Beam look at the arguments of each method once within the block.
+    """Caches, within the block, the signatures that Beam inspects.
 
-    It asks for the signatures of a step's methods, and for the state that they name, for
-    each step and worker, hundreds of times in a run: a fifth of the processor time of a
-    small pipeline.
+    Beam inspects the signatures of a step's methods, and the state that they declare, for
+    each step and worker. That is hundreds of times in a run, and a fifth of the processor
+    time of a small pipeline.
     """
     find, known = core.get_function_args_defaults, dict[FunctionType, _Arguments]()
     find_specs, known_specs = userstate.get_dofn_specs, dict[Any, Any]()
@@ -217,7 +218,7 @@ def keeping_arguments() -> Iterator[None]:
         return [*names], [*defaults]
 
     def specs_of(dofn: Any) -> Any:
-        kind = type(dofn), getattr(dofn, "_fn", None)  # a function that steps are of
+        kind = type(dofn), getattr(dofn, "_fn", None)  # the function of a beam.Map
         if kind not in known_specs:
             known_specs[kind] = find_specs(dofn)
         return known_specs[kind]
@@ -239,16 +240,16 @@ def _replacing(module: Any, name: str, value: Any) -> Iterator[None]:
         setattr(module, name, before)
 
 
-# Flink holds each group of GroupByKey in memory as one value, and makes one bundle of all
-# that a slot gets of a step. A stateful step gets values one by one, with one bundle per
-# key.
+# Flink holds each group of GroupByKey in memory as one value, and puts all elements
+# that a slot receives for a step into one bundle. A stateful step receives values one
+# by one, with one bundle per key.
 
 
 def is_flink(pipeline: beam.Pipeline) -> bool:
-    """Returns whether Flink runs a pipeline, also through a job server."""
+    """Returns True if Flink runs a pipeline, directly or through a job server."""
     if pipeline.runner is None or isinstance(pipeline.runner, FnApiRunner):
         return False
-    # This imports several runners, so only if one of them is used.
+    # This import loads several runners, so it runs only if one of them is used.
     from recordmill.beam_jobs.runners.portable import runs_on_flink
 
     return runs_on_flink(pipeline)

@@ -1,4 +1,4 @@
-"""Builds pipelines that leave no temporary folder behind."""
+"""Creates pipelines that leave no temporary folder behind."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def new_pipeline(
 ) -> beam.Pipeline:
     """Returns a pipeline without steps, which leaves no temporary folder.
 
-    Beam creates one for each pipeline, and removes it at the pipeline's end, which a
-    process that is killed does not see. Only steps in other languages use it. It is
-    created in `folder`, by default in that of TMPDIR, and removed at once.
+    Beam creates a temporary folder for each pipeline, and removes it at the pipeline's
+    end, which a killed process does not reach. Only steps in other languages use the
+    folder. This function creates it in `folder`, or in TMPDIR by default, and removes it
+    at once.
     """
     with temporary_folders_in(folder):
         pipeline = beam.Pipeline(runner=runner, options=options)

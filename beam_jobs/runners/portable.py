@@ -2,8 +2,8 @@
 
     launcher -- job API --> job server --> engine --> workers
 
-Without this, Beam waits minutes for a job server that does not answer, and lets a job
-run on whose launcher was interrupted.
+Without this module, Beam waits minutes for a job server that does not answer, and a job
+continues to run after its launcher was interrupted.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 from recordmill.transforms.exchange.pieces import PIECE_BYTES
 from recordmill.transforms.parallel import run_in_thread
 
-# Without this, Beam downloads a job server that nobody chose, ignores misspelt options,
-# and runs workers in an image without recordmill.
+# Without these checks, Beam downloads a job server that the user did not choose, ignores
+# misspelt options, and runs workers in an image without recordmill.
 
-CONNECT_SECONDS = 10.0  # for a job server that may still be starting
-# Experiment of Beam's Java runners: bytes in one message to a worker. Up to a hundred
-# messages are held in direct memory, of which Flink has 128 MB by default.
+CONNECT_SECONDS = 10.0  # maximum wait for a job server that may still be starting
+# An experiment of Beam's Java runners: the bytes of one message to a worker. Up to a
+# hundred messages are held in direct memory, which is 128 MB in Flink by default.
 _MESSAGE_BYTES = "data_buffer_size_limit"
 LOCAL_MASTERS = ("[auto]", "[local]", "local")
 
 
 class StrictOptions(PipelineOptions):
-    """Options that are checked after the job server has declared its own."""
+    """Options that are checked after the job server has declared its own options."""
 
     def get_all_options(self, *args: Any, **named: Any) -> dict[str, Any]:
         add_known = named.get("add_extra_args_fn")
@@ -83,22 +83,22 @@ class StrictOptions(PipelineOptions):
 def check_remote(
     options: PipelineOptions, runner: PipelineRunner, beam_args: Sequence[str]
 ) -> None:
-    """Checks the options of a runner outside this process, or raises UsageError."""
+    """Checks the options of a runner outside this process; raises UsageError."""
     if not isinstance(runner, PortableRunner):
-        return  # Dataflow's runner checks its options itself, and reads its storage for it
+        return  # Dataflow's runner checks its options itself, and accesses storage for it
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
         raise UsageError(f"Beam option: {errors[0].strip()}")
     if not options.view_as(PortableOptions).job_endpoint:
         _require_job_server(runner, options)
     _require_environment(runner, options)
-    # Of all runners, in spite of the class name.
+    # In spite of the class name, `job_name` is an option of all runners.
     named = options.view_as(GoogleCloudOptions)
     named.job_name = named.job_name or f"recordmill-{uuid.uuid4().hex[:12]}"
     if not any(arg.startswith("--job_server_timeout") for arg in beam_args):
-        # It limits each request and, on Prism, the whole job, as the stream of its
-        # states is one request. Whether the server answers is checked by
-        # require_listening.
+        # The timeout limits each request. On Prism it limits the whole job, because the
+        # stream of job states is one request. require_listening checks that the server
+        # answers.
         options.view_as(PortableOptions).job_server_timeout = 30 * 24 * 3600
     debug = options.view_as(DebugOptions)
     if debug.lookup_experiment(_MESSAGE_BYTES) is None:
@@ -106,7 +106,7 @@ def check_remote(
 
 
 def runner_of(options: PipelineOptions) -> PipelineRunner:
-    """Returns the runner that the options name; raises UsageError if there is none."""
+    """Returns the runner that the options name; raises UsageError if it is unknown."""
     name = str(options.view_as(StandardOptions).runner)
     try:
         return create_runner(name)
@@ -115,7 +115,7 @@ def runner_of(options: PipelineOptions) -> PipelineRunner:
 
 
 def _require_job_server(runner: PortableRunner, options: PipelineOptions) -> None:
-    """Requires that a job server is named, so that Beam downloads none."""
+    """Requires a named job server, so that Beam downloads none."""
     name = type(runner).__name__
     flink = options.view_as(FlinkRunnerOptions)
     spark = options.view_as(SparkRunnerOptions)
@@ -135,15 +135,16 @@ def _require_job_server(runner: PortableRunner, options: PipelineOptions) -> Non
         raise UsageError(f"--runner={name} needs --job_endpoint=HOST:PORT")
     if not file:
         raise UsageError(
-            f"--runner={name} would download its job server: give {option}=FILE (from "
-            f"{source}, of Beam's version), or a running one by --job_endpoint=HOST:PORT"
+            f"--runner={name} would download its job server: set {option}=FILE (from "
+            f"{source}, of Beam's version), or --job_endpoint=HOST:PORT of a running "
+            "one"
         )
     if "://" not in file and not Path(file).is_file():
         raise UsageError(f"{option}={file}: no such file")
 
 
 def _require_environment(runner: PortableRunner, options: PipelineOptions) -> None:
-    """Requires that the workers run where recordmill is installed."""
+    """Requires an environment for the workers in which recordmill is installed."""
     portable = options.view_as(PortableOptions)
     kind = portable.environment_type
     master = options.view_as(FlinkRunnerOptions).flink_master
@@ -161,13 +162,14 @@ def _require_environment(runner: PortableRunner, options: PipelineOptions) -> No
     if kind in (None, "DOCKER") and not image:
         raise UsageError(
             f"the workers of --runner={type(runner).__name__} would run in Beam's own "
-            "image, which has no recordmill: give --environment_type=EXTERNAL, PROCESS "
-            "or LOOPBACK, or DOCKER with --environment_config=IMAGE"
+            "image, which does not contain recordmill: set "
+            "--environment_type=EXTERNAL, PROCESS or LOOPBACK, or DOCKER with "
+            "--environment_config=IMAGE"
         )
 
 
 def require_listening(address: str, server: str, option: str) -> None:
-    """Waits up to CONNECT_SECONDS for a server that listens at host:port."""
+    """Waits up to CONNECT_SECONDS for a server that listens at an address host:port."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port
@@ -191,7 +193,7 @@ def require_listening(address: str, server: str, option: str) -> None:
 
 POLL_SECONDS = 0.2
 CANCEL_SECONDS = 20.0
-INTERRUPTED_CANCEL_SECONDS = 6.0  # who sends a signal soon sends SIGKILL
+INTERRUPTED_CANCEL_SECONDS = 6.0  # the sender of a signal soon sends SIGKILL
 
 
 def run_remote(
@@ -203,8 +205,8 @@ def run_remote(
 ) -> None:
     """Runs a pipeline to its end, and calls `on_poll` from this thread meanwhile.
 
-    The job is cancelled if this is interrupted (a signal, an error of `on_poll`).
-    `folder` is a local one for Beam's temporary folder; by default that of TMPDIR.
+    An interruption (a signal, or an error of `on_poll`) cancels the job. `folder` is the
+    local folder in which Beam creates its temporary folder; by default TMPDIR.
 
     Raises:
       RecordmillError: the job server does not answer, or is lost during the run.
@@ -242,9 +244,10 @@ def submit(
     *,
     folder: str = "",
 ) -> str:
-    """Submits a pipeline to a runner that runs it alone, or translates it; returns its id.
+    """Submits a pipeline to a runner that runs or translates it; returns the job id.
 
-    `folder` is a local one for Beam's temporary folder; by default that of TMPDIR.
+    This process does not wait for the job. `folder` is the local folder in which Beam
+    creates its temporary folder; by default TMPDIR.
 
     Raises:
       UsageError: the job would end with this process.
@@ -256,12 +259,12 @@ def submit(
         endpoint = portable.job_endpoint
         if not endpoint or endpoint == "embed":
             raise UsageError(
-                "`detach` needs a job server that outlives this command: give its "
+                "`detach` needs a job server that runs longer than this command: set "
                 "--job_endpoint"
             )
         if portable.environment_type in (None, "LOOPBACK"):
             raise UsageError(
-                "`detach` needs workers that stay after this command: give "
+                "`detach` needs workers that run longer than this command: set "
                 "--environment_type=EXTERNAL, PROCESS or DOCKER"
             )
         require_listening(endpoint, "job server", "--job_endpoint")
@@ -271,14 +274,14 @@ def submit(
     if isinstance(runner, PortableRunner):
         return str(vars(result)["_job_id"])
     name = getattr(result, "job_id", str)  # Dataflow's method
-    with suppress(AttributeError):  # of a template, which is not a job yet
+    with suppress(AttributeError):  # a template is not a job yet
         return str(name())
     return ""
 
 
 @contextmanager
 def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[None]:
-    """Waits until the job server answers; starts it if the runner has its own."""
+    """Waits until the job server answers; starts it if the runner has its own server."""
     endpoint = options.view_as(PortableOptions).job_endpoint
     if endpoint:
         if endpoint != "embed":
@@ -290,9 +293,9 @@ def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[No
         if master not in LOCAL_MASTERS:
             require_listening(master, "Flink JobManager", "--flink_master")
     server = runner.default_job_server(options)
-    # Its wrapper handles SIGINT, only in the main thread, and would stop the server
-    # before the job can be cancelled; and it relies on exit functions, which do not run
-    # here.
+    # The wrapper handles SIGINT, which works only in the main thread, and would stop the
+    # server before the job is cancelled. It also relies on exit functions, which this
+    # process does not run.
     if isinstance(server, StopOnExitJobServer):
         server = server._job_server
     try:
@@ -317,26 +320,26 @@ def _cancel(
     options: PipelineOptions,
     seconds: float,
 ) -> None:
-    """Cancels the job and waits that long for it: workers write until its end."""
+    """Cancels the job; waits up to `seconds` for its end, as workers write until then."""
     deadline = time.monotonic() + seconds
     while not (results or done.is_set()) and time.monotonic() < deadline:
-        time.sleep(0.05)  # it can be cancelled only after it was submitted
+        time.sleep(0.05)  # a job can be cancelled only after it was submitted
     if not results:
         return
 
     def cancel() -> None:
-        with suppress(Exception):  # the error that led here matters more
+        with suppress(Exception):  # the original error matters more
             _cancel_on_flink(options)
         with suppress(Exception):
             results[0].cancel()
 
-    # In a thread of its own: the request has no deadline.
+    # In a separate thread, because the request has no deadline.
     threading.Thread(target=cancel, name="cancel", daemon=True).start()
     done.wait(max(0.0, deadline - time.monotonic()))
 
 
 def _cancel_on_flink(options: PipelineOptions) -> None:
-    """Cancels the job at Flink itself: Beam's job server only stops waiting for it."""
+    """Cancels the job in Flink itself: Beam's job server only stops waiting for it."""
     master = options.view_as(FlinkRunnerOptions).flink_master
     if master in LOCAL_MASTERS:
         return
@@ -351,7 +354,7 @@ def _cancel_on_flink(options: PipelineOptions) -> None:
 
 
 def _translate_error(error: BaseException, options: PipelineOptions) -> BaseException:
-    """Returns the error to raise for a failure of the pipeline's thread."""
+    """Returns the error to raise after a failure of the pipeline's thread."""
     if not isinstance(error, grpc.RpcError) or isinstance(error, RecordmillError):
         return error
     code = error.code().name if hasattr(error, "code") else type(error).__name__
@@ -366,7 +369,7 @@ ASK_SECONDS = 10.0
 
 
 def runs_on_flink(pipeline: beam.Pipeline) -> bool:
-    """Returns whether Flink runs a pipeline, also through a job server."""
+    """Returns True if Flink runs a pipeline, directly or through a job server."""
     runner = pipeline.runner
     if isinstance(runner, FlinkRunner):
         return True
@@ -375,7 +378,8 @@ def runs_on_flink(pipeline: beam.Pipeline) -> bool:
     endpoint = pipeline.options.view_as(PortableOptions).job_endpoint
     if not endpoint or endpoint == "embed":
         return False
-    # A job server, which may still be starting, has Flink's options if it serves Flink.
+    # A job server, which may still be starting, declares Flink's options if it is
+    # Flink's.
     with grpc.insecure_channel(endpoint) as channel:
         service = beam_job_api_pb2_grpc.JobServiceStub(channel)
         request = beam_job_api_pb2.DescribePipelineOptionsRequest()

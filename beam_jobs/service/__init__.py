@@ -1,1 +1,1 @@
-"""One run, from resolved options to an outcome; no Beam graph is built here."""
+"""The service that takes a run from its options to its outcome, without Beam graphs."""

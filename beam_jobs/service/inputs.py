@@ -1,4 +1,4 @@
-"""Lists the inputs of a run: what is converted, and what cells of it may name."""
+"""Lists the inputs of a run: the files to convert, and the files that cells may name."""
 
 from __future__ import annotations
 
@@ -42,23 +42,24 @@ from recordmill.transforms.storage.reading import full_uri, is_local, real_uri
 from recordmill.transforms.tasks.fingerprint import fingerprint_of
 from recordmill.transforms.temporary import TEMPORARY
 
-# The second run of `recordmill convert images data data/out` finds the shards of the first
-# below its input, and skips them. A file in there that a person names is refused.
+# The second run of `recordmill convert images data data/out` finds the shards of the
+# first run below its input, and skips them. An input file in the output folder is
+# refused if the user names it.
 
 _WAY_OUT = "choose another output or other inputs"
 
 
 def _inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
-    """Returns the inputs without the output folder, if any, which `data/*` may name."""
+    """Returns the inputs without the output folder, which `data/*` may match."""
     if not output:
         return list(inputs)
     folder = real_uri(output)
     for name in inputs:
         if real_uri(name).startswith(f"{folder}/"):
             raise UsageError(
-                f"{name} is an input, but lies inside the output folder "
-                f"{full_uri(output)}; {_WAY_OUT}. Of a folder or of a pattern in quotes, "
-                "recordmill skips what lies there"
+                f"{name} is an input, but is inside the output folder "
+                f"{full_uri(output)}; {_WAY_OUT}. In folders and quoted patterns, "
+                "recordmill skips files there"
             )
     outside = [name for name in inputs if real_uri(name) != folder]
     if not outside:
@@ -69,13 +70,13 @@ def _inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
 
 
 def _files_outside(files: Inventory, output: str) -> Inventory:
-    """Returns the files that are not below the output folder, also not by links to it."""
+    """Returns the files outside the output folder, after resolving links."""
     if not output:
         return files
     folder = real_uri(output)
 
     @lru_cache
-    def is_outside(parent: str) -> bool:  # which asks the disk
+    def is_outside(parent: str) -> bool:  # cached, because it accesses the disk
         parent = posixpath.dirname(f"{parent}/")
         return not f"{real_uri(parent)}/".startswith(f"{folder}/")
 
@@ -94,19 +95,19 @@ _SHOWN_LINKS = 5
 class Inputs:
     """The inventory of a run."""
 
-    files: Inventory  # what is converted
-    side_files: Inventory  # what cells of it may name, if the job pulls any in
-    # compares them with those of a dataset
+    files: Inventory  # files to convert
+    side_files: Inventory  # files that cells may name, if the job reads sidecar files
+    # compares the files with the files of a dataset
     check: ContentCheck = field(default_factory=ContentCheck, compare=False)
-    told: InputSummary = NOTHING  # what was passed over or left out
-    # the time before they were listed, in Unix seconds
+    told: InputSummary = NOTHING  # report on skipped and excluded files
+    # Unix time before the listing
     listed_at: float = field(default=0.0, compare=False)
     apart: tuple[str, ...] = ()  # files that are inputs because options name them
-    # paths of input files that `exclude` leaves out
+    # paths of the input files that `exclude` excludes
     left_out: frozenset[str] = frozenset()
     # by path, values of columns that files of a table may lack
     constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    # by path, the splits that a README.md puts tables into
+    # by path, the splits that a README.md assigns to tables
     documented: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -116,22 +117,22 @@ class Inputs:
 
     @property
     def num_bytes(self) -> int:
-        """Returns the bytes of all files."""
+        """Returns the size of all files, in bytes."""
         return self.files.num_bytes + self.side_files.num_bytes
 
     def run_key(self, job: JobSpec) -> str:
-        """Returns a hash of all that fixes the dataset's bytes, as it was listed."""
+        """Returns a hash of the job and the listed files, which determine the dataset."""
         reading = describe_inputs(job, self.files, self.check.storage)
         return fingerprint_of(job, self.files, self.side_files, reading=reading)
 
     def require_documented_splits(self, job: JobSpec) -> None:
-        """Refuses files that a README.md puts into other splits than a job does."""
+        """Refuses files for which a README.md and the job name different splits."""
         split_from = getattr(job.source_options, "split_from", NONE)
         rule = Request(job=job).file_splits(split_from)
         rule.require_documented(self.files, self.documented)
 
     def give(self, store: Store, manifest: Manifest, job: JobSpec) -> bool:
-        """Tells whether a job makes just this dataset of them; may read them for it."""
+        """Tests whether a job would create the same dataset; may read the files."""
         reading = describe_inputs(job, self.files, self.check.storage)
         return is_same_dataset(
             store, manifest, job, self.files, self.side_files, reading, self.check
@@ -141,16 +142,17 @@ class Inputs:
 def list_all_inputs(
     job: JobSpec, options: RunOptions, tell: Callable[[str], None] = lambda _: None
 ) -> Inputs:
-    """Lists all input files, and those that cells may name: all below the input root.
+    """Lists all input files, and the sidecar files that cells may name.
 
-    Without an output only the inputs are read, as for `schema infer`.
-    `tell` is called before files are read to compare them.
+    Sidecar files are all files below `files_root`, or below the input root by default.
+    Without an output, as in `schema infer`, no output folder is compared with the inputs.
+    `report_progress` is called before files are read to compare them.
     """
     listed_at = time.time()
     storage, output = options.storage.input, options.output
     links: list[str] = []
     source = make_source(job, storage)
-    # What archives hold, and a long list: on the disk of the other temporary files.
+    # Unpacked archives and a long file list use the disk of the other temporary files.
     if options.scratch or (output and is_local(output)):
         TEMPORARY.choose_folder(options.scratch or full_uri(output))
     apart, root, found = list_with_named(
@@ -171,7 +173,7 @@ def list_all_inputs(
             raise InputError(
                 f"{', '.join(options.inputs)}: no files but {left}, which are never inputs"
             )
-        what = f"skipped: {left}, as it lies inside the input"
+        what = f"skipped: {left}, because it is inside the input"
         warnings.append(InputWarning("output-in-input", what))
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
     current, constants = NOTHING, dict[str, Mapping[str, Any]]()
@@ -179,7 +181,7 @@ def list_all_inputs(
         from recordmill.transforms.sources.lakehouse import only_current
 
         files, current, constants = only_current(files, storage, left_out)
-    # A line of a README.md is one like another.
+    # In text inputs, the lines of a README.md are rows like all others.
     of_lines = job.source == "text" and not getattr(
         job.source_options, "whole_files", False
     )
@@ -198,15 +200,15 @@ def list_all_inputs(
     if not job.reads_files:
         if source.files_roots:
             raise UsageError(
-                "`files_root`: no feature of `schema` has bytes_from: path. Declare one, "
-                "or leave out `files_root`"
+                "`files_root`: no feature of `schema` has bytes_from: path. Declare "
+                "such a feature, or leave out `files_root`"
             )
         return inputs
     if not source.files_roots and any(member_of(file.version) for file in files):
         raise UsageError(
-            "tables in an archive cannot name files beside them (bytes_from: path): "
-            "unpack the archive and give its folder as the input, or name the folder of "
-            "the files by `files_root`"
+            "tables in an archive cannot name files next to them (bytes_from: path): "
+            "unpack the archive and use its folder as the input, or set `files_root` "
+            "to the folder of the files"
         )
     roots = source.files_roots
     below = NO_FILES
@@ -217,7 +219,7 @@ def list_all_inputs(
             raise InputError(f"`files_root`: {error}") from error
         if full_uri(top) != named:
             raise InputError(f"`files_root`: {named} is not a folder; expected one")
-        # Apart from inputs of the same path, as both stand in one inventory.
+        # The mark keeps the path distinct from an equal input path in the same inventory.
         below += Inventory.of(
             each._replace(path=f"{mark}{each.path}") for each in found
         )
@@ -228,34 +230,37 @@ def list_all_inputs(
     return replace(inputs, side_files=readable)
 
 
-# The file is deleted at the end. Its name and its time tell its content, so the same bytes
-# are the same input again: a run that was killed resumes, and one that is done does nothing.
+# Standard input is written to a file, which is deleted at the end. The name and the
+# mtime of the file depend on its content only, so the same bytes are the same input. A
+# killed run therefore resumes, and a repeated run has nothing to do.
 
 STANDARD_INPUT = "-"
-_FOLDER = ".recordmill-stdin-"  # and what mkdtemp adds
-_EMPTY_SECONDS = 60.0  # longest that a folder is empty before its file comes
+_FOLDER = ".recordmill-stdin-"  # mkdtemp appends a random suffix
+_EMPTY_SECONDS = 60.0  # maximum age of an empty folder that is still in use
 _BLOCK_BYTES = 4 << 20
 
 
 @contextmanager
 def with_standard_input(options: RunOptions) -> Iterator[RunOptions]:
-    """Yields the options of a run with standard input, if it is named, as a file."""
+    """Yields the options of a run, with a file in place of standard input."""
     if STANDARD_INPUT not in options.inputs:
         yield options
         return
     if options.inputs != (STANDARD_INPUT,):
         raise UsageError(
-            "-: standard input has to be the only input; a file of this name is ./-"
+            "-: standard input must be the only input; a file of this name is ./-"
         )
     if options.append:
         raise UsageError(
-            "-: an append compares the inputs that were converted before, and standard "
-            "input is not kept: write each into a file of one folder, and name the folder"
+            "-: an append compares inputs with earlier inputs, and standard input is "
+            "not kept: write each to a file in one folder, and use the folder as the "
+            "input"
         )
     if options.detach or not options.is_embedded:
         raise UsageError(
-            "-: standard input is read on this machine, but the workers are elsewhere: "
-            "write it to a file that they can read, and name that"
+            "-: standard input is read on this machine, but the workers are on other "
+            "machines: write it to a file that they can read, and use the file as the "
+            "input"
         )
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(
@@ -277,11 +282,11 @@ def with_standard_input(options: RunOptions) -> Iterator[RunOptions]:
 
 
 def _disk(options: RunOptions) -> Path:
-    """Returns the local folder whose disk takes the file."""
+    """Returns the local folder in which standard input is written to a file."""
     output = options.scratch or (full_uri(options.output) if options.output else "")
     if not output or not is_local(output):
         return Path(tempfile.gettempdir())
-    # Never in the output itself, whose files are no inputs.
+    # Never in the output itself, because files in the output are never inputs.
     path = Path(output).absolute()
     above = (path, *path.parents) if options.scratch else path.parents
     found = next((each for each in above if each.is_dir()), Path("/"))
@@ -304,9 +309,9 @@ def _write(stream: IO[bytes], folder: Path) -> Path:
 
 
 def _remove_left(root: Path) -> None:
-    """Removes what processes left that were killed."""
+    """Removes the folders of killed processes."""
     for folder in root.glob(f"{_FOLDER}*"):
-        with suppress(OSError):  # it holds something, as long as it is in use
+        with suppress(OSError):  # a folder in use is not empty
             if time.time() - folder.stat().st_mtime > _EMPTY_SECONDS:
                 folder.rmdir()
         with suppress(OSError), (folder / "lock").open("rb") as lock:

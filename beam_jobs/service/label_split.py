@@ -1,4 +1,4 @@
-"""Finds the classes and the splits that columns of a table name, before the run."""
+"""Determines, before the run, the classes and splits that columns of a table name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
 
 
 def has_label_split(job: JobSpec) -> bool:
-    """Tells whether a job names a label column, or one that tells splits."""
+    """Tests whether a job has a label column, a split column or a split by time."""
     given = (job.label, job.split_column, job.split_by_time)
     return any(each is not None for each in given)
 
@@ -64,15 +64,15 @@ def schema_of_table(
 ) -> Schema:
     """Returns the columns that a table must have to be appended to a dataset.
 
-    `prepare` returns its rows as if they were appended to nothing.
+    `prepare` returns the rows of the table without an append.
     """
-    # Cells whose types are inferred are read as text.
+    # Cells of formats without types are read as text.
     columns, label = pa.schema([]), job.label
     if not source.infers_types:
         rows = prepare()
         columns = rows.columns()
         if label is not None and own_names(rows, label):
-            label = None  # no role: the source makes labels of its values
+            label = None  # no label role, because the source converts values to labels
     features = [each for each in schema.features if each.name != label]
     roles = filter(None, (label, job.split_column))
     features += [_as_read(columns, name) for name in roles]
@@ -98,7 +98,7 @@ def add_label_split(
 ) -> RowSource:
     """Returns the rows with the label and split that a job names; reads the input.
 
-    The classes of the dataset that rows are appended to stay as its schema has them.
+    If rows are appended to a dataset, the classes are the classes in its schema.
     """
     label, split = job.label, job.split_column
     facts: list[tuple[str, str]] = []
@@ -112,7 +112,7 @@ def add_label_split(
 
     if label is not None:
         _require_column(job, source, "label", label)
-        names = own_names(source, label)  # the source makes labels of its values
+        names = own_names(source, label)  # non-empty if the source converts to labels
         if not names and schema is not None:
             names = schema[label].class_names
             label_role = LabelRole(label, names)
@@ -125,7 +125,7 @@ def add_label_split(
     if split is not None:
         _require_column(job, source, "split_column", split)
         found = counted("split_column", split)
-        # Without a row, as in a header that is appended, any name does.
+        # Without any row, as in an appended file with only a header, any name is fine.
         kept = _split_names(split, found) if found else (DEFAULT_SPLITS[0].name,)
         rows = tuple(found[name].count if found else 1 for name in kept)
         split_role = SplitRole(split, kept, rows, dropped=job.declared is None)
@@ -148,28 +148,29 @@ def _rows_of(names: Iterable[str], rows: Iterable[int]) -> str:
 
 
 def _not_by_files(ranges: Sequence[InputRange]) -> str:
-    """Returns what is told where files are in splits by their names, too."""
+    """Returns a note if file names also name splits, which are ignored; or ""."""
     names = sorted({each.split for each in ranges if each.split})
-    return f"; not {', '.join(names)} by the names of files" if names else ""
+    return f"; not {', '.join(names)} from file names" if names else ""
 
 
 def _require_column(
     job: JobSpec, source: RowSource, option: str, column: str, *, any_type: bool = False
 ) -> None:
-    """Checks that a column can be the label, or name splits."""
+    """Checks that a column can be the label column or a split column."""
     if source.refuses_roles:
         own = source.input.role_options.get(option)
         instead = f"; for a column of `label_table` use `{own}`" if own else ""
         raise UsageError(
-            f"`{option}` names a column of a table, but {job.source} has none: its "
-            f"labels and splits are those of its files. Leave out `{option}`{instead}"
+            f"`{option}` names a column of a table, but {job.source} has no columns: "
+            f"its files define labels and splits. Leave out `{option}`{instead}"
         )
     columns = source.columns()
     splits = source.input.splits
     if column == "split" and splits.by_key and column not in columns.names:
         raise UsageError(
-            f"`{option}` {column}: folders named {column}=... are the splits already, and "
-            f"no column: leave out `{option}`, or use `split_from=none`"
+            f"`{option}` {column}: folders named {column}=... already define the "
+            f"splits and are not a column: leave out `{option}`, or use "
+            "`split_from=none`"
         )
     if not any_type or column not in columns.names:
         require_class_column(option, column, columns)
@@ -181,7 +182,7 @@ def _require_column(
 
 
 def require_class_column(option: str, column: str, columns: pa.Schema) -> None:
-    """Refuses a column whose values cannot tell classes or splits apart."""
+    """Refuses a column whose type cannot name classes or splits."""
     number = columns.get_field_index(column)
     if number < 0:
         raise UsageError(
@@ -197,15 +198,15 @@ def require_class_column(option: str, column: str, columns: pa.Schema) -> None:
 
 
 def too_many(option: str, column: str) -> str:
-    """Returns the error for a column with too many values to be classes or splits."""
+    """Returns the message for a column with too many values to be classes or splits."""
     return (
-        f"`{option}` {column}: more than {MAX_CLASSES:,} different values; names of "
-        f"classes or splits are few. Name another column, or leave out `{option}`"
+        f"`{option}` {column}: more than {MAX_CLASSES:,} different values; classes and "
+        f"splits have fewer names. Name another column, or leave out `{option}`"
     )
 
 
 def own_names(source: RowSource, column: str) -> tuple[str, ...]:
-    """Returns the names of the classes of a column that is a class label already."""
+    """Returns the class names of a column that already is a class label, or ()."""
     if isinstance(source, LabelSplitRows) and source.label is not None:
         return source.label.names if source.label.column == column else ()
     if source.infers_types:
@@ -225,14 +226,14 @@ def _class_names(column: str, found: Sketches) -> tuple[str, ...]:
 
 
 def _renumbered(column: str, names: Sequence[str]) -> tuple[InputWarning, ...]:
-    """Returns a warning if labels are whole numbers, but others than before."""
+    """Returns a warning if the values are whole numbers that differ from their labels."""
     others = [(i, name) for i, name in enumerate(names) if name != str(i)]
     if not others or not all(map(_WHOLE.fullmatch, names)):
         return ()
     number, name = others[0]
     what = (
-        f"column {column}: the value {name} becomes label {number}, as labels count the "
-        f"{count(len(names), 'class')} that there are from 0; the labels file has their "
+        f"column {column}: the value {name} becomes label {number}, because labels "
+        f"number the {count(len(names), 'class')} from 0; the labels file has their "
         "names"
     )
     return (InputWarning("renumbered-labels", what),)
@@ -257,18 +258,18 @@ def _split_names(column: str, found: Sketches) -> tuple[str, ...]:
     return tuple(names)
 
 
-WIDER = 8  # times, if a limit was not within the window that was looked at
+WIDER = 8  # factor by which the window grows if it did not contain a limit
 
 
 def is_exact(job: JobSpec) -> bool:
-    """Tells whether a job's splits are exact, of all rows or of each class."""
+    """Tests whether a job's splits are exact, over all rows or within each class."""
     return job.split_exact or job.stratify_by is not None
 
 
 def find_exact_limits(
     job: JobSpec, source: RowSource, ranges: Sequence[InputRange], workers: int
 ) -> SplitLimits:
-    """Counts the rows of each class in ranges, and finds where their splits end."""
+    """Counts the rows of each class in ranges, and computes the limits of the splits."""
     column = job.stratify_by
     comma = False
     if column is not None:
@@ -278,11 +279,11 @@ def find_exact_limits(
     width = WIDTH
 
     def draws_of(_: InputRange, rows: Rows) -> tuple[Rows, U64]:
-        if rows.groups is not None:  # rows are counted one by one
+        if rows.groups is not None:  # exact splits need independent rows
             raise UsageError(
-                "`map` makes several rows of one, which belong into one split, so the "
-                "splits cannot be exact: leave out `split_exact` and `stratify_by`, "
-                "or return at most one row for each"
+                "`map` makes several rows from one, which must stay in one split, so "
+                "the splits cannot be exact: leave out `split_exact` and "
+                "`stratify_by`, or return at most one row for each"
             )
         return rows, split_draws(rows.origins, job.seed)
 
@@ -305,7 +306,7 @@ def find_exact_limits(
 
 
 def told_of(job: JobSpec, limits: SplitLimits) -> InputSummary:
-    """Returns what is told of exact splits before the run."""
+    """Returns the input report on exact splits, before the run."""
     told = f"{_rows_of((split.name for split in job.splits), limits.records)} rows"
     if job.stratify_by is not None:
         classes = count(len(limits.classes), "class")

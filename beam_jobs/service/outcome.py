@@ -1,4 +1,4 @@
-"""Tells how a run ended: its dataset, its rejects, what else stays in the output."""
+"""Describes the outcome of a run: its dataset, its rejects, other runs in the output."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ from recordmill.transforms.tasks.rejects import (
 if TYPE_CHECKING:
     from recordmill.transforms.statistics.class_counts import LabelCounts
 
-_COUNTED_BYTES = 16 << 20  # of a dataset whose classes are counted at the end of a run
+_COUNTED_BYTES = 16 << 20  # largest dataset whose classes are counted after a run
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended."""
+    """The outcome of a run that published a dataset or found it published."""
 
-    # "done"; "unchanged" if this very dataset was there already, "described" if it was
-    # there and got another description
+    # "done"; "unchanged" if the same dataset already existed; "described" if it existed
+    # and got another description
     status: str
     output: str  # folder of the dataset
-    manifest: Manifest  # of the dataset
+    manifest: Manifest  # manifest of the dataset
     seconds: float  # wall time of the whole run
     base: Manifest | None = None  # of the dataset that the run appended to, or None
-    # what the source took the input for; if nothing was read, what the list tells
+    # report on the interpreted input; on the listing only if no rows were read
     understood: InputSummary = NOTHING
-    # why rows were rejected, the commonest first
+    # reasons of the rejects, most frequent first
     reject_kinds: tuple[RejectKind, ...] = ()
     locator: RejectLocator = UNKNOWN_INPUT  # finds the lines of rejects
     input_roots: tuple[str, ...] = ()  # folders of the inputs
-    # whether files of a dataset that was replaced stay until the next run
+    # whether the files of a replaced dataset stay until the next run
     keeps_replaced: bool = False
-    # detached jobs and pipelines that may be at work for the same output
+    # detached jobs and pipelines that may be running for the same output
     at_work: tuple[Launch, ...] = ()
-    # how often each class comes; None if that was not counted
+    # number of rows of each class, by label; None if not counted
     classes: Mapping[str, LabelCounts] | None = None
     is_first: bool = True  # whether the output held no dataset before
-    description_changes: str = ""  # in words
+    description_changes: str = ""  # a text for people
     # seconds of each stage of the run
     stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def rows_rejected(self) -> int:
-        """Returns how many rows this run rejected."""
+        """Returns the number of rows that this run rejected."""
         before = self.base if self.status == "done" else self.manifest
         return self.manifest.rows_rejected - (before.rows_rejected if before else 0)
 
@@ -82,7 +82,7 @@ def outcome_of(
     at_work: Iterable[Launch] = (),
     description_changes: str = "",
 ) -> Outcome:
-    """Returns how a run ended, with the reasons of the rejects that are kept."""
+    """Returns the outcome of a run, with the reasons of the stored rejects."""
     store = run.store
     found = Outcome(
         status=status,
@@ -103,13 +103,13 @@ def outcome_of(
     from recordmill.transforms.statistics.class_counts import counts_if_small
 
     classes, understood = None, found.understood
-    # The dataset is published: whatever goes wrong here must not look like a failed run.
+    # The dataset is published: an error in this report must not look like a failed run.
     with suppress(OutputError):
         understood = understood_at_end(store, manifest)
     with suppress(Exception):
         names = class_names(store, manifest)
         classes = counts_if_small(store, manifest, names, _COUNTED_BYTES)
-    is_later = manifest.generation > 0  # a dataset was here before
+    is_later = manifest.generation > 0  # the output held a dataset before
     versions = run.version_plan.found.values() if run.version_plan else ()
     return replace(
         found,
@@ -123,7 +123,7 @@ def outcome_of(
 def _reject_kinds(store: Store, manifest: Manifest) -> tuple[RejectKind, ...]:
     """Returns the reasons of the rejects; none if their files are damaged.
 
-    A report does not decide how a run ends: `recordmill verify` reports the damage.
+    A report error does not fail the run: `recordmill verify` reports the damage.
     """
     if not manifest.rows_rejected:
         return ()
@@ -135,9 +135,9 @@ def _reject_kinds(store: Store, manifest: Manifest) -> tuple[RejectKind, ...]:
 
 
 def understood_at_end(store: Store, manifest: Manifest) -> InputSummary:
-    """Returns what the run that made a dataset, or its last part, took its input for."""
+    """Returns the input report of the run that wrote a dataset, or its last part."""
     name = run_metadata_name(manifest.appended)
     data = store.find(name)
-    if data is None:  # of rows of a pipeline
+    if data is None:  # the dataset was written by WriteDataset
         return NOTHING
     return parse_run_metadata(data, store.uri_of(name)).input_summary

@@ -1,6 +1,6 @@
 """Prepares a run (exchange, input ranges, types), or plans it without running it.
 
-Only reads: nothing is made or changed here.
+This module only reads: it creates and changes no files.
 """
 
 from __future__ import annotations
@@ -74,33 +74,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that can start."""
+    """A run that is ready to start."""
 
-    context: RunContext  # what every task needs to know
+    context: RunContext  # the context for all tasks
     ranges: list[InputRange]  # the input ranges, one task each
-    inputs: Inputs  # the inventory that they were cut from
-    understood: InputSummary  # what the source took the input for
-    processes: int = 0  # that execute its tasks; 0 if threads do
+    inputs: Inputs  # the inventory that the ranges were cut from
+    understood: InputSummary  # report on the interpretation of the input
+    processes: int = 0  # number of processes for the tasks; 0 if threads execute them
 
 
 def prepare_run(run: ResolvedRun) -> PreparedRun:
-    """Looks at the input, and gives the run's context and its input ranges."""
+    """Inspects the input; returns the run's context and its input ranges."""
     job, options, inputs = run.job, run.options, run.inputs
     source, fixed_schema = _prepare(run)
     ranges = source.input.cut(inputs.files)
     workers = options.workers
     if has_label_split(job):
         source = add_label_split(job, source, ranges, fixed_schema, workers)
-    if job.is_sampled:  # else nothing of it is imported
+    if job.is_sampled:  # otherwise the module is not imported
         from recordmill.beam_jobs.service.sampling import add_copies, add_sampling
 
         source = add_sampling(job, source, ranges, workers)
     if run.append_plan is not None:
-        if fixed_schema is not None:  # one that is declared stays the same by itself
+        if fixed_schema is not None:  # a declared schema cannot change
             _require_same_schema(run.append_plan, source)
     _check_schema(job, source, run.expected, inputs.files)
     if not ranges and run.append_plan is None:
-        raise InputError("the input files are empty: there is nothing to convert")
+        raise InputError("the input files are empty: nothing to convert")
     estimate = source.estimated_bytes(inputs.files)
     estimate += inputs.side_files.num_bytes
     names = split_names(job, ranges, source.own_splits())
@@ -114,9 +114,9 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     if is_exact(job):
         if job.map is not None and job.stratify_by and source.infers_types:
             raise UsageError(
-                f"`stratify_by` with `map` needs an input whose columns have types; those "
-                f"of {job.source} are found while its rows are read. Leave out one of "
-                "them, or convert the table to Parquet"
+                "`stratify_by` with `map` needs an input whose columns have types; the "
+                f"types of {job.source} are only known after reading its rows. Leave "
+                "out one of them, or convert the table to Parquet"
             )
         own = {*names} - {split.name for split in job.splits}
         divided = [each for each in ranges if each.split not in own]
@@ -158,18 +158,20 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     return PreparedRun(context, ranges, inputs, understood, processes)
 
 
-# A process takes half a second of a core to start. Threads are as fast for less input than
-# this; two of them for more, as they seldom wait for each other.
+# The start of a process takes half a second of a core. For less input than
+# PROCESS_BYTES, threads are as fast. Two threads are as fast for more input, because
+# they seldom wait for each other: the limit is BYTES_BY_WORKERS divided by the number
+# of workers.
 PROCESS_BYTES, BYTES_BY_WORKERS = 256 << 20, 1 << 30
-PROCESS_MEMORY = 512 << 20  # that is to be free for each
+PROCESS_MEMORY = 512 << 20  # free memory required per process
 
 
 def _processes(
     options: RunOptions, exchange: str, ranges: list[InputRange], num_bytes: int
 ) -> int:
-    """Returns how many processes execute the tasks of a run; 0 if threads do.
+    """Returns the number of processes for the tasks of a run; 0 if threads execute them.
 
-    Beam's own option for that decides, if it is there.
+    Beam's option --direct_running_mode takes precedence.
     """
     if not options.is_embedded or exchange == "engine" or len(ranges) < 2:
         return 0
@@ -187,7 +189,7 @@ def _processes(
 
 
 def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
-    """Returns the rows of the input, and the schema that they have to have."""
+    """Returns the rows of the input, and the schema that an append requires, or None."""
     job, files, plan = run.job, run.inputs.files, run.append_plan
     source = make_source(job, run.options.storage.input, run.inputs.constants)
 
@@ -208,7 +210,7 @@ def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
             fixed_schema=fixed_schema,
         )
 
-    if plan is None:  # else the dataset has its splits, whatever a README.md says
+    if plan is None:  # in an append, the dataset's splits override a README.md
         run.inputs.require_documented_splits(job)
         return made(), None
     fixed_schema = asked = None if job.declared else plan.schema
@@ -221,15 +223,15 @@ def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
 
 
 def _require_same_schema(append_plan: AppendPlan, source: RowSource) -> None:
-    """Checks that records of the new files are as those that are there."""
+    """Checks that records of the new files have the same schema as the dataset."""
     found = source.schema()
     stored = tuple(feature.as_stored() for feature in found.features)
     changes = differences(append_plan.schema, found)
     if changes or stored != append_plan.base.features:
         changes = changes or differences(found, append_plan.schema)
         raise SchemaError(
-            "the new files cannot be appended, because records would differ from those "
-            "of the dataset:\n"
+            "the new files cannot be appended, because their records would differ from "
+            "the dataset:\n"
             + "\n".join(f"  {change}" for change in changes)
             + "\nConvert all inputs again without `append`"
         )
@@ -238,25 +240,25 @@ def _require_same_schema(append_plan: AppendPlan, source: RowSource) -> None:
 def _check_schema(
     job: JobSpec, source: RowSource, expected: Schema | None, files: Inventory
 ) -> None:
-    """Refuses before the run what can never fit: columns, types, the payload."""
-    # Only here: they import all that casts and encodes, which "nothing to do" need not.
+    """Checks, before the run, that columns, types and payload fit the schema."""
+    # Imported late: a run with nothing to do needs neither casts nor encoders.
     from recordmill.transforms.cast.cast_batch import check_columns
     from recordmill.transforms.encode.columns import check_types
     from recordmill.transforms.encode.payloads import check_payload
 
-    if source.columns().names == [FRAMED]:  # whole records: nothing is cast or encoded
+    if source.columns().names == [FRAMED]:  # whole records, without cast or encoding
         schema = job.declared.to_schema() if job.declared else source.schema()
         for feature in expected.features if expected else ():
             if feature.minimum is not None or feature.maximum is not None:
                 raise SchemaError(
-                    f"`expect_schema`: feature {feature.name!r} has bounds, but records "
-                    "that are kept as they are are not read: use `records=decode`"
+                    f"`expect_schema`: feature {feature.name!r} has bounds, but "
+                    "unchanged records are not decoded: use `records=decode`"
                 )
     elif job.declared is not None:
         check_columns(source.columns(), job.declared)
         schema = job.declared.to_schema()
     elif source.infers_types:
-        return  # known only after all rows were read
+        return  # the schema is known only after all rows were read
     else:
         schema = source.schema()
         check_types(source.columns(), schema)
@@ -273,11 +275,11 @@ def _check_schema(
 def _full_disks(
     context: RunContext, estimate: Estimate, memory: str
 ) -> Iterator[InputWarning]:
-    """Yields which disks of this machine have less room than a run needs."""
+    """Yields a warning for each local disk with less free space than the run needs."""
     workspace, needed = context.workspace, Counter[str]()
     held = memory_budget(memory).num_bytes
     needed[workspace.scratch_root] += max(0, estimate.scratch_bytes - held)
-    if isinstance(workspace.store, LocalStore):  # else the shards leave one by one
+    if isinstance(workspace.store, LocalStore):  # otherwise shards are uploaded
         needed[workspace.root] += estimate.bytes
     for name, num_bytes in needed.items():
         folder = nearest_folder(Path(name))
@@ -305,17 +307,17 @@ Verdict = Literal[
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What a run would do."""
+    """The plan of a run: its verdict, its input report and an estimate of its output."""
 
     run: ResolvedRun  # the job with its inputs and its output
-    verdict: Verdict  # publish: what a killed run had finished
-    reason: str = ""  # why it would be refused, else ""
-    kind: str = ""  # what that reason is about, else "" (schemas/errors.py)
-    # the run, prepared; None if nothing would be converted
+    verdict: Verdict  # "publish": a killed run has finished everything but the commit
+    reason: str = ""  # the reason of a refusal, or ""
+    kind: str = ""  # the kind of that error (schemas/errors.py), or ""
+    # the prepared run; None if nothing would be converted
     prepared: PreparedRun | None = None
-    # what the source takes the input for, and warnings of what may go wrong
+    # report on the interpretation of the input, with warnings about the run
     understood: InputSummary = NOTHING
-    # what it writes; None if nothing would be converted
+    # estimate of the output; None if nothing would be converted
     estimate: Estimate | None = None
     finished_ranges: int = 0  # input ranges that a killed run finished
 
@@ -327,7 +329,7 @@ class RunPlan:
 
 
 def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
-    """Finds out what a run would do; raises what that would raise early."""
+    """Returns the plan of a run; raises the errors that the run would raise early."""
     plan = _plan_of(resolve(job, options))
     if options.strict and plan.verdict not in ("describe", "unchanged", "refused"):
         try:
@@ -340,7 +342,7 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
 
 
 def _plan_of(run: ResolvedRun) -> RunPlan:
-    """Finds out what a run would do, whatever the warnings."""
+    """Returns the plan of a run, without regard to warnings."""
     options = run.options
     verdict, refusal = _verdict(run)
     plan = RunPlan(run, verdict, understood=run.inputs.told)
@@ -351,9 +353,9 @@ def _plan_of(run: ResolvedRun) -> RunPlan:
     if verdict in ("describe", "unchanged"):
         return plan
     prepared = prepare_run(run)
-    if not prepared.ranges:  # new files without a row, which the manifest is to know of
+    if not prepared.ranges:  # new files without rows; only the manifest changes
         return plan
-    # Only here: a run that has nothing to do goes without.
+    # Imported late: a run with nothing to do does not need it.
     from recordmill.transforms.tasks.estimate import estimate_run
 
     context, understood = prepared.context, prepared.understood
@@ -375,11 +377,11 @@ def _plan_of(run: ResolvedRun) -> RunPlan:
         {each.name: each.records for each in estimate.splits}
     )
     if finished and verdict in ("convert", "append"):
-        verdict = "resume"  # some of it is on the disk
+        verdict = "resume"  # results of some ranges are already on disk
     elif options.is_embedded:
         warnings += _full_disks(context, estimate, options.memory)
     if options.beam_args:
-        # Beam takes half a second to import: only where its options are to be checked.
+        # The import of Beam takes half a second, so it runs only for Beam options.
         from recordmill.beam_jobs.runners.embedded import pipeline_options
 
         pipeline_options(options.beam_args, options.workers)
@@ -394,7 +396,7 @@ def _plan_of(run: ResolvedRun) -> RunPlan:
 
 
 def staged_summary(run: ResolvedRun) -> InputSummary:
-    """Returns what a killed run took its input for, of which only the commit is left."""
+    """Returns the input report of a killed run, which lacks only the commit."""
     part = run.append_plan.part if run.append_plan else 0
     name = run.workspace.store_name(f"staging/{run_metadata_name(part)}")
     metadata = parse_run_metadata(run.store.read(name), run.store.uri_of(name))
@@ -402,7 +404,7 @@ def staged_summary(run: ResolvedRun) -> InputSummary:
 
 
 def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:
-    """Decides what the run would do, and why it would be refused if it would."""
+    """Returns the verdict on a run, and the error of a refusal or None."""
     try:
         manifest = find_published(run, run.store)
     except OutputError as error:

@@ -1,6 +1,6 @@
-"""Resolves a job and its options into one run, for `run`, `plan` and versions alike.
+"""Resolves a job and its options into one run, for `run`, `plan` and versions.
 
-Only reads: nothing is made or changed here.
+This module only reads: it creates and changes no files.
 """
 
 from __future__ import annotations
@@ -56,54 +56,54 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class AppendPlan:
-    """What is appended to which dataset."""
+    """The dataset that a run appends to, and the files that it already holds."""
 
-    base: Manifest  # the manifest of the dataset that is there
-    schema: Schema  # its features
-    kept: Inventory  # the files that were converted before
+    base: Manifest  # manifest of the existing dataset
+    schema: Schema  # features of the existing dataset
+    kept: Inventory  # input files that were converted before
 
     @property
     def part(self) -> int:
-        """Returns the number of the part that is added."""
+        """Returns the number of the part that this run appends."""
         return self.base.appended + 1
 
 
-# The version is part of a job and so of its fingerprint. So "the same job but for its
-# version" is asked the other way round: is the newest version what this job would be, if
-# it had that version? Then there is nothing to do. If not, the job runs as the next
-# version, in a folder that nobody reads before latest.json names it.
+# The version is part of a job, and therefore of its fingerprint. To compare a job with
+# the newest version, recordmill computes the dataset that the job would create with
+# that version. If it is the newest version, there is nothing to do. Otherwise the job
+# runs as the next version, in a folder that nobody reads before latest.json names it.
 
 
 @dataclass(frozen=True, slots=True)
 class VersionPlan:
-    """What becomes of the other versions of a run that publishes a version."""
+    """The existing versions of a dataset, for a run that publishes a version."""
 
-    store: Store  # of the folder that holds all versions and latest.json
-    found: dict[str, bool]  # the versions there, oldest first, and which are whole
-    stale: list[str]  # unfinished ones of other jobs or inputs; they go before the run
-    newest: Manifest | None  # of the newest version, if it is what this job gives
+    store: Store  # the folder that holds all versions and latest.json
+    found: dict[str, bool]  # by version, oldest first: whether it is complete
+    stale: list[str]  # unfinished versions of other jobs or inputs, to be removed
+    newest: Manifest | None  # of the newest version, if this job would recreate it
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRun:
-    """A job with its inputs, its output and all that follows from both."""
+    """A job with its inputs, its output, and everything derived from both."""
 
-    job: JobSpec  # what is converted and how, with the version that is published
-    options: RunOptions  # how it is run; `output` is the folder of that version
-    store: Store  # of the output
-    inputs: Inputs  # what is converted; only what is new if inputs are appended
-    run_key: str  # hash of the job and its inputs as they were listed
-    expected: Schema | None  # a schema that the dataset must keep to
-    append_plan: AppendPlan | None = None  # what is appended to which dataset
+    job: JobSpec  # the conversion, with the version that is published
+    options: RunOptions  # options of the run; `output` is the folder of the version
+    store: Store  # the output folder
+    inputs: Inputs  # files to convert; only new files if inputs are appended
+    run_key: str  # hash of the job and the listed inputs
+    expected: Schema | None  # the schema that the dataset must have
+    append_plan: AppendPlan | None = None  # None if the run does not append
     version_plan: VersionPlan | None = None  # None without `version=auto`
 
     @property
     def workspace(self) -> Workspace:
-        """Returns the folders that the run works in."""
+        """Returns the workspace of the run."""
         return self.workspace_of(self.run_key)
 
     def workspace_of(self, run_key: str) -> Workspace:
-        """Returns the folders of a run with another key that is run in the same way."""
+        """Returns the workspace of a run with another key and the same options."""
         options = self.options
         return Workspace.of(
             self.store, run_key, options.scratch, remote=not options.is_embedded
@@ -111,18 +111,19 @@ class ResolvedRun:
 
     @property
     def base(self) -> Manifest | None:
-        """Returns the manifest of the dataset that is appended to, if there is one."""
+        """Returns the manifest of the dataset that the run appends to, or None."""
         return self.append_plan.base if self.append_plan else None
 
     @property
     def base_fingerprint(self) -> str:
-        """Returns the fingerprint of the dataset that is appended to, or ""."""
+        """Returns the fingerprint of the dataset that the run appends to, or ""."""
         return self.base.fingerprint if self.base else ""
 
     def description_of(self, found: Manifest | None) -> Description:
-        """Returns what a dataset is to say of itself, given what is there of it.
+        """Returns the description of the dataset after the run.
 
-        What the job does not name stays, unless it overwrites.
+        Fields that the job does not set are kept from the published dataset, unless the
+        job overwrites it.
         """
         about, card = self.options.description
         if found and not self.options.overwrite:
@@ -133,7 +134,7 @@ class ResolvedRun:
 
     @property
     def locator(self) -> RejectLocator:
-        """Returns what finds the lines of rejects in the inputs."""
+        """Returns the locator, which finds the lines of rejects in the inputs."""
         if not self.inputs.files:
             return UNKNOWN_INPUT
         root = input_root(self.inputs.files)
@@ -142,12 +143,12 @@ class ResolvedRun:
 
     @property
     def input_roots(self) -> tuple[str, ...]:
-        """Returns the folders that lineage tells of: at most one for each input."""
+        """Returns the input folders to report to lineage: at most one for each input."""
         return input_roots(self.inputs.files, min(16, len(self.options.inputs)))
 
     @property
     def kept_files(self) -> int:
-        """Returns the number of inputs that the dataset has already."""
+        """Returns the number of input files that the dataset already holds."""
         return len(self.append_plan.kept) if self.append_plan else 0
 
 
@@ -157,10 +158,10 @@ def resolve(
     inputs: Inputs | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> ResolvedRun:
-    """Finds the inputs, the version, the output and the key of a run.
+    """Resolves the inputs, the version, the output and the key of a run.
 
-    `inputs` are the inventory, if it is known already; `tell` is called before inputs
-    are read to compare them.
+    `inputs` is the inventory, if the inputs are already listed. `report_progress` is
+    called before inputs are read to compare them.
 
     Raises:
       RecordmillError: the options, the inputs or the output do not fit together.
@@ -187,7 +188,7 @@ def resolve(
             options, output=store.uri, auto_version=False, overwrite=False
         )
     in_store = not all(map(is_local, (*options.inputs, options.output)))
-    # In part, workers wait for a store.
+    # With an object store, workers wait for responses part of the time.
     workers = options.workers or usable_cores() * (2 if in_store else 1)
     options = replace(options, workers=workers)
     appended = _append_to(job, store, inputs) if options.append else None
@@ -203,7 +204,7 @@ def resolve(
 def _append_to(
     job: JobSpec, store: Store, inputs: Inputs
 ) -> tuple[AppendPlan, Inputs, str] | None:
-    """Returns what is appended, the new inputs, and the key; None without a dataset."""
+    """Returns the append plan, the new inputs and the run key; None without a dataset."""
     # A store that does not answer is reported within seconds, not minutes.
     store = store.with_short_retries()
     base = find_manifest(store)
@@ -220,7 +221,7 @@ def _append_to(
     )
     if new and base.appended >= MAX_APPENDS:
         raise OutputRefusedError(
-            f"{store.uri}: was appended to {base.appended:,} times, which is the most; "
+            f"{store.uri}: was appended to {base.appended:,} times, the maximum; "
             "convert all inputs again with `overwrite=true`"
         )
     run_key = base.fingerprint  # without new inputs there is nothing to do
@@ -237,7 +238,7 @@ def _append_to(
 def _choose_version(
     job: JobSpec, store: Store, inputs: Inputs
 ) -> tuple[JobSpec, VersionPlan]:
-    """Returns the job with the version that it is, or else becomes; touches nothing."""
+    """Returns the job with its existing or its next version; changes no files."""
     # A store that does not answer is reported within seconds, not minutes.
     seen = store.with_short_retries()
     found = list_versions(seen)
@@ -255,13 +256,13 @@ def _choose_version(
 
 
 def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
-    """Returns this very dataset, if it is in the output and as asked for.
+    """Returns the manifest of the run's dataset if it is already published, or None.
 
-    `store` is that of the output, with short retries or long ones.
+    `store` is the store of the output, with short or long retries.
 
     Raises:
-      OutputError: another dataset is there, or files that no run wrote, or half of one.
-      RejectLimitError, SchemaError: it is not what the job now allows or expects.
+      OutputError: the output holds another or an incomplete dataset, or foreign files.
+      RejectLimitError, SchemaError: the dataset violates the limit or schema of the job.
     """
     job, inputs = run.job, run.inputs
 
@@ -274,7 +275,7 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
         store,
         run.run_key,
         overwrite=run.options.overwrite,
-        # A number that is not whole is given again: no reader has seen it.
+        # The number of an incomplete version is reused: no reader has seen it.
         take_over=run.version_plan is not None,
         base=run.base_fingerprint,
         is_same=is_same,
@@ -299,16 +300,16 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
 
 
 def _require_detachable(options: RunOptions) -> None:
-    """Refuses what cannot work once the launcher is gone."""
+    """Refuses options that cannot work after the launcher has exited."""
     if not options.detach:
         return
     if options.is_embedded:
         raise UsageError(
-            "`detach` needs a runner that stays, but the embedded one ends with this "
-            "process: name another one behind --, or leave out `detach`"
+            "`detach` needs a separate runner, but the embedded runner ends with this "
+            "process: set another runner after --, or leave out `detach`"
         )
     if options.auto_version:
         raise UsageError(
-            "`detach` and `version=auto` exclude each other: latest.json moves when the "
-            "launcher has seen the end. Give the version itself"
+            "`detach` and `version=auto` cannot be combined: the launcher updates "
+            "latest.json after the job ends. Set the version explicitly"
         )

@@ -116,8 +116,9 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
 
-# Beam's connectors to clouds, and clients that it imports where they are installed: two
-# thirds of the processor time of `import apache_beam`. Storage is reached without them.
+# Beam's connectors to clouds, and the clients that it imports if they are installed, take
+# two thirds of the processor time of `import apache_beam`. recordmill accesses storage
+# without them.
 _CONNECTORS = (
     *(f"apache_beam.io.{cloud}" for cloud in ("aws", "azure", "gcp")),
     *("apitools", "bson", "google.api_core", "pymongo"),
@@ -126,12 +127,13 @@ _CONNECTORS = (
 
 @contextmanager
 def hidden(packages: Sequence[str]) -> Iterator[None]:
-    """Imports within the block do not find these packages, if none was imported before.
+    """Masks packages for imports within the block, unless they are already imported.
 
-    Only for a process that ends with its run: what was imported without them stays so.
+    Only for a process that ends with its run: modules that were imported without these
+    packages stay without them.
     """
     absent = [name for name in packages if name not in sys.modules]
-    # None stands for a module that is known not to be there (importlib's documentation).
+    # None marks a module as missing (importlib's documentation).
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
     try:
         yield
@@ -141,7 +143,7 @@ def hidden(packages: Sequence[str]) -> Iterator[None]:
 
 
 def _prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
-    """Creates a run's folders and puts there what its workers read."""
+    """Creates a run's folders, and writes the files that its workers read."""
     workspace = context.workspace
     _make_folders(workspace, context.exchange)
     save_input(workspace, context.publishing.input_root, context.job.source)
@@ -177,7 +179,7 @@ def run_metadata(
     understood: InputSummary,
     processes: int = 0,
 ) -> dict[str, object]:
-    """Returns what run.json will say, except how long the run took."""
+    """Returns the content of run.json, except the duration of the run."""
     import apache_beam
 
     from recordmill.beam_jobs.runners.embedded import runner_name
@@ -197,26 +199,26 @@ def run_metadata(
     }
 
 
-# The dataset is published by the pipeline's last step (transforms/commit/staging.py),
-# under a lease that the step takes itself. Until then a heartbeat keeps the job's files
-# (transforms/tasks/launches.py).
+# The last step of the pipeline publishes the dataset of a detached job
+# (transforms/commit/staging.py), under a lease that the step acquires itself. Until
+# then a heartbeat protects the job's files (transforms/tasks/launches.py).
 
 
-class JobSubmitted(Exception):  # noqa: N818  not an error: what was asked for
-    """The runner has the job, but there is no dataset yet."""
+class JobSubmitted(Exception):  # noqa: N818  not an error: the requested outcome
+    """The submission of a job to the runner, before its dataset exists."""
 
     def __init__(self, status: str, output: str, template: str, job: str) -> None:
         super().__init__(status, output, template, job)
-        self.status = status  # "submitted", or "translated" if no more was wanted
-        self.output = output  # where the dataset goes once the job has run
-        self.template = template  # where the pipeline was written to, or ""
-        self.job = job  # the runner's name of it, or ""
+        self.status = status  # "submitted", or "translated" for a template or dry run
+        self.output = output  # folder of the dataset after the job has run
+        self.template = template  # path of the written template, or ""
+        self.job = job  # the runner's id of the job, or ""
 
 
 def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
-    """Prepares what the workers of a detached job need: a workspace of its own.
+    """Prepares a separate workspace for the workers of a detached job.
 
-    Which manifest the job may replace is decided here, not when it publishes.
+    This function fixes the manifest that the job may replace, before the job publishes.
     """
     store = run.store
     store.preflight()
@@ -233,13 +235,13 @@ def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
 def _submit_detached(
     run: ResolvedRun, prepared: PreparedRun, beam_options: PipelineOptions
 ) -> None:
-    """Submits the job if nobody waits for its end; returns if it is to be waited for."""
+    """Submits a detached job and raises JobSubmitted; returns for any other job."""
     from recordmill.beam_jobs.runners.embedded import only_translates
 
     translates = bool(run.options.beam_args) and only_translates(beam_options)
     if not (translates or run.options.detach):
         return
-    # Half of Beam's runners come with these: only where they are needed.
+    # These imports load half of Beam's runners, so they run only for such jobs.
     from apache_beam.options.pipeline_options import GoogleCloudOptions, TestOptions
 
     from recordmill.beam_jobs.pipelines.convert import convert_dataset
@@ -247,7 +249,7 @@ def _submit_detached(
 
     context, ranges = prepared.context, prepared.ranges
     folder = ""
-    if not beam_options.view_as(TestOptions).dry_run:  # which makes nothing
+    if not beam_options.view_as(TestOptions).dry_run:  # a dry run writes nothing
         context = prepare_launch(run, prepared)
         folder = context.workspace.root
     facts = run_metadata(context, beam_options, time.time(), prepared.understood)
@@ -258,7 +260,8 @@ def _submit_detached(
             folder=folder,
         )
     except Exception as error:
-        # If it has the job all the same, that stops: its sign of life is gone.
+        # If the runner accepted the job despite the error, the job stops, because the
+        # workspace with its heartbeat is removed.
         if is_launch(context.workspace.name):
             context.workspace.remove()
         if isinstance(error, RecordmillError):
@@ -295,25 +298,28 @@ def _explain(error: Exception, workspace: Workspace) -> RecordmillError:
 _PUBLISHED = "the dataset was published before. Run the same command again to clean up"
 _UNPUBLISHED = "nothing was published. Run the same command again to resume"
 _UNKNOWN = (
-    "it is unknown whether the dataset was published, as the output cannot be read. Run "
-    "the same command again: it resumes, or cleans up"
+    "it is unknown whether the dataset was published, because the output cannot be "
+    "read. Run the same command again: it resumes, or cleans up"
 )
 
 
 class LastWords:
-    """What a run that fails, or is interrupted, says of the output at its end."""
+    """The final message about the output of a run that failed or was interrupted."""
 
     def __init__(self) -> None:
         self.run: ResolvedRun | None = None
-        self.lease: Lease | None = None  # without one it publishes nothing
-        self.workspace: Workspace | None = None  # of its log and rejects
+        self.lease: Lease | None = None  # without a lease, the run publishes nothing
+        self.workspace: Workspace | None = None  # holds the log and rejects of the run
 
     def state(self, seconds: float | None = None) -> str:
-        """Returns what was published, and how to go on; waits at most so long for it."""
+        """Returns a sentence on the published state and the next step.
+
+        It waits at most `seconds` for the storage.
+        """
         asked = ThreadPoolExecutor(1).submit(self._has_published, seconds)
         try:
             return _PUBLISHED if asked.result(seconds) else _UNPUBLISHED
-        except Exception:  # of the storage, or of the time
+        except Exception:  # the storage failed, or the time is over
             return _UNKNOWN
 
     def _has_published(self, seconds: float | None) -> bool:
@@ -331,7 +337,7 @@ class LastWords:
         return False
 
     def add_to(self, error: RecordmillError) -> None:
-        """Adds the line to an error that says what was published, and how to go on."""
+        """Adds a line on the published state and the next step to an error."""
         kind, workspace = kind_of(error), self.workspace
         if self.lease is None or kind == USAGE:
             return
@@ -345,21 +351,21 @@ class LastWords:
                 found = f"The log is {workspace.log}, rejects are in {rejects}. "
             hint = "Run the same command again to resume"
             if kind in PERMANENT:
-                hint = "The same command would fail again: first change what the error names"
+                hint = "The same command would fail again: first fix the error"
             found = found if workspace.log.exists() else ""
             state = f"nothing was published. {found}{hint}"
         error.args = (f"{error}\n{state[0].upper()}{state[1:]}",)
 
 
-# Between two readings of the errors that remote workers noted; each lists a store.
+# Interval at which the errors of remote workers are read; each read lists a store.
 ERROR_POLL_SECONDS = 2.0
 
 
 def load_beam_options(options: RunOptions) -> PipelineOptions:
     """Imports Beam, and returns the options of the pipeline."""
-    # Without a handler, Beam's import would set one up that prints to the terminal.
+    # Without a handler, Beam's import would install one that prints to the terminal.
     logging.getLogger().addHandler(logging.NullHandler())
-    # Beam takes half a second to import: not before it is sure to be needed.
+    # The import of Beam takes half a second, so it runs only if a pipeline is needed.
     with hidden(_CONNECTORS if options.is_embedded else ()):
         from recordmill.beam_jobs.runners.embedded import pipeline_options
 
@@ -374,22 +380,23 @@ def _execute_pipeline(
     reporter: Reporter,
     started: float,
 ) -> Manifest:
-    """Runs the pipeline; errors noted by the workers become the error raised."""
+    """Runs the pipeline; raises the first error that a worker noted."""
     from recordmill.beam_jobs.pipelines.convert import convert_dataset
     from recordmill.beam_jobs.runners.embedded import is_embedded, run_pipeline
 
     share_arenas()
     lease = last_words.lease
-    assert lease is not None  # the caller's
+    assert lease is not None  # set by the caller
     context = prepared.context.publishing_with(lease=lease.holder.nonce)
     budget = NO_BUDGET
-    # References are small, and a run that resumes needs those of all its ranges.
+    # Only the scratch exchange keeps runs in memory: references are small, and a resumed
+    # run needs the references of all its ranges.
     if context.exchange == "scratch" and is_embedded(beam_options):
         budget = memory_budget(memory)
     context = replace(context, workspace=replace(context.workspace, budget=budget))
     ranges = prepared.ranges
     context = _prepare_workspace(context, prepared.inputs)
-    release_memory()  # that of the listing
+    release_memory()  # that the listing used
     workspace = last_words.workspace = context.workspace
     facts = run_metadata(
         context, beam_options, started, prepared.understood, prepared.processes
@@ -403,7 +410,7 @@ def _execute_pipeline(
         require_alive()
         if remote and time.monotonic() >= next_error_poll:
             for note in read_errors(workspace):
-                if note.about in PERMANENT:  # trying again does not help
+                if note.about in PERMANENT:  # a retry does not help
                     raise _noted_error(note, note.message)
             next_error_poll = time.monotonic() + ERROR_POLL_SECONDS
 
@@ -421,7 +428,7 @@ def _execute_pipeline(
 
     with _logging_to(workspace), ExitStack() as ending:
         if prepared.processes:
-            # Only here: a run by threads goes without.
+            # Imported late: a run with threads does not need it.
             from recordmill.transforms.tasks.processes import TaskProcesses
 
             processes = TaskProcesses(context, prepared.processes)
@@ -436,13 +443,15 @@ def _execute_pipeline(
                 kinds = [note.kind for note in read_errors(workspace)]
                 if DamagedScratchError.__name__ not in kinds:
                     raise
-                _log.exception("scratch of an earlier try is damaged: trying again")
+                _log.exception(
+                    "scratch files of an earlier run are damaged: trying again"
+                )
                 _make_folders(workspace, context.exchange)
                 run()
         except WorkerDiedError:
             raise
         except Exception as error:
-            require_alive()  # the first of both that was seen
+            require_alive()  # the death of a process is the cause of the error
             _log.exception("the run failed")
             raise _explain(error, workspace) from error
         finally:
@@ -452,15 +461,15 @@ def _execute_pipeline(
 
 
 def _published(lease: Lease, store: Store) -> Manifest:
-    """Returns what this run published; another one may have replaced it since."""
-    if lease.published is None:  # by a worker elsewhere
+    """Returns the manifest that this run published, even if it was replaced since."""
+    if lease.published is None:  # a remote worker published it
         return read_manifest(store)
     return Manifest.from_bytes(lease.published, store.uri_of(MANIFEST_NAME))
 
 
 @contextmanager
 def _logging_to(workspace: Workspace) -> Iterator[None]:
-    """Sends all logging and stderr to the run's log: Beam's are not for the terminal."""
+    """Sends all logging and stderr to the run's log, to keep them off the terminal."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:
@@ -469,7 +478,7 @@ def _logging_to(workspace: Workspace) -> Iterator[None]:
         )
     except OSError as error:
         raise output_error(error, str(workspace.log), "written") from error
-    log = ReportStream(file)  # a run does not fail by its log
+    log = ReportStream(file)  # an error of the log does not fail the run
     with redirect_stderr(cast("TextIO", log)):
         handler = logging.StreamHandler(log)
         handler.setFormatter(logging.Formatter(LOG_FORMAT))
@@ -480,16 +489,16 @@ def _logging_to(workspace: Workspace) -> Iterator[None]:
         finally:
             root.handlers[:] = before
             root.setLevel(level)
-            with suppress(OSError):  # of a full disk: the end of the log is lost
+            with suppress(OSError):  # on a full disk, the end of the log is lost
                 file.close()
 
 
 def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outcome:
-    """Runs a resolved job to its published dataset; raises as `run_versioned`."""
+    """Runs a resolved job until its dataset is published; raises like `run_versioned`."""
     last_words.run = run
     started = time.time()
     store, workspace = run.store, run.workspace
-    reporter.doing("scan", "looking at the output")
+    reporter.doing("scan", "inspecting the output")
     # A store that does not answer is reported within seconds, not minutes.
     manifest = find_published(run, store.with_short_retries())
     if manifest is not None and manifest.description == run.description_of(manifest):
@@ -500,8 +509,8 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
             with suppress(OutputError), acquire(store):
                 remove_leftovers(store, find_leftovers(store))
         _note_versions(run, manifest)
-        # Left if the run that made it was killed at its very end; its inputs may have had
-        # other times.
+        # The run that wrote the dataset leaves its workspace if it was killed at its very
+        # end. Its inputs may have had other mtimes, and therefore another run key.
         for key in {run.run_key, key_of(store, manifest)}:
             run.workspace_of(key).remove()
         remove_dead_lease(store)
@@ -509,7 +518,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
         return outcome_of(run, "unchanged", manifest, started)
     pipeline = None
     if manifest is None and not is_staged(workspace):
-        # All that can be wrong with job and input is found before anything is written.
+        # Errors in the job and the input are found before anything is written.
         counted = has_label_split(run.job) or is_exact(run.job)
         doing = "counting rows, classes and splits" if counted else ""
         reporter.doing("scan", doing or "reading the first rows")
@@ -519,7 +528,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
             prepared.understood.require_no_warnings()
         reporter.doing("scan", "loading Beam")
         pipeline = prepared, load_beam_options(run.options)
-        reporter.doing("scan", "taking the lease of the output")
+        reporter.doing("scan", "acquiring the lease of the output")
         _submit_detached(run, *pipeline)
     elif manifest is None and run.options.strict:
         staged_summary(run).require_no_warnings()
@@ -535,7 +544,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
         elif pipeline is None:
             reporter.doing("publish", "moving the files")
             lease.require_held()
-            # In a thread: a signal does not end what it puts.
+            # In a thread, so that a signal does not interrupt a write.
             publish = partial(commit, workspace, None, lease.holder.nonce)
             run_in_thread(publish, threading.Event(), lease.require_not_lost, 0.05)
             manifest = _published(lease, store)
@@ -553,7 +562,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
             status = "described" if status == "unchanged" else status
         reporter.doing("publish", "removing temporary files")
         try:
-            if lease.is_held():  # else another run may be at work there
+            if lease.is_held():  # otherwise another run may be using the folder
                 if status == "unchanged" or run.options.grace == "0":
                     clean_up(store)
                 workspace.remove()
@@ -568,7 +577,7 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
 
 
 def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
-    """Saves the next run the reading of inputs that this one had to read to compare."""
+    """Stores the versions of inputs that this run read, so that the next run need not."""
     versions, store = run.inputs.check.versions_read(), run.store
     if not versions:
         return
@@ -579,23 +588,23 @@ def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
         _log.info("the output is busy or read-only: the next run reads them again")
 
 
-# A run holds the lease of the folder of versions, and within it that of its own version,
-# for which others may run jobs that name the version themselves. latest.json moves last.
+# A run holds the lease of the folder of versions, and also the lease of its own version,
+# because other jobs may name that version explicitly. latest.json is updated last.
 
 
 def run_versioned(
     job: JobSpec, options: RunOptions, reporter: Reporter, last_words: LastWords
 ) -> Outcome:
-    """Runs a job to its published dataset, as the next version if its options say so.
+    """Runs a job until its dataset is published, as the next version with `version=auto`.
 
     Raises:
-      RecordmillError: what a person can mend; what was finished is kept for the next try,
-        and `last_words` know what was published.
-      JobSubmitted: the runner has the job, and nobody is to wait for it.
+      RecordmillError: an error that the user can fix. Finished tasks are kept for the
+        next try, and `last_words` knows what was published.
+      JobSubmitted: the runner has accepted a detached job.
     """
 
     def tell(text: str) -> None:
-        """Shows that inputs are read before it is known whether there is work."""
+        """Shows that inputs are read to decide whether the run has work to do."""
         reporter.doing("scan", text)
         reporter.tell(InputSummary(facts=(("inputs", text),)))
 
@@ -607,11 +616,11 @@ def run_versioned(
         return run_job(run, reporter, last_words)
     store = versions.store
     with acquire(store) as lease:
-        # Chosen again, because another run may have ended before this one had the
-        # lease; but for the same inputs, which are not listed again.
+        # Resolved again, because another run may have ended before this run acquired the
+        # lease. The inputs are the same and are not listed again.
         run = resolve(job, options, run.inputs)
         versions = run.version_plan
-        assert versions is not None  # as before: the options are the same
+        assert versions is not None  # because the options are unchanged
         remove_leftovers(store, find_leftovers(store))
         for version in versions.stale:
             cleared = clear_unfinished(store, version, run.job.version)
@@ -624,13 +633,13 @@ def run_versioned(
         for version in expired_versions(store, list_versions(store), options.keep):
             lease.require_held()
             if has_live_launch(store.below(version)):
-                continue  # it is to replace this version
+                continue  # a detached job is about to replace this version
             if target := remove_version(store, version):
                 warning = InputWarning(
                     "linked-version",
                     f"{store.uri_of(version)}: was a link to {printable(target)}. The "
-                    "link was removed because of `keep`; remove the files that it led to "
-                    "if nobody needs them",
+                    "link was removed because of `keep`; remove its target if nobody "
+                    "needs it",
                 )
                 understood = outcome.understood.with_warnings([warning])
                 outcome = replace(outcome, understood=understood)
@@ -638,7 +647,7 @@ def run_versioned(
 
 
 def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:
-    """Tests whether there is nothing to do, not even to clean up; touches nothing."""
+    """Tests whether there is nothing to do or to clean up; changes no files."""
     return (
         plan.newest is not None
         and names_latest(plan.store, plan.newest)

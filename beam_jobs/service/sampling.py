@@ -1,4 +1,7 @@
-"""Finds which rows a job keeps, copies or weighs, before the run: counts the input."""
+"""Determines, before the run, the rows that a job keeps, copies or weighs.
+
+For that, it counts the rows of the input.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ DrawsOf = Callable[[InputRange, Rows], tuple[Rows, U64]]
 def add_sampling(
     job: JobSpec, source: RowSource, ranges: Sequence[InputRange], workers: int
 ) -> RowSource:
-    """Returns the rows that a job keeps, with their weights; copies are made later."""
+    """Returns the rows that a job keeps, with their weights; add_copies adds copies."""
     sampled, facts, share = SampledRows(source, job), [], Fraction(1)
     if job.sample is not None:
         share = Fraction(job.sample)
@@ -65,8 +68,8 @@ def add_sampling(
     if job.balance is not None and not job.copies_rows:
         if job.balance.endswith("=weights") and WEIGHT in source.columns().names:
             raise UsageError(
-                f"`balance` {job.balance}: the input has a column {WEIGHT} already. Name it "
-                "otherwise in the input, or leave out `balance`"
+                f"`balance` {job.balance}: the input already has a column {WEIGHT}. "
+                "Rename it in the input, or leave out `balance`"
             )
         draws_of: DrawsOf = lambda _, rows: (rows, sample_draws(rows.origins, job.seed))  # noqa: E731
         balance, counts = _find_balance(job, sampled, ranges, workers, draws_of)
@@ -80,13 +83,13 @@ def add_sampling(
 def add_copies(
     context: RunContext, ranges: Sequence[InputRange], workers: int
 ) -> tuple[RunContext, InputSummary]:
-    """Returns a run that copies rows of the split train, and what is told of it."""
+    """Returns a run that copies rows of the split train, and its input report."""
     job, names = context.job, context.split_names
     train = next((n for n in names if n.casefold() in TRAIN_NAMES), None)
     if train is None:
         raise UsageError(
-            f"`balance` {job.balance}: copies are made in the split train alone, but the "
-            f"splits are {', '.join(names)}. Name one of them train, or undersample"
+            f"`balance` {job.balance}: only rows of the split train are repeated, but "
+            f"the splits are {', '.join(names)}. Name one of them train, or undersample"
         )
     split = names.index(train)
 
@@ -108,17 +111,19 @@ def _find_balance(
     workers: int,
     draws_of: DrawsOf,
 ) -> tuple[BalancedClasses, Mapping[str, int]]:
-    """Counts the rows of each class, and finds where those end that are kept or copied.
+    """Counts the rows of each class; computes the draws that limit kept or copied rows.
 
-    Of cat 5 and dog 2, undersampling keeps two rows of each, with the smallest draws;
-    oversampling makes 5 of dog: two of each row, and a third of the one with the smallest.
+    Returns the balanced classes, and the number of rows of each class. With 5 rows of cat
+    and 2 of dog, undersampling keeps two rows of each, with the smallest draws.
+    Oversampling writes 5 rows of dog: two copies of each row, and a third copy of the row
+    with the smallest draw.
     """
     column, rule = parse_balance(str(job.balance))
     if job.map is not None and source.infers_types:
         raise UsageError(
-            f"`balance` with `map` needs an input whose columns have types; those of "
-            f"{job.source} are found while its rows are read. Leave out one of them, or "
-            "convert the table to Parquet"
+            "`balance` with `map` needs an input whose columns have types; the types "
+            f"of {job.source} are only known after reading its rows. Leave out one of "
+            "them, or convert the table to Parquet"
         )
     require_class_column("balance", column, source.columns())
     comma = has_decimal_commas(job, source, column)
@@ -135,10 +140,10 @@ def _find_balance(
 
     counts = {key: each.count for key, each in counted(lambda _: RankSketch()).items()}
     if not counts:
-        raise InputError(f"`balance` {column}: there is no row to balance")
+        raise InputError(f"`balance` {column}: no rows to balance")
     target = max(counts.values()) if rule == "oversample" else min(counts.values())
     ranks = {key: 0 if rule == "weights" else target % n for key, n in counts.items()}
-    share = Fraction(job.sample or 1)  # of all draws, which sampled rows have
+    share = Fraction(job.sample or 1)  # the draws of sampled rows are below this share
     below, width = {key: [0] for key in counts}, WIDTH
     while any(ranks.values()):
 
@@ -171,7 +176,7 @@ def _find_balance(
 def _told(
     job: JobSpec, source: RowSource, counts: Mapping[str, int]
 ) -> tuple[str, str]:
-    """Returns what is told of balanced classes before the run."""
+    """Returns the fact about balanced classes for the input report."""
     column, rule = parse_balance(str(job.balance))
     names = own_names(source.unsampled()[0], column)
     shown = []

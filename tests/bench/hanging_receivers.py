@@ -69,7 +69,9 @@ def seconds_with(handler: type[socketserver.BaseRequestHandler]) -> float:
         )
         seconds = time.perf_counter() - begun
         server.shutdown()
-    assert done.stderr.count("no answer in time") == 4 * (handler is Hangs), done.stderr
+    assert done.stderr.count("no response in time") == 4 * (handler is Hangs), (
+        done.stderr
+    )
     return seconds
 
 

@@ -570,8 +570,8 @@ CASES = {
         ArraysSource(find_idx, IdxOptions(), range_bytes=50),
         make_idx,
         cut_short=("train-images-idx3-ubyte", 50),
-        reason="its header says 20 x 3 x 2 values of 1 bytes, 136 bytes with the header, "
-        "but the file has 50",
+        reason="its header declares 20 x 3 x 2 values of 1 bytes, 136 bytes with the "
+        "header, but the file has 50",
         empty="readme.html",
         unit="row",
     ),
@@ -579,7 +579,7 @@ CASES = {
         ArraysSource(find_numpy, NumpyOptions(), range_bytes=50),
         make_arrays,
         cut_short=("images_train.npy", 200),
-        reason="20 x 3 x 2 values of 1 bytes, 248 bytes with the header, but there are 200",
+        reason="20 x 3 x 2 values of 1 bytes, 248 bytes with the header, but the file has 200",
         empty="readme.html",
         unit="row",
     ),

@@ -14,9 +14,9 @@ def test_tfds_reads_the_same_rows_after_a_new_order(tmp_path: Path) -> None:
     kept, decoded = tmp_path / "kept", tmp_path / "decoded"
     ran = convert("tfrecord", old, kept, "--shards", 2)
     assert "15 of 15 as features.json says" in ran.err
-    assert "; nested ones are named by their path" in ran.err
-    assert "; of BBoxFeature (box, objects/bbox) only the numbers are kept" in ran.err
-    assert "; of Audio (sound) only the numbers are kept" in ran.err
+    assert "; nested features are named by their path" in ran.err
+    assert "; only the numbers are kept for BBoxFeature (box, objects/bbox)" in ran.err
+    assert "; only the numbers are kept for Audio (sound)" in ran.err
     convert("tfrecord", old, decoded, "--records", "decode")
     before, *after = ask("rewritten_tfds.py", "read", old, kept, decoded)
     assert before["rows"].keys() == {"train", "test"}

@@ -143,7 +143,7 @@ def test_accounts(tmp_path: Path) -> None:
     assert (facts["verdict"], facts["files"], facts["kept_files"]) == ("append", 1, 1)
     assert (facts["rows"], facts["exact"], facts["shards"]) == (40, True, 2)
     shown = recordmill("convert", "csv", *job, "--append", "--plan").out
-    assert "would append to the dataset that is there" in shown
+    assert "would append to the existing dataset" in shown
     assert "(of new inputs; 1 file kept)" in shown
     assert states(tmp_path) == before
     metrics = tmp_path / "m.prom"

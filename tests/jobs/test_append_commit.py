@@ -266,7 +266,7 @@ def test_shards_are_not_written_again(tmp_path: Path) -> None:
         assert recordmill("convert", "csv", source, folder, *APPEND).status == 1
     with failing(WRITING):
         plan = recordmill("convert", "csv", source, folder, *APPEND, "--plan")
-        assert "would resume a run that did not end" in plan.out
+        assert "would resume an interrupted run" in plan.out
         convert("csv", source, folder, *APPEND)
     assert_sound(folder, 60)
 

@@ -124,7 +124,9 @@ def test_words_are_those_of_audio(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     (tmp_path / "none/a.txt").write_text("prose")
     ran = recordmill("convert", "audio", tmp_path / "none", tmp_path / "out")
-    assert "no audio files among 1 input file (endings: .txt); expected .wav" in ran.err
+    assert (
+        "no audio files among 1 input file (extensions: .txt); expected .wav"
+    ) in ran.err
     assert "image" not in ran.err
 
 
@@ -257,7 +259,7 @@ def test_a_file_without_its_name(tmp_path: Path) -> None:
     (folder / "2.txt").write_text("prose")
     ran = convert("audio", tmp_path / "in", tmp_path / "out")
     assert [*values(tmp_path / "out")] == ["a/1"]
-    assert "skipped: 1 file (.txt, no audio file in it)" in ran.err
+    assert "skipped: 1 file (.txt, no audio file content)" in ran.err
 
 
 @pytest.mark.parametrize(

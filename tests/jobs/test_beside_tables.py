@@ -228,7 +228,7 @@ def test_the_file_of_another_split_is_named(tmp_path: Path) -> None:
     given = _configured(tmp_path, SHARDS, SHARDS.values())
     assert (
         f"says that {SHARDS['test_sft']} is in the split test_sft, but by the names of "
-        f"files and folders it is in test, beside {SHARDS['test_gen']} of the split "
+        f"files and folders it is in test, next to {SHARDS['test_gen']} of the split "
         "test_gen. Put"
     ) in recordmill("convert", "csv", given, tmp_path / "out").err
 
@@ -396,4 +396,4 @@ def test_a_state_json_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
         (folder / "state.json").write_text(text)
         ran = convert("arrow", folder, tmp_path / str(number))
         assert "state.json: " in ran.err
-        assert "is not used, and all tables are read [unused-metadata]" in ran.err
+        assert "is not used; all tables are read [unused-metadata]" in ran.err

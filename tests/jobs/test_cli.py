@@ -119,13 +119,13 @@ CONVERT: list[Argument] = ["convert", "csv", IRIS, "out"]
 
 WRONG = {  # what is typed, and what is told
     "convert csv": "Missing argument 'INPUT... OUTPUT'",
-    "convert csv in.csv": "expected one INPUT or more, and OUTPUT as the last",
+    "convert csv in.csv": "expected one or more INPUT, then OUTPUT",
     "convert excel a b": "expected a format, found 'excel'",
     "melt": "No such command 'melt'",
     "verify out -- --runner=Flink": "only convert, run and plan take",
     "-- --runner=Flink": "only convert, run and plan take",
     "verify": "Missing argument 'OUTPUT'",
-    "verify out --quick --deep": "--quick and --deep exclude each other",
+    "verify out --quick --deep": "--quick and --deep cannot be combined",
     "inspect out --examples few": "'few' is not a valid integer",
 }
 WRONG_OPTIONS = {  # of convert

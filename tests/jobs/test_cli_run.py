@@ -103,7 +103,7 @@ def test_unchanged(job: Path, tmp_path: Path) -> None:
     ran = run(job)
     told, remedy = ran.err.splitlines()
     dataset = tmp_path / "sets" / "iris"
-    assert told == f"{dataset}: this dataset is already there; nothing to do"
+    assert told == f"{dataset}: this dataset already exists; nothing to do"
     assert states(tmp_path) == before
     command = shlex.split(remedy.partition("recordmill ")[2])
     assert recordmill(*command).status == 0
@@ -187,7 +187,7 @@ def test_versions_from_a_file(job: Path, tmp_path: Path) -> None:
         "latest.json",
     ]
     ran = run(job, "--set", "seed=2")
-    assert "1.0.2: this dataset is already there; nothing to do" in ran.err
+    assert "1.0.2: this dataset already exists; nothing to do" in ran.err
 
 
 def test_accounts_of_a_file(job: Path, tmp_path: Path) -> None:
@@ -220,12 +220,7 @@ def test_accounts_of_a_job_that_cannot_be_read(job: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "options", "status", "message"),
     [
-        (
-            JOB,
-            ["--set", "nmae=x"],
-            2,
-            "nothing in the file uses it; did you mean name?",
-        ),
+        (JOB, ["--set", "nmae=x"], 2, "is not used in the file; did you mean name?"),
         (JOB, ["--set", "name"], 2, "--set: expected KEY=VALUE, found 'name'"),
         (JOB + "colour: red\n", [], 2, "line 9: colour: unknown field"),
         (JOB.replace("3", "{{ n }}"), [], 2, "a value that begins with {{ needs"),

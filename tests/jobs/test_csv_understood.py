@@ -143,7 +143,7 @@ def test_a_missing_header_is_refused_with_two_ways_out(tmp_path: Path) -> None:
 def test_a_header_that_counts_up_is_told_with_two_ways_out(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("1,2,3\n4,5,6\n7,8,9\n")
-    told = "line 1 is taken for the header, though it looks like a row: '1,2,3'"
+    told = "line 1 is used as the header, but looks like a row: '1,2,3'"
     assert told in convert("csv", source, tmp_path / "out").err
     none = convert("csv", source, tmp_path / "none", "--header", "none")
     first = convert("csv", source, tmp_path / "first", "--header", "first")
@@ -403,7 +403,7 @@ def test_exact_and_a_declared_schema(table: Path, tmp_path: Path) -> None:
     options = ("--schema", tmp_path / "schema.yaml", "--exact")
     ran = recordmill("convert", "csv", table, tmp_path / "out", *options)
     assert ran.status == 2
-    assert "--exact and --schema exclude each other" in ran.err
+    assert "--exact and --schema cannot be combined" in ran.err
 
 
 # Whole numbers that are written as decimals are int64 from the input to the records.

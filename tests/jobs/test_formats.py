@@ -64,7 +64,7 @@ def test_records_are_kept_byte_for_byte(
     records = some_records(100)
     (tmp_path / "a.tfrecord").write_bytes(pack(frame(records)))
     ran = convert("tfrecord", tmp_path / "a.tfrecord", tmp_path / "out", "--no-shuffle")
-    assert "records: kept as they are, unread" in ran.err
+    assert "records: kept unchanged, not decoded" in ran.err
     assert records_in(tmp_path / "out") == records
     convert("tfrecord", tmp_path / "a.tfrecord", tmp_path / "new")
     found = records_in(tmp_path / "new")
@@ -583,7 +583,7 @@ def test_a_row_of_no_class_costs_itself_only(tmp_path: Path) -> None:
     job = ("numpy", tmp_path, tmp_path / "out", "--label-array", "classes.npy")
     job = (*job, "--class-names", "names.txt")
     ran = recordmill("convert", *job)
-    told = "label: 2 is not the label of a class (0 to 1)"
+    told = "label: 2 is not a class label (0 to 1)"
     assert ran.status != 0
     assert told in ran.err.replace("\n", " ")
     convert(*job, "--max-rejects", "1")

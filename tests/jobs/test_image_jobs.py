@@ -79,7 +79,7 @@ def test_scaled_and_cropped(tmp_path: Path) -> None:
     image = features["featuresDict"]["features"]["image"]["image"]
     assert image["shape"]["dimensions"] == ["8", "8", "3"]
     facts = told(tmp_path / "out")["facts"]
-    assert facts["readers get"] == "decoded images (TFDS)"
+    assert facts["images when read"] == "decoded by TFDS"
     assert facts["pixels"].startswith(
         "turned as EXIF says, shorter side 8 (bicubic), cropped to 8 x 8, JPEG as JPEG "
         "of quality 92, others as PNG; by Pillow "
@@ -89,7 +89,7 @@ def test_scaled_and_cropped(tmp_path: Path) -> None:
     )
     (found_warning,) = told(tmp_path / "out")["warnings"]
     warning = found_warning["message"]
-    assert warning.startswith("not all of these images is in the records: 1 image")
+    assert warning.startswith("these images are stored only in part: 1 image")
     assert warning in ran.err.replace("--animated reject", "`animated=reject`")
     assert_whole(tmp_path / "out")
     assert recordmill("verify", tmp_path / "out", "--deep").status == 0
@@ -117,7 +117,9 @@ def test_neither_exchange_nor_ranges_change_a_byte(
     plan = recordmill(*command, "--plan").out
     assert "  exchange scratch\n" in plan
     if options is REENCODE:
-        assert "pixels: what TFDS cannot decode as PNG, others as they are; by " in plan
+        assert (
+            "pixels: images that TFDS cannot decode as PNG, others unchanged; by "
+        ) in plan
     refused = recordmill(*command, "--exchange", "reference")
     assert refused.status != 0
     assert "images does not know with these options" in refused.err
@@ -134,7 +136,7 @@ def test_arrays_of_one_shape(tmp_path: Path, exchange: str) -> None:
         assert feature(each, "depth") == 1
     image = image_of(tmp_path / "out")
     assert (image["shape"], image["content"]) == ([8, 8, 1], "array")
-    assert told(tmp_path / "out")["facts"]["readers get"] == "arrays of pixels"
+    assert told(tmp_path / "out")["facts"]["images when read"] == "arrays of pixels"
     assert recordmill("verify", tmp_path / "out", "--deep").status == 0
 
 
@@ -189,8 +191,8 @@ def test_what_cannot_be_decoded_is_a_reject_with_its_bytes(tmp_path: Path) -> No
         return {each["reason"]: each for each in json.loads(ran.out)["rows"]}
 
     told = [
-        "has 1 x 400 pixels, fewer than are cropped (expected 18 x 18",
-        "tiff has pixels of the kind F (expected 8 or 16 bits a channel",
+        "has 1 x 400 pixels, too few to crop (expected 18 x 18",
+        "tiff has pixels of mode F (expected 8 or 16 bits a channel",
         "webp cannot be decoded: ",
     ]
     for name, options in (("1", ["--crop", "18x18"]), ("2", REENCODE)):
@@ -245,7 +247,7 @@ def image_of(output: Path) -> Any:
 @pytest.mark.parametrize(
     ("given", "told", "way_out"),
     [
-        ("--crop 4x4 --pad 8x8", "--crop and --pad exclude each other", "--pad 30x30"),
+        ("--crop 4x4 --pad 8x8", "--crop and --pad cannot be combined", "--pad 30x30"),
         ("--pixels raw --reencode png", "an array is not encoded", "--pixels raw"),
         (
             "--channels 4 --reencode jpeg",
@@ -344,11 +346,11 @@ def test_what_tfds_cannot_decode_becomes_png(tmp_path: Path) -> None:
     assert_whole(tmp_path / "out")
     fact = "4 re-encoded as PNG, 1 its first frame"
     warning = (
-        "not all of these images is in the records: 1 image (gif, re-encoded as PNG, "
-        "its first frame) such as a/3.gif."
+        "these images are stored only in part: 1 image (gif, re-encoded as PNG, its "
+        "first frame) such as a/3.gif."
     )
     assert told(tmp_path / "out")["facts"]["changed images"] == fact
-    assert told(tmp_path / "out")["facts"]["readers get"] == "decoded images (TFDS)"
+    assert told(tmp_path / "out")["facts"]["images when read"] == "decoded by TFDS"
     (found_warning,) = told(tmp_path / "out")["warnings"]
     assert found_warning["message"].startswith(warning)
     assert f"changed images: {fact}" in ran.err
@@ -434,7 +436,7 @@ def test_content_decides(tmp_path: Path, exchange: str) -> None:
     codes = [each["code"] for each in told(tmp_path / "out")["warnings"]]
     assert codes == ["undecodable-images"]
     assert "cannot decode these images: 1 webp such as a/2.jpg" in ran.err
-    assert told(tmp_path / "out")["facts"]["readers get"] == "encoded bytes"
+    assert told(tmp_path / "out")["facts"]["images when read"] == "encoded bytes"
     # The way out that the warning names.
     job[1] = tmp_path / "out2"
     convert("images", *job, "--undecodable", "reject", "--max-rejects", 1)
@@ -460,14 +462,14 @@ def test_a_wrong_ending_does_no_harm(tmp_path: Path) -> None:
     data = write(tmp_path / "in", a__1_jpg=JPEG, b__2_gif=PNG)
     convert("images", data, tmp_path / "out")
     assert image_feature(tmp_path / "out") == "Image"
-    assert told(tmp_path / "out")["facts"]["readers get"] == "decoded images (TFDS)"
+    assert told(tmp_path / "out")["facts"]["images when read"] == "decoded by TFDS"
 
 
 def test_what_the_names_tell_is_told_before(tmp_path: Path) -> None:
     data = write(tmp_path / "in", a__1_jpg=JPEG, a__2_gif=STILL_GIF, b__3_gif=STILL_GIF)
     ran = recordmill("convert", "images", data, tmp_path / "out", "--plan")
     assert (
-        "TFDS cannot decode these images: 2 gifs such as a/2.gif; so readers get"
+        "TFDS cannot decode these images: 2 gifs such as a/2.gif; therefore readers get"
         in ran.out
     )
     ran = recordmill(

@@ -79,7 +79,7 @@ def test_another_index_is_refused(tmp_path: Path, remedy: str) -> None:
         Exception, match="not the index of its shard of 150 records"
     ) as told:
         data[0]
-    assert "Run `recordmill index` to write it anew, or remove it" in str(told.value)
+    assert "Run `recordmill index` to rewrite it, or remove it" in str(told.value)
     verified = recordmill("verify", tmp_path / "out", "--json")
     assert verified.status == 1
     assert "not the index of its shard of 150 records" in verified.out
@@ -146,7 +146,7 @@ def test_verify_misses_what_was_written(
     told = recordmill("verify", output, "--json", *quick)
     assert told.status == 1
     assert name in told.out
-    assert "Run `recordmill index` to write it anew" in told.out
+    assert "Run `recordmill index` to rewrite it" in told.out
     if remedy == "index":
         assert recordmill("index", output).status == 0
     else:

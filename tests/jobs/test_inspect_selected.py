@@ -92,11 +92,11 @@ def test_conditions(dataset: Path, conditions: list[str], is_wanted: Any) -> Non
 
 def test_what_is_not_there(dataset: Path) -> None:
     for typed, told in {
-        "--split dev": "no split 'dev'; there are 'train', 'test'",
-        "--index 40": "no example 40: there are 40 records, counted from 0",
+        "--split dev": "no split 'dev'; the dataset has 'train', 'test'",
+        "--index 40": "no example 40: the dataset has 40 records, counted from 0",
         "--where colour=red": "--where: no feature 'colour'; expected FEATURE=VALUE, and one of",
-        "--where kind=d": "'d' is no value of 'kind' (expected int64 or a class",
-        "--where id=1 --index 1": "--index and --where exclude each other",
+        "--where kind=d": "'d' is not a value of 'kind' (expected int64 or a class",
+        "--where id=1 --index 1": "--index and --where cannot be combined",
     }.items():
         ran = recordmill("inspect", dataset, *typed.split())
         assert ran.status == 2

@@ -250,7 +250,9 @@ def test_no_labels_at_all_and_splits_of_lists(photos: Path) -> None:
     assert not (out / "label.labels.txt").exists()
     reasons = recordmill("rejects", out).out
     lists = "train.txt, val.txt"
-    assert f"its lines of {lists} are in several splits: leave it in one of" in reasons
+    assert (
+        f"its lines of {lists} put it into several splits: leave it in one of"
+    ) in reasons
     assert "7.jpg" in reasons
     one = (
         "--label-from",
@@ -390,7 +392,7 @@ def test_files_of_classes_that_are_wrong_are_mended(photos: Path) -> None:
         b"cat\n": "add it there",
         b"cat\ndog\ncat\n": "class name 'cat' is given twice",
         b"cat\nd\xf6g\n": "class names are not UTF-8",
-        b"": "has no class names; expected one a line",
+        b"": "has no class names; expected one per line",
     }.items():
         (photos / "map.txt").write_bytes(wrong)
         refused = images(photos, photos.parent / "out", *given)
@@ -481,7 +483,7 @@ def test_boxes_that_lack_something_are_rejects_of_their_image(photos: Path) -> N
         ("t.csv", "file,label\n", "has no rows, only a header (file, label); expected"),
         ("t.csv", "0.jpg,cat\n", "if that line is a row, a header above it"),
         ("t.csv", "", "is empty; expected a header and a row for each file"),
-        ("t.jsonl", "", "is empty; expected JSON objects in lines, one for each file"),
+        ("t.jsonl", "", "is empty; expected JSON objects, one per line, for each file"),
         ("t.jsonl", "\n", "only blank lines"),
         (
             "t.csv",
@@ -514,9 +516,9 @@ CONTRADICTIONS = {  # what is typed, and what is told
         "leave out one of them"
     ),
     "--path-column x": "--path-column is a column of --label-table",
-    "--label-table l.csv --label-from 1": "exclude each other",
-    "--label-table l.csv --label-pattern (?P<label>x)": "exclude each other",
-    "--split-lists a=a.txt --split-from 1": "exclude each other",
+    "--label-table l.csv --label-from 1": "cannot be combined",
+    "--label-table l.csv --label-pattern (?P<label>x)": "cannot be combined",
+    "--split-lists a=a.txt --split-from 1": "cannot be combined",
     "--split-lists a.txt": "expected SPLIT=FILE",
     "--label-pattern [": "regular expression",
     "--label-pattern x": "named groups",
@@ -582,7 +584,7 @@ def test_splits_above_classes(tmp_path: Path) -> None:
         "splits by folder": "train 2, val 2",
         "classes": "2 (n01 2, n02 2)",
         "images": ".jpeg 4",
-        "readers get": "decoded images (TFDS)",
+        "images when read": "decoded by TFDS",
     }
     assert_whole(tmp_path / "out")
 
@@ -722,11 +724,11 @@ def test_the_plan_tells_what_is_passed_over(tmp_path: Path) -> None:
     (data / "dog" / "notes.txt").write_text("text")
     ran = recordmill("convert", "images", data, tmp_path / "out", "--plan")
     assert "classes: 2 (cat 1, dog 2)" in ran.out
-    assert "skipped: 1 file (.txt, no image in it), such as dog/notes.txt" in ran.out
+    assert "skipped: 1 file (.txt, no image content), such as dog/notes.txt" in ran.out
     convert("images", data, tmp_path / "out")
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert run["understood"]["passed_over"] == [
-        {"reason": ".txt, no image in it", "files": 1, "example": "dog/notes.txt"}
+        {"reason": ".txt, no image content", "files": 1, "example": "dog/notes.txt"}
     ]
     assert len(labels(tmp_path / "out")["train"]) == 3
 

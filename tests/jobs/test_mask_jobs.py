@@ -340,7 +340,8 @@ def test_an_array_of_other_sides_than_its_image_is_a_reject(data: Path) -> None:
     converted("--resize", "8x6", "--max-rejects", "1")
     told = recordmill("rejects", "out").out
     assert (
-        "masks/c.npy: has 5 x 20 pixels, expected those of its image, 14 x 20" in told
+        "masks/c.npy: has 5 x 20 pixels, expected the size of its image, 14 x "
+        "20" in told
     )
     said = refused_by("--resize", "longer=4", "--pad", "8x6", "--overwrite")
     assert "--mask-pad: arrays of 'masks' are bool, expected a value" in said
@@ -447,9 +448,7 @@ def test_masks_with_other_axes_are_asked_for_where_pixels_move(data: Path) -> No
         )
         assert "Save masks as arrays of (height, width) or as .png" in said
         # The ways out.
-        assert (
-            "use --pair masks=masks to keep the arrays as they are, or --pair" in said
-        )
+        assert "use --pair masks=masks to keep the arrays unchanged, or --pair" in said
         converted("--overwrite", *option, "--pair", "masks=masks")
         converted("--overwrite", *option, "--pair", "none", "--label-from", "none")
 
@@ -531,7 +530,7 @@ def test_masks_that_do_not_fit(data: Path) -> None:
     assert list(rows()) == ["b"]
     told = recordmill("rejects", "out").out
     for reason in (
-        "its masks, masks/a.png: has 6 x 5 pixels, expected those of its image, 12 x 20",
+        "its masks, masks/a.png: has 6 x 5 pixels, expected the size of its image, 12 x 20",
         "its masks, masks/c.png: has 3 channels of uint8, expected 1 channel of uint8",
         "its masks, masks/d.png: not an image",
         "has several files of 'masks'",

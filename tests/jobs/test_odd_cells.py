@@ -38,8 +38,8 @@ def test_odd_cells_are_named_with_two_ways_out(tmp_path: Path, exchange: str) ->
     output = tmp_path / "out"
     arguments = ("convert", "csv", source, output, "--exchange", exchange)
     named = (
-        "column 'price': 2 cells of 300 are not a number, as all others are: "
-        "first in.csv line 18: '12.5o', in.csv line 252: 'n.a.'"
+        "column 'price': 2 cells of 300 are not a number, unlike all others: first "
+        "in.csv line 18: '12.5o', in.csv line 252: 'n.a.'"
     )
     for more in (["--plan"], [], ["--expect-schema", tmp_path / "schema.yaml"]):
         schema = tmp_path / "schema.yaml"
@@ -100,7 +100,7 @@ def test_a_changed_schema_names_the_cells(tmp_path: Path) -> None:
 def test_an_odd_cell_of_a_small_table_is_warned_of(tmp_path: Path) -> None:
     source = write_table(tmp_path / "in.csv", {4: "12.5o"}, rows=12)
     warned = (
-        "column 'price': 1 cell of 12 is not a number, as all others are: in.csv line 6"
+        "column 'price': 1 cell of 12 is not a number, unlike all others: in.csv line 6"
     )
     plan = recordmill("convert", "csv", source, tmp_path / "out", "--plan").out
     assert warned in plan
@@ -120,7 +120,7 @@ def test_an_inferred_schema_has_the_same_rule(tmp_path: Path) -> None:
     infer = ("schema", "infer", "csv", source)
     ran = recordmill(*infer)
     assert ran.status == 65
-    assert "1 cell of 300 is not a number, as all others are: in.csv line 18" in ran.err
+    assert "1 cell of 300 is not a number, unlike all others: in.csv line 18" in ran.err
     for answer, dtype in (("reject", "float32"), ("widen", "string")):
         ran = recordmill(*infer, "--odd-cells", answer)
         assert ran.status == 0
@@ -167,7 +167,7 @@ def test_odd_cells_in_the_last_of_several_ranges(
 def test_json_lines_have_the_same_rule(tmp_path: Path) -> None:
     source, output = write_table(tmp_path / "in.jsonl", {16: "12.5o"}), tmp_path / "out"
     arguments = ("jsonl", source, output, "--max-rejects", 1)
-    named = "column 'price': 1 cell of 300 is not a number, as all others are: in.jsonl line 17"
+    named = "column 'price': 1 cell of 300 is not a number, unlike all others: in.jsonl line 17"
     for more in (["--plan"], []):
         ran = recordmill("convert", *arguments, *more)
         assert ran.status == 65

@@ -295,7 +295,7 @@ def test_people_read_stdout(tmp_path: Path) -> None:
     assert lines[8].startswith("  exchange scratch")
     convert("csv", IRIS, tmp_path / "iris")
     ran = recordmill("convert", "csv", IRIS, tmp_path / "iris", "--plan")
-    assert "is there already: nothing to do" in ran.out
+    assert "already exists: nothing to do" in ran.out
 
 
 def test_plan_of_a_job_file(tmp_path: Path) -> None:

@@ -579,7 +579,7 @@ def test_all_that_hang_are_waited_for_together(
     assert len(deadlines) == 4
     assert len(set(deadlines)) == 1
     assert len(problems) == 4
-    assert all(problem.endswith("no answer in time") for problem in problems)
+    assert all(problem.endswith("no response in time") for problem in problems)
 
 
 def test_packages_are_imported_before_threads_start(

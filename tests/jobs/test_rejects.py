@@ -627,7 +627,7 @@ def test_lost_between_the_last_range_and_the_commit(
         ran = recordmill(*job)
     assert ran.status == 1
     assert "rejects: 0 bytes, expected" in ran.err
-    assert "run again to write them anew" in ran.err
+    assert "run again to rewrite them" in ran.err
     assert recordmill(*job).status == 0
     assert_whole(tmp_path / "out")
 

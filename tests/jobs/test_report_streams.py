@@ -360,7 +360,9 @@ def test_a_report_that_cannot_be_made(
     streams = Streams()
     assert streams.run("convert", "csv", table, tmp_path / "out") == 0
     last = streams.text["err"].splitlines()[-1]
-    assert last.startswith("Warning: the report could not be made: KeyError in test_re")
+    assert last.startswith(
+        "Warning: the report could not be created: KeyError in test_re"
+    )
     assert last.endswith(f": 'rows'. The dataset is published in {tmp_path / 'out'}")
 
 

@@ -245,7 +245,10 @@ def test_the_reading_is_told(inputs: Path, tmp_path: Path) -> None:
     touch(inputs / "csv", 1_000_000)
     ran = convert(*map(str, command), "--log-format", "json")
     told = [json.loads(line) for line in ran.err.splitlines() if line[:1] == "{"]
-    words = "2 input files of the same name and size have other times: reading"
+    words = (
+        "2 input files of the same name and size have different modification "
+        "times: reading"
+    )
     assert [each for each in told if words in str(each.get("inputs"))]
 
 

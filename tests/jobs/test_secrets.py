@@ -41,7 +41,7 @@ ADDRESSES = {
     "fragment": f"https://h.invalid/f#access_token={SECRET}",
 }
 ADDRESS = ADDRESSES["password"]
-REFUSAL = "the address carries a secret; leave it out: credentials come from the"
+REFUSAL = "the URL contains a secret; remove it: credentials come from the"
 
 
 @pytest.fixture(autouse=True)

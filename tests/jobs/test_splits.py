@@ -551,7 +551,7 @@ def test_splits_by_a_column_in_place_of_names_of_files_are_told(
 ) -> None:
     digits = SAMPLES / "digits" / "idx"
     ran = convert("idx", digits, tmp_path / "out", *option, "--plan")
-    assert "; not test, train by the names of files" in ran.out + ran.err
+    assert "; not test, train from file names" in ran.out + ran.err
 
 
 @pytest.mark.parametrize("pair", [("test", "train"), ("train", "valid")])

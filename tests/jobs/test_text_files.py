@@ -65,7 +65,7 @@ def test_what_is_no_text_is_rejected_or_told(texts: Path, tmp_path: Path) -> Non
     assert ran.status == 65
     ran = convert(*job, "--max-rejects", 1)
     assert "UTF-16 is not supported; save them as UTF-8" in ran.err
-    assert "1 file (.bin, no text file in it)" in ran.err
+    assert "1 file (.bin, no text file content)" in ran.err
     assert "left out, no texts: README.md" in ran.err
     told = recordmill("rejects", tmp_path / "out").out
     assert "is not UTF-8: b" in told

@@ -156,10 +156,7 @@ def test_the_same_image_under_two_names(
     assert ran.status == 65
     assert "3 records hold the same content as one of another split" in ran.err
     assert "or use --duplicates report" in ran.err
-    assert (
-        "The same command would fail again: first change what the error names"
-        in ran.err
-    )
+    assert "The same command would fail again: first fix the error" in ran.err
     assert "Run the same command again" not in ran.err
     assert_unpublished(tmp_path / "out")
     with monkeypatch.context() as patch:  # it resumes, as the message says
@@ -169,7 +166,7 @@ def test_the_same_image_under_two_names(
     assert "3 records hold the same content as one of another split" in ran.err
     facts = json.loads((tmp_path / "out" / "run.json").read_bytes())
     assert codes_of(facts) == ["duplicates"]
-    said = "duplicates: 3 records with the content of one in another split"
+    said = "duplicates: 3 records with the same content as a record in another split"
     assert said in ran.err
     assert report_page(tmp_path / "out").count(said.partition(": ")[2]) == 1
     ran = recordmill("verify", tmp_path / "out", "--duplicates")
@@ -178,7 +175,7 @@ def test_the_same_image_under_two_names(
     shutil.rmtree(tmp_path / "in" / "test" / "c")  # the way out
     options = ["--duplicates", "fail", "--overwrite", "--split-from", "1"]
     ran = convert(*job[1:], *options)
-    said = "duplicates: no records with the content of one in another split"
+    said = "duplicates: no records with the same content as a record in another split"
     assert said in ran.err
     assert said in recordmill("verify", tmp_path / "out", "--duplicates").out
     assert said.partition(": ")[2] in report_page(tmp_path / "out")
@@ -197,7 +194,7 @@ def test_what_was_not_looked_for_is_not_told(tmp_path: Path) -> None:
     assert "duplicates" not in ran.err + report_page(tmp_path / "out")
     assert "duplicates" not in recordmill("verify", tmp_path / "out").out
     ran = convert("csv", file, tmp_path / "one", "--duplicates", "report")
-    assert "duplicates: nothing to compare, as there is no second split" in ran.err
+    assert "duplicates: nothing to compare, because there is only one split" in ran.err
 
 
 def test_rows_and_appended_rows(tmp_path: Path) -> None:

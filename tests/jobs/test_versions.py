@@ -318,7 +318,7 @@ def files_in_the_next_version(folder: Path) -> list[Argument]:
         (iris_to(*AUTO, "--overwrite"), 2, "--dataset-version auto never overwrites"),
         (iris_to("--keep", 2), 2, "--keep: requires --dataset-version auto"),
         (input_among_versions, 2, "is an input, but lies inside the output folder"),
-        (damaged_version, 73, "is missing, the manifest says"),
+        (damaged_version, 73, "is missing, the manifest records"),
         (
             files_in_the_next_version,
             73,

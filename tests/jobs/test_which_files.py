@@ -231,8 +231,8 @@ OUTSIDE = {  # a cell, and why it is rejected
     "a/../../secret": "is outside the files root",
     "/etc/passwd": "'/etc/passwd' is absolute, expected a path relative to the files",
     "file:///etc/passwd": "'file:///etc/passwd' is absolute, expected a path relative",
-    "link.jpg": "'link.jpg' is a link out of the files root",
-    "way out/secret": "'way out/secret' is a link out of the files root",
+    "link.jpg": "'link.jpg' is a link that leads out of the files root",
+    "way out/secret": "'way out/secret' is a link that leads out of the files root",
     "Thumbs.db": "nor what operating systems leave in folders",
     "rows.csv": "'rows.csv': no such file",
 }

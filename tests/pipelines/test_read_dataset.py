@@ -170,7 +170,7 @@ def test_a_shard_of_another_size(damaged: Path) -> None:
     whole = shard.stat().st_size
     shard.write_bytes(shard.read_bytes()[:-20])
     error = error_of(lambda: read(damaged))
-    assert f"{shard}: has {whole - 20} bytes, the manifest says {whole}" in error
+    assert f"{shard}: has {whole - 20} bytes, the manifest records {whole}" in error
     shard.unlink()
     assert f"{shard}: is missing" in error_of(lambda: read(damaged))
 
@@ -201,7 +201,7 @@ def test_a_record_that_does_not_fit_the_schema(damaged: Path) -> None:
 def test_what_cannot_be_read(tmp_path: Path, model: Path) -> None:
     assert "no such folder" in error_of(lambda: read(tmp_path / "none"))
     error = error_of(lambda: read(model, "valid"))
-    assert "no split 'valid'; there are 'train', 'test'" in error
+    assert "no split 'valid'; the dataset has 'train', 'test'" in error
     write([b"x"], tmp_path / "raw", None, payload="raw")
     error = error_of(lambda: read(tmp_path / "raw", as_="example"))
     assert "its records have payload 'raw', which holds no examples" in error

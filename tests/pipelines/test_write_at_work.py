@@ -38,8 +38,8 @@ CHANGED = (
     "was left as it is, and nothing of this run was published"
 )
 ENDED = (
-    "alive.json: is gone, so another run or `recordmill clean` took this pipeline for "
-    "dead, or ended it. Nothing was published; run the pipeline again"
+    "alive.json: no longer exists, so another run or `recordmill clean` ended this "
+    "pipeline, or treated it as dead. Nothing was published; run the pipeline again"
 )
 SCHEMA = {"number": "int64"}
 

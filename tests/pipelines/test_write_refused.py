@@ -111,7 +111,7 @@ INTEGER, INTEGERS = {"a": "int64"}, {"a": "int64[]"}
         (batch(a=[1.5]), INTEGER, {}, "double cannot become int64"),
         (b"\xff", None, {}, "are not a valid tf.train.Example; for other records use"),
         (b"x", INTEGER, {}, "are not a valid tf.train.Example"),
-        (None, INTEGER, {}, "no record to write: 0 rows read"),
+        (None, INTEGER, {}, "no records to write: 0 rows read"),
         ({"a": 1}, INTEGER, {"split_by": "b"}, "a row has no such key; it has"),
         (
             {"a": [1]},

@@ -1,15 +1,16 @@
-"""Reads the header of an audio file, and finds files that are cut short, without decoding.
+"""Reads the header of an audio file, and finds truncated files, without decoding.
 
-The format is recognized by content, never by file name. Checked is what an interrupted
-copy breaks:
+The format is recognized by content, never by file name. The checks detect interrupted
+copies:
 
     WAV   the data chunk fits in the file
-    FLAC  the last frame ends with its CRC, and its last sample is that of the header
+    FLAC  the last frame ends with its CRC, and its last sample matches the header
     Ogg   the last page is whole, and marked as the end of the stream
-    MP3   each frame begins where the one before ends; as many bytes as a Xing header says
+    MP3   each frame begins at the end of the previous one; the size matches a Xing header
 
-Numbers of frames are those that libsndfile gives (see tests/unit/audio/test_audio_header.py). A
-frame has a sample of each channel; MP3 and FLAC also call their blocks so.
+Numbers of frames are the same as in libsndfile (see
+tests/unit/audio/test_audio_header.py). A frame has one sample of each channel; the blocks
+of MP3 and FLAC are also called frames.
 """
 
 from __future__ import annotations
@@ -45,8 +46,7 @@ class AudioHeader(NamedTuple):
     sample_rate: int
     channels: int
     frames: int
-    # of WAV samples that are numbers: their NumPy type, "|u3" for 24 bits; and where they
-    # begin
+    # for uncompressed WAV samples, their NumPy type ("|u3" for 24 bits) and their offset
     dtype: str = ""
     start: int = 0
 
@@ -54,19 +54,19 @@ class AudioHeader(NamedTuple):
 def audio_format(head: bytes) -> str:
     """Returns the format of an audio file by its first 16 bytes or more, or "".
 
-    Behind an ID3 tag, however long, is an MP3 or rarely a FLAC file: it is "id3".
+    For a file with an ID3 tag of any length, usually MP3 and rarely FLAC, returns "id3".
     """
     found = _SIGNATURE.match(head)
     return (found and found.lastgroup) or ""
 
 
 def is_certain_audio(head: bytes) -> bool:
-    """Tests whether a file without the name of one is audio: an MP3 has no signature."""
+    """Checks whether a file is audio for certain: an MP3 has no signature."""
     return audio_format(head) not in ("", "mp3")
 
 
 def other_audio_format(head: bytes) -> str:
-    """Returns the name of an audio format that is not read here, or ""."""
+    """Returns the name of an unsupported audio format, or ""."""
     starts = _OTHERS.items()
     return next((name for name, at in starts if re.match(at, head, re.DOTALL)), "")
 
@@ -75,7 +75,7 @@ def read_audio_header(data: bytes) -> AudioHeader:
     """Returns the header of an audio file, given the whole file.
 
     Raises:
-      AudioHeaderError: it is not audio, or not a whole file; says what was found.
+      AudioHeaderError: the bytes are not audio, or not a whole file.
     """
     start, end = 0, len(data)
     if audio_format(data) == "id3":
@@ -107,11 +107,12 @@ def _cut(kind: str, size: int, expected: str) -> AudioHeaderError:
 
 
 # WAV. "RIFF" | u32 size | "WAVE", then chunks: type | u32 length | data | padding
-# fmt: u16 encoding | u16 channels | u32 rate | u32 bytes a second | u16 bytes a frame
-# | u16 bits; extensible: u16 size | u16 valid bits | u32 speakers | u16 encoding | 14 bytes
+# fmt: u16 encoding | u16 channels | u32 rate | u32 bytes per second | u16 bytes per frame
+# | u16 bits; extensible: u16 size | u16 valid bits | u32 speakers | u16 encoding
+# | 14 bytes
 # RF64 has sizes of 64 bits in a chunk ds64: u64 size | u64 data | u64 frames
 #
-# All numbers are little-endian. Samples of 12 or 20 bits fill 16 or 24 from above.
+# All numbers are little-endian. Samples of 12 or 20 bits are the upper bits of 16 or 24.
 
 _EXTENSIBLE: Final = 0xFFFE
 _WAV_TYPES: Final = {  # by encoding and bytes of a sample
@@ -160,16 +161,16 @@ def _read_wav(data: bytes, start: int, end: int) -> AudioHeader:
 
 
 # FLAC. "fLaC", then blocks: u8 type, the last one + 128 | u24 length | data; then frames
-# STREAMINFO, type 0: u16 smallest block | u16 largest | u24 | u24 largest frame in bytes |
-# 20 bits rate | 3 bits channels - 1 | 5 bits | 36 bits samples, 0 if unknown | MD5
-# frame: 15 bits FFF8 | 1 bit blocks vary | 4 bits block | 4 bits rate | 8 bits | number, as
-# UTF-8 has it, of the frame or, if blocks vary, of its first sample | block | rate | CRC-8
-# | ... | CRC-16
+# STREAMINFO, type 0: u16 smallest block | u16 largest | u24 | u24 largest frame in bytes
+# | 20 bits rate | 3 bits channels - 1 | 5 bits | 36 bits samples, 0 if unknown | MD5
+# frame: 15 bits FFF8 | 1 bit blocks vary | 4 bits block | 4 bits rate | 8 bits | number,
+# coded as in UTF-8, of the frame or, if blocks vary, of its first sample | block | rate
+# | CRC-8 | ... | CRC-16
 #
 # All numbers are big-endian.
 
 _FLAC_FRAME: Final = re.compile(rb"\xff[\xf8\xf9][^\0-\x0f\xf0-\xff]")
-_FLAC_SEARCHED: Final = 1 << 20  # bytes of a last frame of unknown size
+_FLAC_SEARCHED: Final = 1 << 20  # bytes that are searched for a last frame
 
 
 def _read_flac(data: bytes, start: int, end: int) -> AudioHeader:
@@ -198,10 +199,10 @@ def _read_flac(data: bytes, start: int, end: int) -> AudioHeader:
 
 
 def _flac_samples(frame: bytes, block: int) -> int:
-    """Returns the sample at which a whole frame ends; 0 for what is not one."""
+    """Returns the sample at which a whole frame ends; 0 if the bytes are not a frame."""
     code, at = frame[2] >> 4, 5
     number = frame[4]
-    if number >= 0xC0:  # as many bytes as there are bits before the first 0
+    if number >= 0xC0:  # the number of bits before the first 0 is the number of bytes
         length = 8 - (number ^ 0xFF).bit_length()
         at, number = 4 + length, number & (1 << 7 - length) - 1 if length < 8 else 0
         for byte in frame[5:at]:
@@ -213,7 +214,7 @@ def _flac_samples(frame: bytes, block: int) -> int:
         samples = int.from_bytes(frame[at : at + code - 5], "big") + 1
         at += code - 5
     at += {12: 1, 13: 2, 14: 2}.get(frame[2] & 15, 0)
-    # Bytes with their own CRC behind them have the CRC 0.
+    # Bytes followed by their own CRC have the CRC 0.
     if _crc(frame[: at + 1], 8, 0x07) or _crc(frame, 16, 0x8005):
         return 0
     return (number if frame[1] & 1 else number * block) + samples
@@ -239,8 +240,8 @@ def _crc_table(bits: int, polynomial: int) -> tuple[int, ...]:
 # Ogg. Pages: "OggS" | 0 | u8 flags: 2 first, 4 last | u64 granule: samples up to its end
 # | u32 stream | u32 page | u32 crc | u8 segments | u8 length of each | data
 # Vorbis begins with 01 "vorbis" | u32 | u8 channels | u32 rate
-# Opus with "OpusHead" | u8 | u8 channels | u16 samples that are skipped | u32 rate; it
-# counts samples of 48 kHz, and libsndfile plays it at that rate where Opus has it
+# Opus begins with "OpusHead" | u8 | u8 channels | u16 skipped samples | u32 rate; it
+# counts samples at 48 kHz, and libsndfile decodes to the given rate if Opus supports it
 #
 # All numbers are little-endian.
 
@@ -265,17 +266,17 @@ def _read_ogg(data: bytes, start: int, end: int) -> AudioHeader:
         frames = (granule - skipped) * rate // _OPUS_RATE
         return AudioHeader("ogg", rate, channels, frames)
     raise AudioHeaderError(
-        f"Ogg holds {data[first : first + 8]!r} (expected Vorbis or Opus)"
+        f"Ogg contains {data[first : first + 8]!r} (expected Vorbis or Opus)"
     )
 
 
 # MP3. Frames: 11 bits FFE | 2 bits version: 0 2.5, 2 2, 3 1 | 2 bits layer: 1 III | 1 bit
 # | 4 bits bit rate | 2 bits rate | 1 bit padding | 1 bit | 2 bits mode: 3 mono | 6 bits
 #
-# The first one may be a table of contents, and holds no sound then, 4 + 9 to 32 bytes behind
-# its begin: "Xing" or "Info" | u32 flags: 1 frames, 2 bytes, 4 table, 8 quality | u32 frames
-# | u32 bytes | 100 bytes | u32; then of LAME: 21 bytes | 12 bits samples before the first
-# one | 12 bits behind the last one
+# The first frame may be a table of contents without sound, 4 + 9 to 32 bytes after its
+# start: "Xing" or "Info" | u32 flags: 1 frames, 2 bytes, 4 table, 8 quality | u32 frames
+# | u32 bytes | 100 bytes | u32; then from LAME: 21 bytes | 12 bits samples before the
+# first one | 12 bits samples after the last one
 
 _KILOBITS: Final = {
     1: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
@@ -289,14 +290,14 @@ _MP3_FRAME: Final = re.compile(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb][^\0-\x0f\xf0-\x
 def _read_mp3(data: bytes, start: int, end: int) -> AudioHeader:
     at, count, samples = start, 0, 0
     rate = channels = skipped = 0
-    # A loop per frame, of 26 ms each: half a microsecond for it.
+    # A loop over frames of 26 ms each: 0.5 us per frame.
     while at + 4 <= end:
         if not _MP3_FRAME.match(data, at) or data[at + 2] & 12 == 12:
             if count and _BEHIND_MP3.match(data, at, end):
                 break
             raise AudioHeaderError(
-                f"MP3 is damaged: {data[at : at + 4].hex(' ')} at byte {at:,} (expected "
-                f"a frame behind the {count:,} before it)"
+                f"MP3 is damaged: {data[at : at + 4].hex(' ')} at byte {at:,} "
+                f"(expected a frame after the {count:,} before it)"
             )
         version = data[at + 1] >> 3 & 3
         rate = _MP3_RATES[data[at + 2] >> 2 & 3] >> (2, 0, 1, 0)[version]
@@ -315,7 +316,7 @@ def _read_mp3(data: bytes, start: int, end: int) -> AudioHeader:
 
 
 def _contents_of_mp3(frame: bytes, samples: int) -> tuple[int, int]:
-    """Returns the bytes of an MP3 by its table of contents, and samples without sound."""
+    """Returns the size of an MP3 in its table of contents, and the samples to skip."""
     found = re.match(rb"(?s).{13,36}(Xing|Info)", frame)
     if found is None:
         return 0, 0

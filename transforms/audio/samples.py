@@ -1,9 +1,9 @@
 """Decodes audio files to samples of 16 bits.
 
-WAV of numbers is read by NumPy, other files by the package soundfile (libsndfile). Of
-samples with more bits the upper 16 are taken, as libsndfile does. Decimals, and what lossy
-formats decode to, are multiplied by 32,768, rounded to the nearest number (a half to the
-even one) and kept within 16 bits.
+Uncompressed WAV is read by NumPy, other files by the package soundfile (libsndfile). For
+samples with more bits, the upper 16 are used, as in libsndfile. Floats, and the output of
+lossy formats, are multiplied by 32,768, rounded to the nearest integer (halves to even)
+and clipped to 16 bits.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _BLOCK: Final = 1 << 20
 
 
 def require_soundfile() -> ModuleType:
-    """Imports soundfile; says how to install it if it is missing."""
+    """Imports soundfile; raises UsageError with advice if it is missing."""
     try:
         import soundfile
-    except (ImportError, OSError) as error:  # of its library in C
+    except (ImportError, OSError) as error:  # OSError: its C library is missing
         raise UsageError(
             f"soundfile decodes FLAC, Ogg and MP3, and cannot be imported ({error}): "
             "pip install soundfile"
@@ -37,7 +37,10 @@ def require_soundfile() -> ModuleType:
 
 
 def decoder() -> str:
-    """Returns what decodes all but WAV, as an end of a sentence; with others bytes differ."""
+    """Returns the version of the decoder of all formats but WAV, as a clause; or "".
+
+    Other versions may decode to other bytes.
+    """
     try:
         return f", by libsndfile {require_soundfile().__libsndfile_version__}"
     except UsageError:
@@ -45,15 +48,15 @@ def decoder() -> str:
 
 
 def decode_samples(data: bytes, header: AudioHeader) -> bytes:
-    """Returns the samples of a file as little-endian int16, those of a frame together.
+    """Returns the samples of a file as little-endian int16, frame after frame.
 
     Raises:
-      AudioHeaderError: it cannot be decoded, or has other frames than its header says.
+      AudioHeaderError: the file cannot be decoded, or does not match its header.
     """
     total = header.frames * header.channels
     if total * SAMPLE_BYTES > MAX_CELL_BYTES:
         raise AudioHeaderError(
-            f"{header.format} of {total:,} samples has more than a record can hold "
+            f"{header.format} of {total:,} samples has more than a record can contain "
             f"({MAX_CELL_BYTES:,} bytes)"
         )
     if not header.dtype:
@@ -62,7 +65,7 @@ def decode_samples(data: bytes, header: AudioHeader) -> bytes:
     part = data[header.start : header.start + total * width]
     if header.dtype[1] == "f":
         return _scaled(np.frombuffer(part, header.dtype))
-    if width == 1:  # without a sign, the middle is 128
+    if width == 1:  # unsigned: the middle is 128
         centered = np.frombuffer(part, np.int8).astype("<i2") << 8
         return (centered ^ -_SCALE).astype("<i2").tobytes()
     return np.frombuffer(part, np.uint8).reshape(-1, width)[:, -2:].tobytes()
@@ -82,16 +85,16 @@ def _decode(data: bytes, header: AudioHeader) -> bytes:
         ) from error
     if (rate, *found.shape) != (header.sample_rate, header.frames, header.channels):
         raise AudioHeaderError(
-            f"{header.format} is decoded to {len(found):,} frames of {found.shape[1]} "
-            f"channels at {rate} Hz (expected {header.frames:,} of {header.channels} at "
-            f"{header.sample_rate}, as it says)"
+            f"{header.format} decodes to {len(found):,} frames of {found.shape[1]} "
+            f"channels at {rate} Hz (expected {header.frames:,} of {header.channels} "
+            f"at {header.sample_rate}, as stored)"
         )
     return found.astype("<i2").tobytes() if is_exact else _scaled(found)
 
 
 def _scaled(found: npt.NDArray[Any]) -> bytes:
     parts = []
-    for start in range(0, len(found), _BLOCK):  # else each step copies all
+    for start in range(0, len(found), _BLOCK):  # in blocks, to limit the size of copies
         block = found[start : start + _BLOCK]
         if not np.isfinite(block).all():
             raise AudioHeaderError("has samples that are not numbers (NaN or infinite)")

@@ -1,1 +1,1 @@
-"""Columns of a source into the columns of declared features."""
+"""Casts the columns of a source to declared features."""

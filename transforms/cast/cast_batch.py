@@ -8,8 +8,8 @@
     text cell  images/1.jpg                   bytes_from: path      the file's bytes
     numbers, times, lists, binary               dtype, shape          the dtype, lists
 
-Whole columns are converted at once. A row with a value that its feature cannot hold is
-rejected with a reason; a column whose type can hold no such value is a SchemaError.
+Whole columns are converted together. A row with a value that its feature cannot hold is
+rejected with a reason. A column whose type cannot become the feature is a SchemaError.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from recordmill.transforms.images.header import ImageHeaderError
 
 
 def _cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
-    """Casts a column to a feature; of `bytes_from: path` the paths, not yet read.
+    """Casts a column to a feature; for `bytes_from: path`, returns the paths.
 
-    Missing values become the default, or are invalid where the feature is required.
+    Missing values become the default, or are invalid if the feature is required.
     """
     column = plain(column)
     if feature.null_values and family_of(column.type) == BYTES:
@@ -77,7 +77,7 @@ def _cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 
 def _cast_default(feature: DeclaredFeature, where: str = "") -> pa.Scalar:
-    """Returns the default, read like a cell; of JSON cells, what the JSON would tell."""
+    """Returns the default, parsed like a cell; for JSON cells, like the parsed value."""
     default = feature.default
     if feature.cell == "json" or isinstance(default, bytes):
         feature = feature.model_copy(update={"cell": "plain"})
@@ -104,7 +104,7 @@ def _image_errors(images: pa.Array, rule: ImageRule) -> RowErrors:
         lengths = pc.list_value_length(images).fill_null(0).to_numpy()
         return by_row(_image_errors(images.flatten(), rule), offsets_of(lengths))
     errors = {}
-    # A loop per image: its header takes 1 to 3 us, reading its file ten times that.
+    # A loop over images: a header takes 1 to 3 us, reading a file ten times as long.
     for row, image in enumerate(images):
         if image.is_valid and (reason := _image_reason(image.as_py(), rule)):
             errors[row] = reason
@@ -134,11 +134,13 @@ def _cast(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     listed = bool(feature.shape) or feature.sequence
     if feature.bytes_from:
         if feature.sequence:
-            raise SchemaError("a column of paths has one file a row: drop sequence")
+            raise SchemaError("a column of paths has one file per row: remove sequence")
         if pt.is_null(kind):
             column, kind = column.cast(pa.string()), pa.string()
         if not is_text(kind):
-            raise SchemaError(f"{kind} holds no paths: bytes_from needs a text column")
+            raise SchemaError(
+                f"{kind} does not contain paths: bytes_from needs a text column"
+            )
         return cast_typed(column, "string", None)
     if pt.is_null(kind):
         return CastResult(pa.nulls(len(column), feature_type(feature)), {})
@@ -154,10 +156,10 @@ def _cast(column: pa.Array, feature: DeclaredFeature) -> CastResult:
         return cast_lists(lists, feature).after(errors)
     if is_text(kind):
         raise SchemaError(
-            "text cells hold one value each, but a list is declared: say how it is "
-            "written, with separator or with cell: json"
+            "a text cell is one value, but the schema declares a list: set separator "
+            "or cell: json"
         )
-    raise SchemaError(f"{kind} holds single values, but a list is declared")
+    raise SchemaError(f"{kind} contains single values, but the schema declares a list")
 
 
 def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
@@ -170,15 +172,15 @@ def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     return convert(parsed.array, feature).after(merge(errors, parsed.errors))
 
 
-FILE_BYTES = 64 << 20  # of files that cells name, held at once
+FILE_BYTES = 64 << 20  # size of the sidecar files that are in memory together
 
 
 @dataclass(frozen=True, slots=True)
 class CastBatch:
-    """Rows that became features, and the ones that could not."""
+    """The valid rows of a cast batch, and the reasons of the invalid ones."""
 
     batch: pa.RecordBatch  # a column for every declared feature, named as the feature
-    kept: I64  # indices of the batch's rows among those that were cast, ascending
+    kept: I64  # indices of the batch's rows among all rows that were cast, ascending
     invalid_rows: list[tuple[int, str]]  # (row index, reason) of the others, ascending
 
 
@@ -187,11 +189,11 @@ def cast(
 ) -> Iterator[CastBatch]:
     """Casts a source's columns to the declared features; yields the rows in order.
 
-    They come all together, unless files are read that `bytes_from: path` columns name:
-    then in parts that hold about FILE_BYTES of them.
+    All rows are in one batch, unless `bytes_from: path` columns name sidecar files. Then
+    each batch has about FILE_BYTES of them.
 
     Raises:
-      SchemaError: as `check_columns`.
+      SchemaError: as in `check_columns`.
     """
     columns: dict[str, pa.Array] = {}
     errors: RowErrors = {}
@@ -207,8 +209,8 @@ def cast(
         return
     if files is None:
         raise SchemaError(
-            f"feature {by_path[0]!r}: bytes_from: path names files beside a table; this "
-            "source has no such files"
+            f"feature {by_path[0]!r}: bytes_from: path names files next to a table; "
+            "this format has no such files"
         )
     paths = {name: columns[name].to_pylist() for name in by_path}
     for start, stop, contents in _read_parts(paths, files, batch.num_rows, errors):
@@ -230,7 +232,7 @@ def _read_parts(
     num_rows: int,
     errors: RowErrors,
 ) -> Iterator[tuple[int, int, dict[str, pa.Array]]]:
-    """Yields the files of rows from a first one on, about FILE_BYTES at once."""
+    """Yields (start, stop, files) of consecutive rows, with about FILE_BYTES each."""
     contents: dict[str, list[bytes | None]] = {name: [] for name in paths}
     start = held = 0
     for stop in range(num_rows + 1):
@@ -240,7 +242,7 @@ def _read_parts(
                 found.clear()
             yield start, stop, arrays
             start, held = stop, 0
-        # A loop per file, as each costs a system call, or a request.
+        # A loop over files, because each needs a system call or a request.
         for name in paths if stop < num_rows else ():
             path, content = paths[name][stop], None
             if path is not None and stop not in errors:
@@ -253,11 +255,11 @@ def _read_parts(
 
 
 def check_columns(arrow_schema: pa.Schema, declared: DeclaredSchema) -> None:
-    """Checks that every feature can be made, before any row is read.
+    """Checks that every feature can be cast, before any row is read.
 
     Raises:
-      SchemaError: a column that is not there, a type that cannot become the dtype and
-        shape, a default that does not fit; all of them.
+      SchemaError: lists all missing columns, types that cannot become the dtype and
+        shape, and defaults that do not fit.
     """
     problems = []
     for name, feature in declared.features.items():

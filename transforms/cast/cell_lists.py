@@ -1,11 +1,11 @@
-"""Makes lists of a declared shape from separated text, or from Arrow lists of any kind.
+"""Builds lists of a declared shape from separated text, or from Arrow lists of any type.
 
 The lists of a column are taken apart into levels of offsets and one array of values,
-so that values are converted all at once. Put together again they are
+so that all values are converted together. Put together again they are
 
-    at most one unknown dimension    one flat list a row, row-major
-    more of them                     lists nested once for every dimension
-    sequence                         a list of steps around that
+    at most one unknown dimension    one flat list per row, row-major
+    more unknown dimensions          lists nested once for every dimension
+    sequence                         a list of such steps
 
 Source of the row-major order: numpy, "Array objects".
 """
@@ -62,7 +62,7 @@ from recordmill.transforms.encode.row_errors import (
 def split_cells(cells: pa.StringArray, separator: str) -> pa.ListArray:
     """Splits cells like 1;2;3 into lists of text, without white space around a value.
 
-    A cell of nothing but white space is missing.
+    A cell of only white space is missing.
     """
     cells = trim(cells)
     lists = pc.split_pattern(cells, separator)
@@ -108,25 +108,26 @@ def feature_type(feature: DeclaredFeature) -> pa.DataType:
 
 
 def _depth(shape: Shape) -> int:
-    """Returns how many lists are nested in a column of the shape."""
+    """Returns the number of nested lists in a column of the shape."""
     return len(shape) if shape.count(None) > 1 else min(1, len(shape))
 
 
 def _require_depth(levels: Sequence[I64], shape: Shape, kind: pa.DataType) -> None:
     if not shape:
         raise SchemaError(
-            f"{kind} holds lists, but a single value is declared: give a shape"
+            f"{kind} contains lists, but the schema declares a single value: set a "
+            "shape"
         )
     allowed = {len(shape)} if shape.count(None) > 1 else {1, len(shape)}
     if len(levels) not in allowed:
         raise SchemaError(
-            f"{kind} nests {len(levels)} lists, but shape {shape_text(shape)} asks for "
+            f"{kind} nests {len(levels)} lists, but shape {shape_text(shape)} requires "
             f"{' or '.join(map(str, sorted(allowed)))}"
         )
 
 
 def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
-    """Cuts flat lists of steps: of shape [2], [1, 2, 3, 4] is [[1, 2], [3, 4]]."""
+    """Cuts flat lists into steps: with shape [2], [1, 2, 3, 4] is [[1, 2], [3, 4]]."""
     size = known_size(shape)
     if None in shape or not size:
         raise SchemaError(
@@ -151,27 +152,27 @@ def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
 def _together(
     levels: Sequence[I64], shape: Shape, values: pa.Array, valid: Mask | None = None
 ) -> pa.Array:
-    """Puts lists around the values, flat if the shape has no two unknown dimensions."""
+    """Returns the values as lists, flat if at most one dimension is unknown."""
     is_flat = _depth(shape) == 1
     return nest(values, [row_starts(levels)] if is_flat else levels, valid)
 
 
 # All cells of a column are joined to one text of lines {"v": cell}, which Arrow's JSON
 # reader turns into lists of numbers in C++ (four times as fast as json.loads row by row).
-# Where it rejects the text, blocks of rows are read so; only what is in a block with a
-# wrong cell is read row by row, by Python's json module, which finds the reason. Both
-# read the same language: JSON, and NaN, Infinity and -Infinity.
+# If it rejects the text, blocks of rows are read in this way. Only the rows of a block
+# with an invalid cell are read one by one, by Python's json module, which finds the
+# reason. Both accept the same language: JSON with NaN, Infinity and -Infinity.
 
-_BLOCK_ROWS = 256  # so few rows Python's json module reads as fast
+_BLOCK_ROWS = 256  # Python's json module reads so few rows as fast as Arrow
 
 
 def parse_json(
     cells: pa.StringArray, levels: int, feature: DeclaredFeature
 ) -> CastResult:
-    """Parses JSON cells into an Arrow column, with so many levels of nested lists.
+    """Parses JSON cells into an Arrow column with `levels` levels of nested lists.
 
-    Their values are of the widest type of the dtype's family, text for classes and
-    times; indices for classes if all cells hold them.
+    The values have the widest type of the dtype's family. Classes and times are text; if
+    all cells have class indices, classes are integers.
     """
     cells = trim(cells)
     leaf = _Leaf.of(feature)
@@ -221,16 +222,16 @@ class _Leaf:
         return cls(wide, f"a whole number ({dtype})", dtype)
 
     def checked(self, value: Any) -> Any:
-        """Returns the value as the Arrow column takes it.
+        """Returns the value as it is stored in the Arrow column.
 
         Raises:
-          ValueError: it is something else.
+          ValueError: the value has another type or is out of range.
         """
         if isinstance(value, str) and self.kind == pa.string():
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise ValueError(f"{shown(value)} has half a surrogate pair") from None
+                raise ValueError(f"{shown(value)} has an unpaired surrogate") from None
             return value
         if isinstance(value, bool):
             if self.kind == pa.bool_():
@@ -247,11 +248,11 @@ class _Leaf:
         elif isinstance(value, float) and self.kind == pa.float64():
             return value
         found = json.dumps(value) if isinstance(value, bool) else shown(value)
-        raise ValueError(f"{found} where {self.expected} is expected")
+        raise ValueError(f"{found} instead of {self.expected}")
 
 
 def _read_block(cells: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
-    """Reads all cells at once; returns None if one of them is not what it should be."""
+    """Reads all cells together; returns None if one of them has another type."""
     if not len(cells):
         return pa.array([], kind)
     present = cells.fill_null("null")
@@ -269,14 +270,14 @@ def _read_block(cells: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
         )
     except pa.ArrowInvalid:
         return None
-    # Every line makes a row or an error, so more rows mean a cell like 1} {"v": 2.
+    # Every line is a row or an error, so more rows mean a cell like 1} {"v": 2.
     if table.num_rows != len(cells):
         return None
     values = leaves = table.column("v").combine_chunks()
     while pa.types.is_list(leaves.type):
         leaves = leaves.flatten()
     if pa.types.is_floating(leaves.type) and np.isinf(leaves.to_numpy(False)).any():
-        return None  # Infinity, or too many digits: Arrow does not tell
+        return None  # Infinity, or too many digits: Arrow does not distinguish them
     return values
 
 
@@ -305,8 +306,8 @@ def _checked(value: Any, levels: int, leaf: _Leaf) -> Any:
         raise ValueError(NULL_IN_LIST)
     if not levels:
         if isinstance(value, list):
-            raise ValueError(f"a list where {leaf.expected} is expected")
+            raise ValueError(f"a list instead of {leaf.expected}")
         return leaf.checked(value)
     if not isinstance(value, list):
-        raise ValueError(f"{shown(value)} where a list is expected")
+        raise ValueError(f"{shown(value)} instead of a list")
     return [_checked(item, levels - 1, leaf) for item in value]

@@ -1,4 +1,4 @@
-"""Reads files that cells name: beside the table or below a given root, never outside."""
+"""Reads sidecar files: next to the table or below a given root, never outside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from recordmill.transforms.tfrecord import crc32c
 
 
 def marks_of(roots: Sequence[str]) -> list[str]:
-    """Returns what paths of files below each root begin with, apart from inputs' paths.
+    """Returns the prefix of the paths below each root, which differs from input paths.
 
     >>> marks_of(["images", "gs://bucket/more"])
     ['files_root:/', 'files_root:2/']
@@ -33,17 +33,17 @@ def marks_of(roots: Sequence[str]) -> list[str]:
 
 
 class SideFileError(Exception):
-    """A path that a row must not have, or that names no file; a reason to reject it."""
+    """The error of a row whose path is not allowed, or names no file."""
 
 
 @dataclass(frozen=True)
 class SideFiles:
-    """Files relative to a folder, within a root. Building it touches no storage."""
+    """The sidecar files in a folder within a root. Creating it accesses no storage."""
 
     root: str  # uri of the input root
     folder: str  # uri of the folder that paths are relative to, the root or below it
     storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
-    # of each path, for checksums: those of a root that options name (`files_root`)
+    # prefix of paths in checksums, if an option names the root (`files_root`)
     mark: str = ""
     more: tuple[SideFiles, ...] = ()  # below other roots, for cells that name these
     _seen: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
@@ -55,7 +55,7 @@ class SideFiles:
     def beside(
         cls, uri: str, root: str, storage: StorageOptions = NO_OPTIONS
     ) -> SideFiles:
-        """Returns the files beside a table of this uri."""
+        """Returns the files next to a table with this uri."""
         above, slash, _ = uri.rpartition("/")
         return cls(root, above or slash or ".", storage)
 
@@ -63,7 +63,7 @@ class SideFiles:
     def below(
         cls, roots: Sequence[str], storage: StorageOptions = NO_OPTIONS
     ) -> SideFiles:
-        """Returns the files below roots that options name; paths are those of the first."""
+        """Returns the files below several roots; relative paths belong to the first."""
         first, *more = (
             cls(root, root, storage, mark)
             for root, mark in zip(roots, marks_of(roots), strict=True)
@@ -74,8 +74,8 @@ class SideFiles:
         """Returns all bytes of a file.
 
         Raises:
-          SideFileError: the path leads out of the root, or to no file that a record can
-            hold.
+          SideFileError: the path leads out of the root, or names no file, or the file is
+            too large for a record.
         """
         for other in self.more:
             if path.startswith(other.root.rstrip("/") + "/"):
@@ -85,7 +85,7 @@ class SideFiles:
             size = self._size_of(uri)
             if size > MAX_CELL_BYTES:
                 raise SideFileError(
-                    f"{path!r} has {size} bytes, more than a record can hold "
+                    f"{path!r} has {size} bytes, more than a record can contain "
                     f"({MAX_CELL_BYTES})"
                 )
             if is_local(self.root):
@@ -117,7 +117,7 @@ class SideFiles:
     def checksums(self) -> Iterator[FileChecksum]:
         """Yields the checksum of each file that was read.
 
-        One that was replaced in between has two.
+        A file that was replaced between two reads has two checksums.
         """
         above = len(self._normal_paths[0].rstrip("/")) + 1 if self._read else 0
         for uri, size, crc in sorted(self._read):
@@ -139,21 +139,23 @@ class SideFiles:
         location = posixpath.normpath(posixpath.join(self._normal_paths[1], path))
         if not _within(location, self._normal_paths[0]):
             raise SideFileError(f"{path!r} is outside {self._root_name}")
-        # They are not in the inventory, and may be somebody's keys.
+        # Hidden files are not in the inventory, and may contain secret keys.
         if is_left_out(location[len(self._normal_paths[0].rstrip("/")) :]):
             raise SideFileError(
-                f"{path!r} is hidden; hidden files are no input, nor what operating "
-                "systems leave in folders"
+                f"{path!r} is hidden; recordmill skips hidden files and files of "
+                "operating systems"
             )
         if not is_local(self.root):
             return location
-        # Links may lead out. Those of a folder are followed once for all its files.
+        # Links may lead out of the root. A folder is resolved once for all its files.
         above = posixpath.dirname(location)
         if above not in self._seen:
             self._seen[above] = self._really_within(above)
         is_link = os.path.islink(location)  # noqa: PTH114 (the hot call)
         if not self._seen[above] or (is_link and not self._really_within(location)):
-            raise SideFileError(f"{path!r} is a link out of {self._root_name}")
+            raise SideFileError(
+                f"{path!r} is a link that leads out of {self._root_name}"
+            )
         return location
 
     @property
@@ -162,7 +164,7 @@ class SideFiles:
 
     @cached_property
     def _normal_paths(self) -> tuple[str, str]:
-        """Returns root and folder as the file system knows them."""
+        """Returns the root and the folder as paths of the file system."""
         return self._normal_path(self.root), self._normal_path(self.folder)
 
     def _really_within(self, location: str) -> bool:
@@ -171,7 +173,7 @@ class SideFiles:
         )
 
     def _system(self) -> Any:
-        # Of the root alone: a path like a::b must not become a chain of file systems.
+        # From the root alone: a path like a::b must not become a chain of file systems.
         return filesystem_of(self.root, self.storage)[0]
 
     def _normal_path(self, uri: str) -> str:

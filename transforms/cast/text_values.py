@@ -1,7 +1,7 @@
-"""Casts cells of text to numbers, booleans and times.
+"""Casts text cells to numbers, booleans and times.
 
-A cast returns an Arrow array and the invalid rows: invalid values are nulls in the array;
-a missing value is a null without a reason.
+A cast returns an Arrow array and the reasons of invalid rows. Invalid values are null in
+the array; a missing value is a null without a reason.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ _shown.maxstring = _shown.maxother = 60
 class CastResult(NamedTuple):
     """A column of feature values."""
 
-    array: pa.Array  # null where a value is missing or invalid
+    array: pa.Array  # null if a value is missing or invalid
     errors: RowErrors  # the reason for each invalid one
 
     def after(self, errors: RowErrors) -> CastResult:
-        """Returns the column with the errors of a step before, which come first."""
+        """Returns the column with the errors of an earlier step, which have priority."""
         return CastResult(self.array, merge(errors, self.errors))
 
 
 def without(array: pa.Array, wrong: Mask) -> pa.Array:
-    """Returns the array with nulls where `wrong` is set."""
+    """Returns the array with null for each value that `wrong` marks."""
     if not wrong.any():
         return array
     return pc.if_else(pa.array(wrong), pa.scalar(None, array.type), array)
 
 
 def present(array: pa.Array) -> Mask:
-    """Returns which values are not null."""
+    """Returns a mask of the values that are not null."""
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
 
 def shown(value: Any) -> str:
-    """Returns a value as an error shows it, cut short if it is long."""
+    """Returns the text of a value for an error message, shortened if it is long."""
     return _shown.repr(value)
 
 
 _LONG_CELL = 1 << 16
-_SHOWN_BYTES = 1 << 10  # of each end of a long cell: more than is shown of it
+_SHOWN_BYTES = 1 << 10  # bytes of each end of a long cell: more than a message shows
 
 
 def shown_cell(cells: pa.StringArray, row: int) -> str:
-    """Returns a cell as an error shows it; of a long one only its ends are copied."""
+    """Returns the text of a cell for an error message; copies only a long cell's ends."""
     offsets, data = array_parts(cells)
     cell = data[offsets[row] : offsets[row + 1]]
     if len(cell) > _LONG_CELL:
@@ -79,27 +79,27 @@ def shown_cell(cells: pa.StringArray, row: int) -> str:
 
 #                declared                                strict
 #     integer    [+-] digits [. zeros]: 007 is 7         no plus, no leading zeros, no -0
-#     float      [+-] digits . digits [e+-digits],       as before, within float32; whole
-#                inf, infinity, nan                      ones without a point are int64
+#     float      [+-] digits . digits [e+-digits],       the same within float32; integers
+#                inf, infinity, nan                      without a point are int64
 #     boolean    true, false, 1, 0                       true, false
 #
-# The strict rule is that of inferred types: a column is text if a number would not be
-# written again as it is. White space (ASCII) around a value is not part of it, and a cell
-# of nothing else is a missing value, as is one of MISSING_WORDS. 1.5, 1e3, 0x10 and 1_000
-# are not integers. Arrow casts whole columns; only what it might read by other rules
-# (0x10, nan(1), 1e400) is matched with the patterns, and only where it cannot cast are
-# all cells.
+# The strict rule applies to inferred types: a column is text if a number would be written
+# differently than in its cell. White space (ASCII) around a value is ignored. A cell of
+# only white space is a missing value, as is one of MISSING_WORDS. 1.5, 1e3, 0x10 and
+# 1_000 are not integers. Arrow casts whole columns. Only cells that Arrow might read by
+# other rules (0x10, nan(1), 1e400) are matched with the patterns. All cells are matched
+# only if Arrow cannot cast the column.
 
 MAX_INT64 = (1 << 63) - 1
 
-# What pandas takes for a missing value, but NaN in letters of any case: that is a float.
+# The missing values of pandas, except NaN in upper or lower case, which is a float.
 MISSING_WORDS = (
     "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>",
     "N/A", "NA", "NULL", "None", "n/a", "null",
 )  # fmt: skip
 _MISSING_WORDS = pa.array(MISSING_WORDS)
 
-# By whether the rule is strict. (?i:s) is also ſ.
+# Patterns by whether the rule is strict. Not (?i:s), which also matches ſ.
 _BOOLEAN = (
     r"^(?:[tT][rR][uU][eE]|[fF][aA][lL][sS][eE]|[01])$",
     r"^(?:[tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$",
@@ -114,11 +114,11 @@ _FLOAT = (
 _WHOLE_DECIMAL = r"^([+-]?[0-9]+)\.0*$"
 _LONG_INTEGER = r"^-?[0-9]{19,}$"
 _INFINITY = r"^[+-]?[iI]"
-_SURE_DIGITS = 18  # with so many characters or fewer an integer is within int64
-_SURE_INT64 = 1e17  # below, a number has at most that many digits before its point
-_SURE_WHOLE = 16  # characters: float64 tells so few digits from the next whole number
-_EXACT_WHOLE = 1 << 53  # below, float64 holds each whole number
-BEYOND_FLOAT32 = 3.4028235677973366e38  # what lies at or above rounds to infinity
+_SURE_DIGITS = 18  # an integer of at most this many characters is within int64
+_SURE_INT64 = 1e17  # a smaller number has at most that many digits before its point
+_SURE_WHOLE = 16  # float64 distinguishes decimals of so few characters from integers
+_EXACT_WHOLE = 1 << 53  # float64 can represent each smaller whole number
+BEYOND_FLOAT32 = 3.4028235677973366e38  # numbers from here on round to infinity
 _SHOWN_DIGITS = 40
 _ONE, _NINE, _ZERO, _MINUS, _POINT, _EXPONENT = (ord(char) for char in "190-.e")
 
@@ -157,7 +157,7 @@ def read_column(
 ) -> pa.Array | None:
     """Returns all cells as a dtype, or None if one of them is not valid for it.
 
-    The dtype is that of booleans, integers or float64; `strict` is the rule above.
+    The dtype is bool, an integer or float64; `strict` selects the strict rule above.
     """
     if (values := read_plain(cells, dtype)) is not None:
         return values
@@ -169,15 +169,15 @@ def read_column(
 
 
 _PIECE_BYTES = 1 << 20
-_IS_OF_TEXT = np.ones(256, np.bool_)  # bytes of no number, boolean or missing word
+_IS_OF_TEXT = np.ones(256, np.bool_)  # bytes that occur only in text
 _IS_OF_TEXT[list(b" \t\n\v\f\r0123456789+-.truefalsinityTRUEFALSINITY")] = False
 _IS_OF_TEXT[list("".join(MISSING_WORDS).encode())] = False
 
 
 def are_long_texts(cells: pa.StringArray) -> Mask:
-    """Returns which long cells are text by their bytes alone; none is copied.
+    """Returns a mask of the long cells that are text by their bytes; copies none.
 
-    A long cell of digits, or of a word between blanks, is not among them.
+    The mask excludes a long cell of digits, or of a word between blanks.
     """
     is_long: Mask = value_lengths(cells) > _LONG_CELL
     if not is_long.any():
@@ -195,10 +195,10 @@ def are_long_texts(cells: pa.StringArray) -> Mask:
 def read_each(
     cells: pa.StringArray, dtype: str, *, strict: bool = False
 ) -> tuple[pa.Array, Mask]:
-    """Matches all cells, trimmed ones, with patterns, which is slow; see `read_column`.
+    """Matches all (trimmed) cells with patterns, which is slow; see `read_column`.
 
-    Returns the values, null where a cell is not valid; and which cells are written as
-    values, though perhaps too large for the dtype.
+    Returns the values, null if a cell is not valid; and a mask of the cells that match
+    the pattern, including numbers that are too large for the dtype.
     """
     pattern = {"bool": _BOOLEAN, "float64": _FLOAT}.get(dtype, _INTEGER)[strict]
     written = matches(cells, pattern)
@@ -266,7 +266,7 @@ def _cast_all(cells: pa.StringArray, dtype: str, strict: bool) -> pa.Array | Non
         return None
     is_float = dtype == "float64"
     doubtful = np.zeros(len(cells), np.bool_)
-    # Behind these letters are those of nan(1) and 0x10.
+    # Only letters after these can occur in nan(1) and 0x10.
     if strict or text.max() > (_EXPONENT if is_float else _NINE):
         doubtful = _doubtful(cells)
     if is_float:  # integers beyond int64, decimals beyond float64
@@ -277,7 +277,7 @@ def _cast_all(cells: pa.StringArray, dtype: str, strict: bool) -> pa.Array | Non
 def _cast_decimals(
     cells: pa.StringArray, dtype: str, strict: bool, *, has_letters: bool
 ) -> pa.Array | None:
-    """Casts integers of which some are written as decimals: ["2", "3.0"]."""
+    """Casts integers, some of which are written as decimals: ["2", "3.0"]."""
     if not has_letters and pc.max(pc.binary_length(cells)).as_py() <= _SURE_WHOLE:
         floats = _cast(cells, pa.float64())
         values = None if floats is None else floats.fill_null(0).to_numpy()
@@ -306,10 +306,11 @@ def _checked(
 
 
 def _doubtful(cells: pa.StringArray) -> Mask:
-    """Returns which cells Arrow may have read by other rules than these.
+    """Returns a mask of the cells that Arrow may have read by other rules.
 
-    Sure is what begins with 1 to 9, with 0 and a point, and a lone 0, also behind a
-    minus: of "12", "0", "0.5", "-5", "007", "-07" and "nan(1)" the first four, but not -0.
+    Certain are cells that begin with 1 to 9, or with 0 and a point, possibly after a
+    minus, and "0". In "12", "0", "0.5", "-5", "007", "-07" and "nan(1)", these are the
+    first four. "-0" is not certain.
     """
     offsets, data = array_parts(cells)
     first = data.take(offsets[:-1], mode="clip")
@@ -342,7 +343,7 @@ def read_plain(cells: pa.StringArray, dtype: str) -> pa.Array | None:
 
 
 def cast_floats(array: pa.Array, dtype: str) -> CastResult:
-    """Casts floats to another float dtype; rounding is no loss, infinity is."""
+    """Casts floats to another float dtype; rounding is valid, overflow is an error."""
     if array.type == ARROW_TYPES[dtype]:
         return CastResult(array, {})
     values, errors = narrow_floats(array.to_numpy(zero_copy_only=False), dtype)
@@ -351,28 +352,28 @@ def cast_floats(array: pa.Array, dtype: str) -> CastResult:
 
 
 def trim(cells: pa.StringArray) -> pa.StringArray:
-    """Trims white space around the cells; what is then empty is missing."""
+    """Trims white space around the cells; empty cells become missing."""
     cells = pc.ascii_trim_whitespace(cells)
     return without(cells, _lengths(cells) == 0)
 
 
 def without_missing(cells: pa.StringArray) -> pa.StringArray:
-    """Trims white space around the cells; nothing and MISSING_WORDS are missing."""
+    """Trims white space around the cells; empty cells and MISSING_WORDS are missing."""
     cells = trim(cells)
     words = np.asarray(pc.is_in(cells, _MISSING_WORDS).to_numpy(zero_copy_only=False))
     return without(cells, words) if words.any() else cells
 
 
 def without_places(cells: pa.StringArray) -> pa.StringArray:
-    """Cuts the point and the zeros off whole numbers that are written as decimals.
+    """Removes the point and the zeros from whole numbers written as decimals.
 
-    ["2", "3.0", "-4.", "2.5"] gives ["2", "3", "-4", "2.5"].
+    ["2", "3.0", "-4.", "2.5"] becomes ["2", "3", "-4", "2.5"].
     """
     return pc.replace_substring_regex(cells, _WHOLE_DECIMAL, r"\1")
 
 
 def matches(cells: pa.StringArray, pattern: str) -> Mask:
-    """Returns which cells match a regular expression (RE2); nulls do not."""
+    """Returns a mask of the cells that match a regular expression (RE2); not of nulls."""
     found = pc.match_substring_regex(cells, pattern).fill_null(False)
     return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
@@ -390,17 +391,18 @@ def _bytes_of(cells: pa.StringArray) -> U8:
 
 
 def _lengths(cells: pa.StringArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Returns the bytes of each cell, -1 for a null."""
+    """Returns the size of each cell in bytes, -1 for a null."""
     lengths = pc.binary_length(cells).fill_null(-1)
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int32)
 
 
 #     2024-01-31                     midnight, counted from 1970-01-01
-#     2024-01-31T10:20:30.123Z       without a zone it is UTC; up to nine decimals
+#     2024-01-31T10:20:30.123Z       UTC without a zone; up to nine decimals
 #     2024-01-31 10:20+02:00         a space for the T; seconds, minutes may be left out
 #     10:20:30.5                     a time of day, counted from midnight
 #
-# Nothing is rounded: what the unit cannot hold is rejected, like a time in days.
+# No time is rounded: a time that the unit cannot represent is rejected, such as 10:20 in
+# days.
 
 NANOSECONDS = {
     "d": 86_400_000_000_000,
@@ -424,7 +426,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 def parse_times(cells: pa.StringArray, unit: str) -> CastResult:
     """Parses ISO 8601 text as int64 counts of the unit (d, s, ms, us, ns)."""
     targets = [pa.timestamp(unit), pa.timestamp(unit, "UTC")] if unit != "d" else []
-    # Cells of one form, and of the unit's precision.
+    # Arrow can parse cells of one form with the unit's precision.
     for target in targets or [pa.date32()]:
         if (times := _cast(cells, target)) is not None:
             whole = times if targets else times.cast(pa.int32())
@@ -433,7 +435,7 @@ def parse_times(cells: pa.StringArray, unit: str) -> CastResult:
 
 
 def read_times(cells: pa.StringArray, unit: str) -> CastResult:
-    """Parses cells of any of the forms; 1 million a second."""
+    """Parses cells of all forms; 1 million per second."""
     dated = matches(cells, _DATE_TIME)
     clock = matches(cells, _TIME_OF_DAY) & (pc.utf8_length(cells).to_numpy(False) > 2)
     seconds = np.zeros(len(cells), np.int64)
@@ -461,13 +463,13 @@ def read_times(cells: pa.StringArray, unit: str) -> CastResult:
 
 
 def inexact(text: str, unit: str, *, is_exact: bool) -> str:
-    """Returns why a time cannot be stored in a unit: its precision, or its size."""
+    """Returns the reason why a time cannot be stored in a unit: precision or size."""
     problem = "beyond int64 in" if is_exact else "not a whole number of"
     return f"{text} is {problem} {unit}"
 
 
 def _count(parts: pa.StructArray) -> tuple[I64, I64, Mask]:
-    """Returns seconds, nanoseconds on top, and whether there is such a time."""
+    """Returns seconds, additional nanoseconds, and a mask of the times that exist."""
     names = [field.name for field in parts.type]
 
     def number(name: str) -> I64:
@@ -476,7 +478,7 @@ def _count(parts: pa.StructArray) -> tuple[I64, I64, Mask]:
         digits = pc.struct_field(parts, name)
         if name == "fraction":
             digits = pc.utf8_rpad(digits, 9, "0")
-        # An optional part that is not there is an empty text.
+        # A missing optional part is an empty text.
         digits = pc.if_else(pc.equal(digits, ""), "0", digits)
         return np.asarray(digits.cast(pa.int64()).to_numpy(), np.int64)
 
@@ -502,11 +504,11 @@ def _first_day(months: I64) -> I64:
 
 
 def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
-    """Returns (counts of the unit, whether exact, whether int64 holds them)."""
+    """Returns (counts of the unit, mask of exact ones, mask of those within int64)."""
     if unit == "d":
         counts, exact, inside = rescale(seconds, "s", unit)
         return counts, exact & (fraction == 0), inside
-    # Before 1970 the fraction is one less than a second, counted from the next one.
+    # Before 1970, count from the next second, with a fraction of -1 to 0 seconds.
     size, before = NANOSECONDS[unit], seconds < 0
     counts, _, inside = rescale(seconds + before, "s", unit)
     rest = fraction // size - before * (NANOSECONDS["s"] // size)
@@ -516,7 +518,7 @@ def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
 
 
 def rescale(counts: I64, unit: str, wanted: str) -> tuple[I64, Mask, Mask]:
-    """Converts counts of one unit to another; returns what `_in_unit` does."""
+    """Converts counts of one unit to another; returns the same as `_in_unit`."""
     size, wanted_size = NANOSECONDS[unit], NANOSECONDS[wanted]
     if size < wanted_size:
         ratio = wanted_size // size
@@ -534,7 +536,8 @@ _WITH_PLACES = r"^[ \t]*[+-]?[0-9]*[,.][0-9]*(?:[eE][+-]?[0-9]+)?[ \t]*$"
 def swap_points(cells: pa.StringArray) -> pa.StringArray:
     """Returns the cells with a point for each comma, and a comma for each point.
 
-    So "1,5" becomes a number, and "1.5", which is none then, no longer is one.
+    So "1,5" becomes a number, and "1.5", which is not a number with a decimal comma,
+    becomes text.
     """
     offsets, data = array_parts(cells)
     start, stop = int(offsets[0]), int(offsets[-1])
@@ -545,6 +548,6 @@ def swap_points(cells: pa.StringArray) -> pa.StringArray:
 
 
 def swap_in_numbers(cells: pa.StringArray) -> pa.StringArray:
-    """Returns the cells with them swapped in those that are numbers with either."""
+    """Returns the cells with points and commas swapped in decimal numbers."""
     are_numbers = pa.array(matches(cells, _WITH_PLACES))
     return pc.if_else(are_numbers, swap_points(cells), cells)

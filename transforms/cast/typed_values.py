@@ -1,4 +1,4 @@
-"""Casts values that Arrow holds as numbers, times or bytes to a declared dtype.
+"""Casts Arrow numbers, times and bytes to a declared dtype.
 
 from                      to
 bool                      bool, integers
@@ -67,10 +67,10 @@ from recordmill.transforms.encode.row_errors import (
 
 
 def cast_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
-    """Casts values (not lists) of any type but text that is to be parsed.
+    """Casts single values of any type, without parsing text.
 
     Raises:
-      SchemaError: no value of the array's type can become one of the dtype.
+      SchemaError: values of the array's type cannot become values of the dtype.
     """
     family = family_of(array.type)
     to_integer = dtype.startswith(("int", "uint"))
@@ -99,16 +99,16 @@ def _hint(array: pa.Array, dtype: str) -> str:
     if family == FLOAT and dtype.startswith(("int", "uint")):
         return ": 1.0 is not an integer; declare a float dtype"
     if family == BYTES:
-        return ": binary values hold a list; declare a shape"
+        return ": binary values contain a list; declare a shape"
     if family is None and not pt.is_decimal(array.type):
-        return ": leave the column out, or give its parts as columns of their own"
+        return ": leave the column out, or split its parts into separate columns"
     return ""
 
 
 def _cast_valid(
     array: pa.Array, dtype: str, find_errors: Callable[[], RowErrors]
 ) -> CastResult:
-    """Casts all values by Arrow; where it cannot, those without an error."""
+    """Casts all values by Arrow; if that fails, only the values without an error."""
     try:
         return CastResult(array.cast(ARROW_TYPES[dtype]), {})
     except pa.ArrowInvalid:
@@ -129,7 +129,7 @@ def _integers(array: pa.Array, dtype: str) -> CastResult:
 
 
 def _numbers(array: pa.Array) -> npt.NDArray[Any]:
-    """Returns values, 0 for a missing one."""
+    """Returns the values as a NumPy array; 0 for a missing value."""
     return np.asarray(array.fill_null(0).to_numpy(zero_copy_only=False))
 
 
@@ -138,7 +138,7 @@ def _decimals(array: pa.Array, dtype: str) -> CastResult:
     if dtype == "string":
         return CastResult(text, {})
     if dtype.startswith("float"):
-        # By way of the text, which is rounded to the nearest; Arrow's cast is not.
+        # Via text, which is rounded to the nearest; Arrow's cast is not.
         return cast_floats(text.cast(pa.float64()), dtype)
     limits = np.iinfo(dtype)
 
@@ -150,7 +150,7 @@ def _decimals(array: pa.Array, dtype: str) -> CastResult:
         inside = limits.min <= value <= limits.max
         return "" if inside else beyond_integer(f"{value:f}", dtype)
 
-    # Row by row: only a batch with an invalid value.
+    # Row by row, only for a batch with an invalid value.
     return _cast_valid(
         array,
         dtype,
@@ -162,8 +162,8 @@ def _times(array: pa.Array, wanted: str | None) -> CastResult:
     kind = array.type
     if wanted is None:
         raise SchemaError(
-            f"{kind} becomes int64 only in a unit that is declared: give unit d, s, "
-            "ms, us or ns"
+            f"{kind} becomes int64 only with a declared unit: set unit to d, s, ms, us "
+            "or ns"
         )
     unit = "d" if pt.is_date32(kind) else "ms" if pt.is_date64(kind) else kind.unit
     if pt.is_time(kind) and wanted == "d":
@@ -188,13 +188,13 @@ def _times(array: pa.Array, wanted: str | None) -> CastResult:
     return CastResult(pa.array(counts, mask=bad | ~valid), errors)
 
 
-#     hex      two digits 0-9 a-f A-F a byte
+#     hex      two digits 0-9 a-f A-F for each byte
 #     base64   A-Z a-z 0-9 + / (RFC 4648, section 4), four digits for three bytes; the
-#              padding = at the end may be left out, but not half of it
+#              padding = at the end may be left out completely
 #     array    row-major little-endian values
 
 _EXPECTED = {
-    "hex": "hex (two digits a byte, 0-9 and a-f)",
+    "hex": "hex (two digits per byte, 0-9 and a-f)",
     "base64": "base64 (four digits A-Z a-z 0-9 + / for three bytes, = at the end)",
 }
 
@@ -208,13 +208,13 @@ def _decode(cells: pa.StringArray, form: str) -> CastResult:
     decode = binascii.unhexlify if form == "hex" else _unbase64
     errors: RowErrors = {}
     values: list[bytes | None] = []
-    # A loop over the cells: 0.7 us for each of 12 bytes. Decoding the whole column at once
-    # took 0.2 us, and as long as this for cells of 60 kB, such as images.
+    # A loop over the cells: 0.7 us for a cell of 12 bytes. Decoding the whole column
+    # together took 0.2 us, but as long as this for cells of 60 kB, such as images.
     for row, text in enumerate(pc.ascii_trim_whitespace(cells).to_pylist()):
         value = None
         try:
             value = None if text is None else decode(text)
-        except ValueError:  # binascii.Error is one
+        except ValueError:  # base class of binascii.Error
             errors[row] = f"{shown(text)} is not valid {_EXPECTED[form]}"
         values.append(value)
     return CastResult(pa.array(values, pa.binary()), errors)
@@ -237,18 +237,18 @@ def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
     column = without(column, wrong).fill_null(b"")
     offsets, data = array_parts(column)
     offsets, data = offsets - offsets[0], data[offsets[0] : offsets[-1]]
-    # A slice may begin anywhere; Arrow wants values at multiples of their size.
+    # A slice may begin anywhere; Arrow requires aligned values.
     values = np.require(data.view(read_as), requirements="A")
     leaf = pa.array(values, ARROW_TYPES[read_as.name])
     return CastResult(nest(leaf, [offsets // size], valid), errors)
 
 
-# Text is taken as it is: no white space is cut off, and "3" is a label only where a class
-# is named so. An integer column holds indices.
+# Labels are compared exactly: white space is not trimmed, and "3" is a label only if a
+# class has this name. An integer column has class indices.
 
 _NAMES_SHOWN = 10
 _COMPARISONS = 20_000  # of labels with class names in one batch; each takes 10 us
-_LONGEST_LABEL = 64  # a longer one is not a typing error, and slow to compare
+_LONGEST_LABEL = 64  # a longer label is not a typing error, and slow to compare
 
 
 def _label_indices(
@@ -282,21 +282,21 @@ NO_LABEL = -1  # the index of a row without a label, as in test sets
 def index_errors(
     indices: npt.NDArray[Any], classes: Sequence[str], lowest: int = 0
 ) -> RowErrors:
-    """Returns the indices that no class has; with NO_LABEL as the lowest it is allowed."""
+    """Returns errors for indices without a class; `lowest` NO_LABEL allows -1."""
     wrong = (indices < lowest) | (indices >= len(classes))
     return flag_invalid(wrong, lambda i: beyond_classes(indices[i], classes))
 
 
 def beyond_classes(index: int | np.integer, classes: Sequence[str]) -> str:
-    """Returns the reason for an index that no class has."""
+    """Returns the reason for an index without a class."""
     return f"{index} is not a class index (0 to {len(classes) - 1})"
 
 
 def cast_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
-    """Casts values (not lists) to the feature's dtype, within its bounds and classes.
+    """Casts single values to the feature's dtype, within its bounds and classes.
 
     Raises:
-      SchemaError: no value of the array's type can become one of the dtype.
+      SchemaError: values of the array's type cannot become values of the dtype.
     """
     array = plain(array)
     if pt.is_null(array.type):

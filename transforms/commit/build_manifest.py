@@ -1,4 +1,4 @@
-"""Builds a part's manifest from the results of all tasks, after checks of their sums."""
+"""Builds the manifest of a part from the results of all tasks and checks their sums."""
 
 from __future__ import annotations
 
@@ -48,21 +48,26 @@ def check_reject_limit(
 ) -> None:
     """Raises RejectLimitError if more rows were rejected than the job allows.
 
-    `rows_read` includes rejects. Those that are kept are read only if there are too many;
-    `command` lists them, `locator` finds their lines.
+    Args:
+      limit: the limit of the job.
+      rows_read: rows that were read, including rejected ones.
+      rows_rejected: rows that were rejected.
+      command: a command that lists all rejects.
+      rejects: the kept rejects; read only if the limit is exceeded.
+      locator: finds the line of a reject in its input file.
     """
     if rows_rejected > limit.allowed(rows_read):
         raise RejectLimitError(
             f"{rows_rejected:,} of {count(rows_read, 'row')} rejected (limit "
-            f"{limit.text}):{describe_kinds(rejects, locator)}\nAll of them: "
-            f"{command}. Fix the rows or raise `max_rejects`"
+            f"{limit.text}):{describe_kinds(rejects, locator)}\n"
+            f"To list all of them: {command}. Fix the rows or raise `max_rejects`"
         )
 
 
 def check_run_rejects(
     context: RunContext, rows_read: int, rows_rejected: int, more: Iterable[Reject] = ()
 ) -> None:
-    """Checks a run's own rejects, and `more` that were published before."""
+    """Checks the number of a run's rejects and `more` that were published before."""
     check_reject_limit(
         *(context.job.max_rejects, rows_read, rows_rejected),
         rejects_command(context.workspace),
@@ -72,28 +77,28 @@ def check_run_rejects(
 
 
 def locator_of(context: RunContext) -> RejectLocator:
-    """Returns what finds the lines of a run's rejects."""
+    """Returns the locator of a run's rejects, which finds their lines in input files."""
     if not context.publishing.inputs:
         return UNKNOWN_INPUT
     return RejectLocator(
         context.publishing.input_root,
         context.job.source,
         context.source.input.storage,
-        follows_links=True,  # as the listing of the inputs does
+        follows_links=True,  # like the listing of the inputs
     )
 
 
 def build_manifest(
     context: RunContext, ranges: Collection[RangeResult], shards: Sequence[ShardResult]
 ) -> Manifest:
-    """Builds the manifest from all results, after a check that they agree.
+    """Builds the manifest from all task results and checks that they agree.
 
     Raises:
       RecordmillError: rows are missing or were written twice.
     """
     observed, nulls = merge_column_info(ranges, shards)
     schema = context.schema(observed, nulls)
-    # Of rows that are read by reference, it is known only now.
+    # For rows that are read by reference, the schema is known only now.
     require_schema(context.expected_schema, schema, context.job)
     rows_read = sum(result.rows_read for result in ranges)
     rejected = sum(result.rows_rejected for result in ranges)
@@ -108,7 +113,7 @@ def build_manifest(
             "published. Run again; if it happens again, report it as a bug"
         )
     made = sampled = None
-    if (given := context.source.input_schema(observed)) is not None:  # of a function
+    if (given := context.source.input_schema(observed)) is not None:  # with `map`
         made = MapEntry(
             rows_dropped=sum(result.rows_dropped for result in ranges),
             rows_added=sum(result.rows_added for result in ranges),
@@ -128,9 +133,8 @@ def build_manifest(
         )
     if records == 0 and context.part == 0:
         raise InputError(
-            f"no record to write: {count(rows_read, 'row')} read, {rejected:,} rejected"
-            + told
-            + (". Raise `sample`" if context.job.sample else "")
+            f"no records to write: {count(rows_read, 'row')} read, {rejected:,} "
+            "rejected" + told + (". Raise `sample`" if context.job.sample else "")
         )
     splits = {}
     for name in context.split_names:
@@ -185,7 +189,7 @@ def merge_column_info(
 ) -> tuple[TypeFlags, tuple[int, ...]]:
     """Merges the type flags and the counts of missing values of all ranges.
 
-    Shards may have read rows by reference.
+    The type flags of shards are merged as well: a shard may read rows by reference.
     """
     no_flags: TypeFlags = ()
     observed = reduce(
@@ -201,7 +205,7 @@ def merge_column_info(
 
 
 def _added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """Adds up the counts of each column; () has counted nothing."""
+    """Adds the counts of each column; () means no counts."""
     if not one or not other:
         return one or other
     return tuple(a + b for a, b in zip(one, other, strict=True))

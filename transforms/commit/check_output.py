@@ -1,4 +1,4 @@
-"""Checks whether a run may write to an output, by what is there."""
+"""Checks whether a run may write to an output, given the files that it contains."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from recordmill.transforms.dataset.verify import Problem
 
 
-# Such a run writes the same dataset again, if any file of it is missing or changed. What
-# is not the dataset's own, as a shard of another run beside it, is left alone.
+# A run with overwrite writes the same dataset again if any file of it is missing or
+# changed. Other files, such as a shard of another run, do not count as damage.
 
 
 def find_damage(store: Store, manifest: Manifest) -> list[Problem]:
-    """Verifies a dataset fully, unless names and sizes alone show that it is damaged."""
-    # Only here: "nothing to do" should not import all that decodes records.
+    """Finds the damage of a dataset; reads its files only if names and sizes match."""
+    # A local import: "nothing to do" should not import the modules that decode records.
     from recordmill.transforms.dataset.verify import verify_store
 
     for full in (False, True):
@@ -56,13 +56,22 @@ def check_output(
     is_same: Callable[[Manifest], bool] | None = None,
     changes_since: Callable[[Manifest], Sequence[str]] = lambda _: (),
 ) -> Manifest | None:
-    """Checks whether a run may write to the output; returns the manifest if all is there.
+    """Checks whether a run may write to the output.
 
-    With `take_over` it may go on where another job was killed in its commit. `base` is
-    the fingerprint of the dataset to which it appends, or "". `is_same` tells whether a
-    dataset is the one that is to be written (by default, whether the run's key is its
-    fingerprint), `changes_since` how the run differs from another one. A damaged
-    dataset may be overwritten by the same one.
+    A damaged dataset may be overwritten by the same one.
+
+    Args:
+      store: the output folder.
+      run_key: the key of the run.
+      overwrite: the run may replace another dataset.
+      take_over: the run may replace the output of a job that was killed in its commit.
+      base: the fingerprint of the dataset to which the run appends, or "".
+      is_same: checks whether a dataset is the one that the run would write; by default,
+        if its fingerprint is the run's key.
+      changes_since: returns the differences between the run and another dataset.
+
+    Returns:
+      The manifest if the output already holds the dataset, else None.
 
     Raises:
       OutputError: the output holds another dataset (and not overwrite) or other files.
@@ -92,7 +101,7 @@ def check_output(
         return None
     listed = store.list()
     if has_own_journal(store, run_key, listed):
-        return None  # killed during its commit, which the launcher repeats
+        return None  # the run was killed during its commit, which the launcher repeats
     if unfinished := open_journals(store, listed):
         if overwrite or take_over:
             return None
@@ -104,31 +113,31 @@ def check_output(
     top_names = {name.split("/")[0] for name in listed}
     if foreign := sorted(top_names - {WORK_FOLDER}):
         raise OutputRefusedError(
-            f"{store.uri}: is not empty ({first_names(foreign, 3)}) and does not hold a dataset; use "
-            "another folder. Nothing was changed"
+            f"{store.uri}: is not empty ({first_names(foreign, 3)}) and does not "
+            "contain a dataset; use another folder. Nothing was changed"
         )
     return None
 
 
 def _another_dataset(store: Store, manifest: Manifest, changes: Sequence[str]) -> str:
-    """Describes the dataset that is in the way, how it differs, and the ways out."""
-    start = f"{store.uri}: holds another dataset ({manifest.name} {manifest.version}"
+    """Returns a message about the other dataset, its differences and the ways out."""
+    start = f"{store.uri}: contains another dataset ({manifest.name} {manifest.version}"
     ways = "append to it with `append=true`, " if manifest.appended else ""
     ways += "replace it with `overwrite=true`, or choose another folder"
     if not changes:
         return f"{start}, made from other inputs or with other options); {ways}"
     lines = "".join(f"\n  {printable(change)}" for change in changes)
-    return f"{start}). It differs in:{lines}\nTo go on, {ways}"
+    return f"{start}). It differs in:{lines}\nTo continue, {ways}"
 
 
-# The longest names are those of temporary files of shards: `.NAME-SPLIT...` and 33 more
-# characters. They are counted as if the dataset were appended to, so that this does not
-# fail later.
+# The longest names are the names of temporary files of shards: `.NAME-SPLIT...` and 33
+# more characters. The check includes the suffix of appended parts, so that a later append
+# does not fail.
 
-KEY_BYTES = 1024  # of an object's key: S3, Google Cloud Storage, Azure
-_NAME_BYTES = 255  # of a file's name: most file systems, and where shards are made
-_PATH_BYTES = 4096  # of a path with its closing zero: Linux
-_MOST = 99_999  # shards, and commits
+KEY_BYTES = 1024  # limit of an object's key: S3, Google Cloud Storage, Azure
+_NAME_BYTES = 255  # limit of a file name in most file systems, and for temporary shards
+_PATH_BYTES = 4096  # limit of a path with its closing zero on Linux
+_MOST = 99_999  # maximum number of shards, and of commits
 _VERSION = "10.10.10"  # the folder of a version that is chosen later
 _SHOWN = 40
 
@@ -140,10 +149,10 @@ def check_names(
     *,
     auto_version: bool = False,
 ) -> None:
-    """Checks that the files of a dataset can have the names that they will get.
+    """Checks that the file names of a dataset will not be too long for the store.
 
-    `splits` are those that the input has by itself; with `auto_version` the dataset gets a
-    folder of its own in the store.
+    `splits` are the splits that the input defines. With `auto_version`, the dataset gets
+    a subfolder of the store.
 
     Raises:
       UsageError: a name is too long, or not UTF-8.
@@ -170,9 +179,9 @@ def check_names(
         else:
             what = f"split {_shown(longest)} of the input"
         raise UsageError(
-            f"{what}: names of shard files would have up to {limit + excess:,} bytes "
-            f"while they are written, {store.uri} takes {limit:,}. Choose a name "
-            f"shorter by {count(excess, 'character')}"
+            f"{what}: the names of shard files would have up to {limit + excess:,} "
+            f"bytes while they are written; the limit of {store.uri} is {limit:,}. "
+            f"Choose a name shorter by {count(excess, 'character')}"
         )
     _check_path(store.below(_VERSION) if auto_version else store, temporary)
     for feature, declared in job.declared.features.items() if job.declared else ():
@@ -180,14 +189,15 @@ def check_names(
         excess = len(os.fsencode(labels)) - limit
         if declared.classes and excess > 0:
             raise UsageError(
-                f"`schema`: feature {_shown(feature)}: the name of its labels file would "
-                f"have {limit + excess:,} bytes while it is written, {store.uri} takes "
-                f"{limit:,}. Choose a name shorter by {count(excess, 'byte')}"
+                f"`schema`: feature {_shown(feature)}: the name of its labels file "
+                f"would have {limit + excess:,} bytes while it is written; the limit "
+                f"of {store.uri} is {limit:,}. Choose a name shorter by "
+                f"{count(excess, 'byte')}"
             )
 
 
 def _check_path(store: Store, temporary: str) -> None:
-    """Refuses an output folder in which a shard's path or key would be too long."""
+    """Raises UsageError if the path or key of a shard in the output would be too long."""
     below = Workspace.of(store, "0" * 16).store_name(f"staging/{temporary}")
     if isinstance(store, LocalStore):
         size, limit = len(os.fsencode(f"{store.root}/{below}")) + 1, _PATH_BYTES

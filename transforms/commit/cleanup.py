@@ -1,4 +1,4 @@
-"""Removes what dead runs left: sorted runs, staged and unfinished files."""
+"""Removes the leftovers of dead runs: sorted runs, staged and unfinished files."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ from recordmill.transforms.tasks.workspace import RUN_PATTERN, work_folder_of
 
 
 def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Leftovers:
-    """Removes what dead runs left, never a dataset's own files or anybody else's.
+    """Removes the leftovers of dead runs, in the output and on this machine.
 
-    A dry run only finds it. With `detached`, detached jobs and pipelines that may be at
-    work are ended.
-    Returns what was removed, or would be, on this machine, too.
+    Files of the dataset and foreign files are never removed. A dry run only finds the
+    leftovers. With `detached`, detached jobs and pipelines that may be running are ended.
+
+    Returns:
+      The leftovers that were removed, or that would be removed.
 
     Raises:
-      BusyError: a run is at work here.
-      OutputRefusedError: a run was killed during its commit: that must be finished
-        first, as files of the dataset are among those that it left.
+      BusyError: a run is writing to the output.
+      OutputRefusedError: a run was killed during its commit. The commit must be finished
+        first, because files of the dataset are among its leftovers.
     """
     if store.size(MANIFEST_NAME) is None and not has_traces(store):
-        # No folder of recordmill's: nothing is touched in it, not even for a lease.
+        # Not a folder of recordmill: no file in it is touched, not even for a lease.
         return Leftovers((), clean_local(store, (), dry_run=dry_run))
     if dry_run:
         require_idle(store)
@@ -56,16 +58,18 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Lef
 def clean_held(
     store: Store, require_held: Callable[[], None], *, detached: bool
 ) -> Leftovers:
-    """Removes what dead runs left, for a holder of the lease; returns what it was."""
+    """Removes the leftovers of dead runs for a holder of the lease; returns them."""
     told = found = _found(store, detached=detached)
     if store.size(MANIFEST_NAME) is not None:
         require_held()
         shut_out_commits(store)
-        # A run may have published since the first look. What commits left is gone by
-        # then, but for late copies.
+        # A run may have published since the first listing. Leftovers of commits are
+        # removed by then, except for late copies.
         manifest = clean_up(store)
         if manifest is None:
-            raise BusyError(f"{store.uri}: another run publishes just now; clean again")
+            raise BusyError(
+                f"{store.uri}: another run is publishing; clean again later"
+            )
         late = {n: told.files.get(n, 0) for n in stray_files(store, manifest)}
         found = find_leftovers(store, detached=detached)
         found = replace(found, files=late | found.files)
@@ -75,7 +79,7 @@ def clean_held(
 
 
 def _found(store: Store, *, detached: bool) -> Leftovers:
-    """Finds what dead runs left in an output; raises if one was killed in its commit."""
+    """Finds the leftovers in an output; raises if a run was killed in its commit."""
     beside: dict[str, int] = {}
     journals = open_journals(store, store.list(WORK_FOLDER))
     if store.size(MANIFEST_NAME) is not None:
@@ -93,14 +97,15 @@ def _found(store: Store, *, detached: bool) -> Leftovers:
 
 
 def with_leftovers(store: Store, verified: VerifyResult) -> VerifyResult:
-    """Returns a verification whose strays are leftovers if `clean` removes them."""
+    """Returns a verification in which stray files that `clean` removes are leftovers."""
     strays = {p.file for p in verified.problems if p.kind == "stray"}
     if not strays:
         return verified
     leftovers = strays.intersection(files_to_clean(store, read_manifest(store)))
     message = (
-        "not in the manifest: a run that published nothing left it. Readers that take "
-        "names by a pattern, like *.tfrecord*, read it too; `recordmill clean` removes it"
+        "not in the manifest: left by a run that published nothing. Readers that match "
+        "names by a pattern, like *.tfrecord*, also read it; `recordmill clean` "
+        "removes it"
     )
     problems = tuple(
         replace(problem, message=message, kind="leftover")
@@ -120,7 +125,10 @@ def _and_local(store: Store, found: Leftovers, *, dry_run: bool) -> Leftovers:
 def clean_local(
     store: Store, spare: Collection[str], *, dry_run: bool = False
 ) -> dict[str, int]:
-    """Removes what runs for a store left on this machine, but for some; returns it."""
+    """Removes the local work files of runs for a store; returns their sizes by name.
+
+    The workspaces in `spare` are kept.
+    """
     names: dict[str, int] = {}
     if isinstance(store, LocalStore):
         return names
@@ -132,6 +140,6 @@ def clean_local(
             if not dry_run:
                 local.remove_tree(run)
     if not dry_run:
-        with suppress(OSError):  # not there, or it holds something
+        with suppress(OSError):  # missing or not empty
             Path(local.root).rmdir()
     return names

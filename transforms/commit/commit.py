@@ -1,17 +1,17 @@
-"""Makes the staged files the dataset in the output.
+"""Commits the staged files, which become the dataset in the output.
 
-Readers trust manifest.json alone, and the commit is one conditional put of it, over
-exactly the manifest that was there when the run was allowed to begin:
+Readers trust manifest.json alone. The commit is one conditional put of the manifest. It
+succeeds only if the old manifest is the one that the run was allowed to replace:
 
 1. a record of the commit is written (`CommitRecord`);
 2. the data files are moved to names that no other dataset in the folder has;
 3. they are checked, and the manifest is swapped in;
-4. the files with fixed names are swapped, each over what was seen (`finish`);
-5. what is not needed any more is removed.
+4. the files with fixed names are swapped in, each in place of known bytes (`finish`);
+5. files that are no longer needed are removed.
 
-A run that is killed before 3 has changed nothing that a reader sees; one that is killed
-behind it is finished by the next one. If another run committed meanwhile, 3 fails and
-nothing is harmed: the names of data files are never given twice.
+If a run is killed before step 3, readers see no change. If it is killed after step 3, the
+next run finishes the commit. If another run commits meanwhile, step 3 fails without harm,
+because names of data files are never reused.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ from recordmill.transforms.storage.store import WORK_FOLDER, Level
 from recordmill.transforms.tasks.launches import find_launch, is_launch
 from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
 
-#     .recordmill/commit-g00001-12345678/manifest.json     the manifest that is to be swapped in
-#     .recordmill/commit-g00001-12345678/replaced.json     the one that it replaces, if any
-#     .recordmill/commit-g00001-12345678/files/features.json ...   copies of the fixed names
+#     .recordmill/commit-g00001-12345678/manifest.json    the manifest to swap in
+#     .recordmill/commit-g00001-12345678/replaced.json    the replaced manifest, if any
+#     .recordmill/commit-g00001-12345678/files/...        copies of files with fixed names
 #
 # A record is written before the commit puts its first file into the dataset's folder, and
-# never changed. It tells which files those are: if the commit fails, a later run removes
-# them; if it was killed right behind its swap, a later run puts the files with fixed names
-# in place. What is left of it then, the replaced manifest, names the files that stay for
-# the readers of the replaced dataset until the next run.
+# is never changed. It lists the files of the commit. If the commit fails, a later run
+# removes them. If it was killed right after its swap, a later run puts the files with
+# fixed names in place. After that only the replaced manifest stays: it names the files
+# that stay for the readers of the replaced dataset until the next run.
 
 RECORD_PREFIX = f"{WORK_FOLDER}/commit-"
 _RECORD = re.compile(rf"{re.escape(RECORD_PREFIX)}({MARK})/(.+)", re.DOTALL)
@@ -90,7 +90,7 @@ class CommitRecord:
 
     @property
     def files(self) -> dict[str, str]:
-        """Returns where the copies of files with fixed names are, by that name."""
+        """Returns the names of the copies of files with fixed names, by fixed name."""
         start = files.fixed_copy_name(self.mark, "")
         return {n.removeprefix(start): n for n in self.names if n.startswith(start)}
 
@@ -107,7 +107,7 @@ class CommitRecord:
         return find_manifest(self.store, self.replaced_name)
 
     def manifests(self) -> list[Manifest]:
-        """Reads the manifest that the commit makes, and the one that it replaces."""
+        """Reads the manifest of the commit, and the manifest that it replaces."""
         names = [n for n in (self.manifest_name, self.replaced_name) if n in self.names]
         found = self.store.for_each(partial(find_manifest, self.store), names)
         return [manifest for manifest in found if manifest is not None]
@@ -115,7 +115,7 @@ class CommitRecord:
     def write(
         self, manifest: bytes, replaced: bytes | None, fixed: dict[str, bytes]
     ) -> None:
-        """Writes the record: first what tells which files the commit puts where."""
+        """Writes the record: first the manifests, which list the files of the commit."""
         self.store.put_bytes(manifest, self.manifest_name)
         if replaced is not None:
             self.store.put_bytes(replaced, self.replaced_name)
@@ -126,14 +126,14 @@ class CommitRecord:
 def find_records(
     store: Store, listed: Iterable[str] | None = None
 ) -> list[CommitRecord]:
-    """Finds the records of all commits that are not finished, or still in grace.
+    """Finds the records of all commits that are unfinished or still in grace.
 
-    `listed` are the names of all files, if they are known.
+    `listed` are the names of all files, if known.
     """
     names: dict[str, list[str]] = {}
     if (
         listed is None
-    ):  # not all of the work folder, where a run has files of each range
+    ):  # not the whole work folder, in which a run has files for each range
         folders = store.list_level(WORK_FOLDER).folders
         of_commits = (each for each in folders if each.startswith(RECORD_PREFIX))
         listed = chain.from_iterable(map(store.list, of_commits))
@@ -144,9 +144,9 @@ def find_records(
 
 
 def fixed_names(manifest: Manifest) -> list[str]:
-    """Returns the files that may lie beside a dataset under names that are no commit's.
+    """Returns the files of a dataset whose names do not depend on the commit.
 
-    The rejects and the manifest are not among them.
+    The rejects and the manifest are not included.
     """
     labels = [f.labels_file for f in manifest.features if f.num_classes]
     descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
@@ -157,7 +157,7 @@ def fixed_names(manifest: Manifest) -> list[str]:
 
 
 def unnamed_files(manifest: Manifest) -> list[str]:
-    """Returns the files that the manifest does not name: they differ from run to run."""
+    """Returns the files that the manifest does not list, as they differ in each run."""
     return [
         name(part)
         for part in range(manifest.appended + 1)
@@ -166,23 +166,23 @@ def unnamed_files(manifest: Manifest) -> list[str]:
 
 
 def unnamed_files_of_part(manifest: Manifest) -> list[str]:
-    """Returns those of them that the last part has: no inventory without inputs."""
+    """Returns the unlisted files of the last part: no inventory without inputs."""
     part = manifest.appended
     inventory = [inventory_name(part)] if inputs_name(part) in manifest.files else []
     return [*inventory, run_metadata_name(part)]
 
 
 def _data_of(*manifests: Manifest) -> set[str]:
-    """Returns the names of all shards, and the marks of the files of rejects."""
+    """Returns the names of all shards, and the commit ids of the files of rejects."""
     shards = {file for manifest in manifests for file in manifest.shard_files}
     rejects = [each.rejects for each in manifests if each.rejects is not None]
     return shards.union(*(each.marks for each in rejects))
 
 
 def _files_of(store: Store, data: set[str]) -> list[str]:
-    """Returns the names of all files of `_data_of`, of rejects those that there are.
+    """Returns the file names for `_data_of`: shards, possible index files and rejects.
 
-    Each shard may have an index file.
+    Only existing files of rejects are included.
     """
     shards = {name for name in data if is_shard_name(name)}
     indexes = (f"{shard}{INDEX_SUFFIX}" for shard in shards)
@@ -194,9 +194,9 @@ def _files_of(store: Store, data: set[str]) -> list[str]:
 def stray_files(store: Store, manifest: Manifest) -> list[str]:
     """Returns data files of older commits of this dataset that the manifest lacks.
 
-    An object store may finish a copy after the run that asked for it was killed, and
-    after its record was removed. The name of a data file comes into use by one commit or
-    never, so such files can go: no newer manifest will name them.
+    An object store may finish a copy after the run that requested it was killed and
+    after its commit record was removed. Each name of a data file belongs to one commit,
+    so no newer manifest will name such files, and they can be removed.
     """
     kept = _data_of(manifest)
     shards = {
@@ -214,33 +214,38 @@ def stray_files(store: Store, manifest: Manifest) -> list[str]:
     ]
 
 
-# The manifest is the dataset. Some files beside it have names that foreign readers ask
-# for, like dataset_info.json, so they cannot have one of their own. Each is swapped over
-# what was read of it before the manifest was read again: as long as the manifest is that
-# of the commit, nobody newer can have written it. If it changes behind that, the swap
-# fails, or it is taken back.
+# The manifest defines the dataset. Some files next to it have names that foreign readers
+# expect, such as dataset_info.json, so their names cannot contain a commit id. Each file
+# is swapped in place of the bytes that were read before the manifest was read again. As
+# long as the manifest is the one of the commit, no newer commit can have written the
+# file. If the manifest changes later, the swap fails or is undone.
 #
-# A file is removed only if its name can never come into use again: the manifest does not
-# name it, and its generation is not newer than the manifest's. The files of the replaced
+# A file is removed only if its name can never be used again: the manifest does not name
+# it, and its generation is not newer than the manifest's. The files of the replaced
 # dataset stay for its readers until the next run.
 
-TFDS_FILES = (DATASET_INFO_NAME, FEATURES_NAME)  # of a dataset in one part
+TFDS_FILES = (DATASET_INFO_NAME, FEATURES_NAME)  # only for a dataset in one part
 
 _TRIES = 20  # each fails only if another run wrote in between
 
 
-class _Superseded(Exception):  # noqa: N818  not an error: a newer commit goes on
-    """Another run goes on from here: it replaced the manifest, or finished this commit."""
+class _Superseded(Exception):  # noqa: N818  not an error: a newer commit continues
+    """A signal that another run replaced the manifest or finished this commit."""
 
 
 def finish(
     store: Store, data: bytes | None = None, *, end_grace: bool = False
 ) -> bytes | None:
-    """Finishes the last commit, whoever made it; safe to repeat and to give up.
+    """Finishes the last commit of any run; safe to repeat and to interrupt.
 
-    `data` is the manifest, if it was read just now. With `end_grace` the files of the
-    dataset that it replaced go, too. Returns the manifest whose commit is finished; None
-    if there is none, or if another run goes on with it.
+    Args:
+      store: the output folder.
+      manifest_bytes: the manifest, if just read.
+      end_grace: also remove the files of the dataset that the commit replaced.
+
+    Returns:
+      The bytes of the manifest whose commit is finished; None if there is no manifest or
+      if another run continues.
     """
     data = store.find(MANIFEST_NAME) if data is None else data
     if data is None:
@@ -263,7 +268,7 @@ def finish(
 
 
 def discard_fixed(store: Store, manifest: bytes, names: Iterable[str]) -> None:
-    """Removes files with fixed names, as long as the manifest is this one."""
+    """Removes files with fixed names while the manifest in the store is this one."""
     with suppress(_Superseded):
         for name in names:
             _replace(store, manifest, name)
@@ -272,7 +277,7 @@ def discard_fixed(store: Store, manifest: bytes, names: Iterable[str]) -> None:
 def old_files(
     store: Store, manifest: Manifest, records: list[CommitRecord], *, end_grace: bool
 ) -> list[str]:
-    """Returns the data files that commits left and that are not in use any more."""
+    """Returns the data files of commits that are no longer in use."""
     kept, old = [manifest], list[Manifest]()
     for record in records:
         if generation_of(record.mark) > manifest.generation:
@@ -284,7 +289,7 @@ def old_files(
 
 
 def old_records(manifest: Manifest, records: list[CommitRecord]) -> list[str]:
-    """Returns the files of the records of commits that are over."""
+    """Returns the record files of finished or failed commits."""
     return [
         name
         for record in records
@@ -294,7 +299,10 @@ def old_records(manifest: Manifest, records: list[CommitRecord]) -> list[str]:
 
 
 def _in_grace(manifest: Manifest, own: CommitRecord) -> bool:
-    """Tells whether files of the replaced dataset alone are there: none in an append."""
+    """Checks whether the replaced dataset has files that the new one lacks.
+
+    After an append it has none.
+    """
     replaced = own.replaced() if own.replaced_name in own.names else None
     return replaced is not None and bool(_data_of(replaced) - _data_of(manifest))
 
@@ -302,7 +310,7 @@ def _in_grace(manifest: Manifest, own: CommitRecord) -> bool:
 def _settle(
     store: Store, data: bytes, manifest: Manifest, record: CommitRecord
 ) -> None:
-    """Puts the files with fixed names in place; removes those of the old dataset."""
+    """Puts the files with fixed names in place; removes obsolete ones."""
     own = {*manifest.files, *unnamed_files(manifest)}
     names = {name: copy for name, copy in record.files.items() if name in own}
 
@@ -320,7 +328,7 @@ def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
     if record.replaced_name not in record.names:
         return []
     if manifest.appended:
-        # TFDS finds a split's shards by one pattern that contains their number; the
+        # TFDS finds the shards of a split by one pattern that contains their number; the
         # shards of several parts cannot have such names.
         return [name for name in TFDS_FILES if name not in manifest.files]
     replaced = record.replaced()
@@ -331,7 +339,7 @@ def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
 
 
 def _replace(store: Store, manifest: bytes, name: str, copy: str = "") -> None:
-    """Replaces a file with a fixed name by its copy, by a swap; without one removes it."""
+    """Replaces a file with a fixed name by its copy, or removes it if there is none."""
     found, *new = store.for_each(store.find, (name, copy) if copy else (name,))
     if new == [None]:
         raise _Superseded  # another run has finished this commit
@@ -342,7 +350,7 @@ def _replace(store: Store, manifest: bytes, name: str, copy: str = "") -> None:
         if store.find(MANIFEST_NAME) != manifest:
             raise _Superseded
         is_swapped = _swap(store, name, data, seen)
-        # Also behind a swap, which the store may have forgotten.
+        # Checked after a swap as well, because the store may have lost it.
         newer, found = store.for_each(store.find, (MANIFEST_NAME, name))
         if is_swapped and newer != manifest:
             if newer is not None and _belongs(store, newer, name, seen, data):
@@ -354,7 +362,7 @@ def _replace(store: Store, manifest: bytes, name: str, copy: str = "") -> None:
 def _belongs(
     store: Store, newer: bytes, name: str, seen: bytes | None, data: bytes | None
 ) -> bool:
-    """Tells whether a newer dataset has the file that was replaced, not the new one."""
+    """Checks whether a newer dataset has the replaced file instead of the new one."""
     entry = Manifest.from_bytes(newer, store.uri_of(MANIFEST_NAME)).files.get(name)
     if entry is None:
         return False
@@ -367,12 +375,12 @@ def _swap(store: Store, name: str, data: bytes | None, seen: bytes | None) -> bo
     return seen is None or store.discard(name, seen=seen)
 
 
-#     .recordmill/RUN/staging/manifest.json       all else of the run is staged or moved
-#     .recordmill/commit-MARK/manifest.json       its data files may be beside the dataset
+#     .recordmill/RUN/staging/manifest.json     other files of the run are staged or moved
+#     .recordmill/commit-MARK/manifest.json     its data files may be next to the dataset
 #
-# These two are the journals. If the output holds a dataset, that is complete, and what a
-# journal names beside it is finished or removed (`finish`). While it holds none, only
-# the job that left a journal, or a run with overwrite, may continue.
+# These two are the journals. If the output holds a dataset, it is complete, and the files
+# that a journal lists are put in place or removed (`finish`). If the output holds none,
+# only the job that left a journal, or a run with overwrite, may continue.
 
 SEEN_NAME = "seen"  # the digest of the manifest that the staged one replaces
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
@@ -391,12 +399,12 @@ def open_journals(store: Store, listed: Collection[str]) -> list[str]:
 
 
 def has_own_journal(store: Store, run_key: str, listed: Collection[str]) -> bool:
-    """Tells whether this run, or a launch of its job, was killed during its commit."""
+    """Checks whether this run, or a launch of its job, was killed during its commit."""
     return any(_is_of(store, run, run_key) for run, _ in _run_journals(listed))
 
 
 def is_clean(store: Store, manifest: Manifest) -> bool:
-    """Tells whether nothing is to be finished or removed beside a dataset."""
+    """Checks that a dataset has no commit to finish and no leftovers to remove."""
     listed = store.list(WORK_FOLDER)
     records = find_records(store, listed)
     return not (
@@ -407,53 +415,53 @@ def is_clean(store: Store, manifest: Manifest) -> bool:
 
 
 def clean_up(store: Store, *, end_grace: bool = True) -> Manifest | None:
-    """Finishes and removes what commits left; call it with the lease held.
+    """Finishes the last commit and removes leftovers; the caller holds the lease.
 
-    With `end_grace` the files of a replaced dataset go, too. Returns the manifest, as
-    `finish` does.
+    With `end_grace`, the files of a replaced dataset are removed as well. Returns the
+    manifest; None as in `finish`.
     """
     data = finish(store, end_grace=end_grace)
     if data is None:
         return None
     manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
-    # Detached jobs publish without a lease: only while the manifest is this one.
+    # Detached jobs publish without a lease: remove only while the manifest is this one.
     discard_fixed(store, data, _stale_files(store, manifest))
     return manifest
 
 
 def shut_out_commits(store: Store) -> None:
-    """Makes all commits fail that are not done; call it with the lease held.
+    """Makes all unfinished commits fail; the caller holds the lease.
 
-    Whose lease was lost may go on at any time. So the manifest gets a generation that
-    is newer than theirs: then none of them can be swapped in, and what they left can be
-    removed.
+    A run that lost its lease may continue at any time. So the manifest gets a newer
+    generation than all commits. Then none of their manifests can be swapped in, and their
+    leftovers can be removed.
     """
     if store.find(MANIFEST_NAME) is None:
         return
     data = finish(store, end_grace=True)
     if data is None:
-        raise BusyError(f"{store.uri}: another run publishes just now; clean again")
+        raise BusyError(f"{store.uri}: another run is publishing; clean again later")
     manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
     newer = _above_all(store, manifest)
     if newer != manifest and not store.swap(newer.to_bytes(), MANIFEST_NAME, seen=data):
-        raise BusyError(f"{store.uri}: another run published just now; clean again")
+        raise BusyError(f"{store.uri}: another run has just published; clean again")
 
 
 def _above_all(store: Store, manifest: Manifest) -> Manifest:
-    """Returns a manifest with a generation above those of all commits."""
+    """Returns the manifest with a generation that is higher than that of any commit."""
     generations = [generation_of(record.mark) for record in find_records(store)]
     newest = max(generations, default=0)
     if newest <= manifest.generation:
         return manifest
-    # One more, so that no record is taken for its own.
+    # One higher, so that no commit record matches the manifest.
     return manifest.model_copy(update={"generation": newest + 1})
 
 
 def files_to_clean(store: Store, manifest: Manifest) -> list[str]:
-    """Returns the files beside a dataset that cleaning up removes, to tell of them.
+    """Returns the files next to a dataset that cleaning up would remove, for reports.
 
-    Among them are those of commits that are to be shut out first. Until then such a
-    commit may be done, so nothing is removed by this list.
+    The list includes files of commits that must be shut out first. Until then such a
+    commit may succeed, so no file is removed by this list.
     """
     manifest = _above_all(store, manifest)
     records = find_records(store)
@@ -467,7 +475,7 @@ def files_to_clean(store: Store, manifest: Manifest) -> list[str]:
 
 
 def _is_of(store: Store, run: str, run_key: str) -> bool:
-    """Tells whether the workspace of that name belongs to a run with this key."""
+    """Checks whether the workspace of that name belongs to a run with this key."""
     if not is_launch(run):
         return run == run_key[:16]
     launch = find_launch(store, run)
@@ -486,29 +494,29 @@ def _run_journals(listed: Collection[str]) -> list[tuple[str, str]]:
 
 
 def _stale_files(store: Store, manifest: Manifest) -> list[str]:
-    """Returns TFDS's files if they describe only the first of several parts."""
+    """Returns the TFDS files if they describe only the first of several parts."""
     if not manifest.appended or find_records(store):
-        return []  # a commit that is not finished removes them itself
+        return []  # an unfinished commit removes them itself
     return [name for name in TFDS_FILES if store.size(name) is not None]
 
 
-# Two runs of one job share a workspace, so a run that slept may have removed what another
-# one staged. What is gone is made anew by the next run, if it knows.
+# Two runs of one job share a workspace, so a run that slept may have removed files that
+# another run staged. The next run writes them again if it detects that they are missing.
 
-RUN_AGAIN = "Another run of the same job was at work, or cleaned up; run again"
+RUN_AGAIN = "Another run of the same job was active, or cleaned up; run again"
 
 
 def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
-    """Tells whether all files of a staged dataset are there, by what a listing tells.
+    """Checks by a listing whether all files of a staged dataset exist.
 
-    What a commit that was killed has moved counts.
+    Files that a killed commit moved to the output count as well.
     """
     store = workspace.store
     staged = store.list_level(workspace.store_name("staging"))
     placed = store.list_level()
     for file, entry in data_entries(manifest).items():
         if mark_of(file) != manifest.mark:
-            continue  # of a part before
+            continue  # the file belongs to an earlier part
         name = workspace.store_name(f"staging/{staged_file_name(file)}")
         level, name = (staged, name) if name in staged.files else (placed, file)
         if _difference(level, name, entry):
@@ -523,12 +531,12 @@ def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
 
 
 def data_entries(manifest: Manifest) -> dict[str, ShardEntry | FileEntry]:
-    """Returns what a manifest says of each shard and index file, by name."""
+    """Returns the manifest's entry of each shard and index file, by name."""
     return {**manifest.index_files, **{each.file: each for each in manifest.shards}}
 
 
 def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
-    """Reads the staged files that get a fixed name, by that name."""
+    """Reads the staged files that get a fixed name; returns their bytes by name."""
     store, folder = workspace.store, workspace.store_name("staging")
     names = [
         name
@@ -542,9 +550,9 @@ def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
 def wrong_files(
     store: Store, manifest: Manifest, staged: dict[str, bytes]
 ) -> list[str]:
-    """Returns the metadata files of a dataset that are missing, or other ones.
+    """Returns the metadata files of a dataset that are missing or have other bytes.
 
-    An append leaves those of the parts before where they are.
+    An append leaves the metadata files of earlier parts in place.
     """
     wrong = [
         name
@@ -561,20 +569,20 @@ DAMAGED = (
 
 
 def manifest_digest(data: bytes | None) -> str:
-    """Returns what tells manifests apart, by their bytes; "" where there is none."""
+    """Returns a digest of the bytes of a manifest; "" if there is none."""
     return "" if data is None else blake2b(data, digest_size=16).hexdigest()
 
 
 def seen_manifest(store: Store) -> str:
-    """Returns the digest of the manifest that a run sees when it begins."""
+    """Returns the digest of the current manifest, which a run reads when it begins."""
     return manifest_digest(store.find(MANIFEST_NAME))
 
 
 def is_staged(workspace: Workspace) -> bool:
-    """Tells whether an earlier try staged everything and only the commit is left.
+    """Checks whether an earlier try staged all files, so that only the commit is left.
 
-    If another dataset was published meanwhile, the staged files get new names. What
-    somebody removed is written again.
+    If another dataset was published meanwhile, the staged files get new names. Removed
+    files are written again.
     """
     store = workspace.store
     manifest = find_manifest(store, workspace.store_name(STAGED_MANIFEST))
@@ -587,20 +595,27 @@ def is_staged(workspace: Workspace) -> bool:
 def commit(
     workspace: Workspace, staged: Manifest | None = None, lease: str = ""
 ) -> Manifest:
-    """Makes the staged files the dataset in the output. Safe to repeat.
+    """Moves the staged files to the output and swaps the manifest in. Safe to repeat.
 
-    A run that ends waits for the swap and the puts behind it. `lease` is the nonce of its
-    lease, if the launcher holds it.
+    A run that is being ended waits for the swap and the puts after it.
+
+    Args:
+      workspace: the workspace of the run.
+      staged: the staged manifest, if this run staged it.
+      lease: the nonce of the run's lease, if the launcher holds it.
+
+    Returns:
+      The manifest of the dataset in the output.
 
     Raises:
-      BusyError: another run published meanwhile, or removed staged files, or the run
-        has ended; nothing was harmed, and the next run makes them anew.
-      OutputError: a file of the dataset is missing, or the storage refuses.
+      BusyError: another run published meanwhile, or removed staged files, or the run has
+        ended. The output is unharmed, and the next run writes the files again.
+      OutputError: a file of the dataset is missing, or a storage request failed.
     """
     store = workspace.store
     own = (workspace.store_name(name) for name in (STAGED_MANIFEST, SEEN_NAME))
     data, expected, seen = store.for_each(store.find, (*own, MANIFEST_NAME))
-    if data is None:  # an earlier try of this task did it
+    if data is None:  # an earlier try of this task committed
         current = find_manifest(store)
         if current is None:
             raise BusyError(f"{store.uri}: there is no {MANIFEST_NAME}. {RUN_AGAIN}")
@@ -632,7 +647,7 @@ def commit(
 
 
 def _swap_in(store: Store, manifest: Manifest, data: bytes, seen: bytes | None) -> None:
-    """Puts the manifest by a swap, again where the store took it and forgot it."""
+    """Writes the manifest by a swap; repeats it if the store accepted but lost it."""
     for _ in range(_TRIES):
         if not store.swap(data, MANIFEST_NAME, seen=seen):
             raise _lost(store, manifest)
@@ -640,12 +655,13 @@ def _swap_in(store: Store, manifest: Manifest, data: bytes, seen: bytes | None) 
             return
     uri = store.uri_of(MANIFEST_NAME)
     raise OutputError(
-        f"{uri}: the storage took it, and did not keep it: choose another"
+        f"{uri}: the storage accepted the file but did not keep it: choose another "
+        "storage"
     )
 
 
 def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
-    """Moves staged files to the names that the manifest gives; returns the rejects'."""
+    """Moves staged files to their names in the dataset; returns the names of rejects."""
     store, folder = workspace.store, workspace.store_name("staging")
     mark = manifest.mark
     staged = store.list_level(folder).files
@@ -665,10 +681,10 @@ def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
 
 
 def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None:
-    """Checks that all kept rejects are there, by their size.
+    """Checks the total size of the kept rejects.
 
-    Those of the same mark that were not placed just now are of an earlier try; with
-    another exchange these are the same rejects in other files.
+    Files with the same commit id that are not in `placed` come from an earlier try. With
+    another exchange they hold the same rejects in other files, so they are removed.
     """
     if manifest.rejects is None:
         return
@@ -687,7 +703,7 @@ def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None
 
 
 def _lost(store: Store, manifest: Manifest) -> BusyError:
-    """Removes what this commit put beside the dataset that another run published."""
+    """Removes the files of this commit from the output of another run."""
     # The other run may have removed the record before the last file was moved.
     CommitRecord(store, manifest.mark).write(manifest.to_bytes(), None, {})
     finish(store)
@@ -696,20 +712,20 @@ def _lost(store: Store, manifest: Manifest) -> BusyError:
 
 def _changed(store: Store) -> BusyError:
     return BusyError(
-        f"{store.uri}: another run published a dataset here meanwhile, which was left as "
-        "it is; run again"
+        f"{store.uri}: another run published a dataset here in the meantime, which was "
+        "not changed; run again"
     )
 
 
 def require_stored(store: Store, manifest: Manifest, *, own_mark: str = "") -> None:
-    """Checks sizes, and checksums that the store keeps, of all shards; reads no data.
+    """Checks the sizes, and the checksums kept by the store, of all shards.
 
-    Index files that were written with them count as shards do. `own_mark` is that of the
-    files that a commit just put there, if it is not yet published.
+    Index files that were written with the shards are checked as well. No file is read.
+    `own_mark` is the commit id of files that an unpublished commit just moved, or "".
 
     Raises:
-      BusyError: one that was just put there is missing, or has another size or checksum.
-      OutputRefusedError: one of a dataset that was published is.
+      BusyError: a file of that commit is missing or has another size or checksum.
+      OutputRefusedError: another file is missing or has another size or checksum.
     """
     level = store.list_level()
     for file, entry in data_entries(manifest).items():
@@ -720,11 +736,11 @@ def require_stored(store: Store, manifest: Manifest, *, own_mark: str = "") -> N
 
 
 def _difference(level: Level, name: str, entry: ShardEntry | FileEntry) -> str:
-    """Returns how a file differs from what a manifest says, by a listing; or ""."""
+    """Returns the difference between a listed file and its manifest entry, or ""."""
     size, crc = level.files.get(name), level.checksums.get(name)
     if size != entry.bytes:
         found = "is missing" if size is None else f"has {size} bytes"
-        return f"{found}, the manifest says {entry.bytes} bytes"
+        return f"{found}, the manifest records {entry.bytes} bytes"
     if crc is not None and f"{crc:08x}" != entry.crc32c:
-        return f"the store has CRC-32C {crc:08x}, the manifest says {entry.crc32c}"
+        return f"the store has CRC-32C {crc:08x}, the manifest records {entry.crc32c}"
     return ""

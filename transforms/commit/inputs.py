@@ -1,4 +1,4 @@
-"""Compares the inputs of a run with those that a dataset was made from."""
+"""Lists of the inputs of a dataset, and their comparison with the inputs of a run."""
 
 from __future__ import annotations
 
@@ -57,28 +57,29 @@ from recordmill.transforms.tasks.fingerprint import (
 from recordmill.transforms.temporary import gather, spilled
 from recordmill.transforms.tfrecord import crc32c
 
-# inputs.jsonl.gz contains only what fixes the dataset's bytes: paths are relative to the
-# input root, each file stands for its content (see transforms/file_content.py), and
-# max_rejects is left out. An append needs it.
+# inputs.jsonl.gz contains only values that determine the dataset's bytes: paths are
+# relative to the input root, each file is identified by its content text (see
+# transforms/file_content.py), and max_rejects is left out. An append needs this list.
 #
 #     {"recordmill": 1, "fingerprint": "...", "job": {...}, "by": "content"}
 #     ["2026/first.csv", 1234, "crc32c:89abcdef"]             path, bytes, content
-#     ["images/1.png", 99, "crc32c:89abcdef", "side"]       a file that cells may name
+#     ["images/1.png", 99, "crc32c:89abcdef", "side"]         a sidecar file
 #     ["cat/2.png", 0, "", "unreadable"]                      a broken link
 #
-# inventory.jsonl.gz is what the run listed. While nothing there changed, nothing has to be
-# read to know that the inputs are the same. The manifest does not name it, as it differs
-# when the same files have other times.
+# inventory.jsonl.gz is the inventory of the run. If no size and version in it changed,
+# the inputs are the same and need not be read. The manifest does not list this file,
+# because it differs if the same files have other times.
 #
 #     {"recordmill": 1, "fingerprint": "...", "job": {...}, "run": "..."}
 #     ["2026/first.csv", 1234, "1700000000000000000"]         path, bytes, version
 #
-# Where the source has no checksums, such a list is inputs.jsonl.gz, without "run". Both are JSON lines in gzip without file name and time.
+# If the source has no checksums, inputs.jsonl.gz lists versions instead, without "run".
+# Both are JSON lines in gzip without file name and time.
 
 _SIDE = "side"
 _UNREADABLE = "unreadable"  # a broken link, or a name that is not UTF-8
 _LEVEL = 6
-_PACKED_BYTES = 128 << 20  # of lines that are packed at once
+_PACKED_BYTES = 128 << 20  # bytes of lines that are compressed together
 
 CONVERT_ALL = (
     "convert all inputs again with `overwrite=true`, or as a new version "
@@ -90,11 +91,11 @@ class KeptFile(NamedTuple):
     """A file as it was when it was converted."""
 
     size: int
-    version: str | None  # modification time or etag, if it is known
-    is_side: bool  # whether it is no input, but a file that cells may name
-    is_unreadable: bool = False  # whether it was listed, but could not be read
+    version: str | None  # modification time or etag, if known
+    is_side: bool  # a sidecar file instead of an input
+    is_unreadable: bool = False  # the file was listed, but could not be read
     content: str | None = (
-        None  # of what was read of it (see transforms/file_content.py)
+        None  # its content text (see transforms/file_content.py), if known
     )
 
 
@@ -112,11 +113,11 @@ _KEPT = pa.schema(
 
 @dataclass(frozen=True, eq=False)
 class KeptFiles(FileTable):
-    """Files as they were when they were converted: paths, and the fields of `KeptFile`."""
+    """Files as they were when converted: `path` and the fields of `KeptFile`."""
 
     @classmethod
     def listed(cls, files: Inventory, *, are_side: bool) -> KeptFiles:
-        """Returns the files of an inventory, of which nothing was read yet."""
+        """Returns the files of an inventory, with unknown content."""
 
         def kept(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns = {
@@ -144,19 +145,19 @@ class KeptInputs:
     fingerprint: str  # of the dataset that includes this part
     job: dict[str, Any]  # its fields, as `fixed_fields` returns them
     files: KeptFiles
-    by_content: bool = False  # whether files have their content, not their version
-    run_key: str = ""  # of the run that made the part
+    by_content: bool = False  # files have a content text instead of a version
+    run_key: str = ""  # of the run that created the part
 
 
 def kept_files(files: Inventory, side_files: Inventory = NO_FILES) -> KeptFiles:
-    """Returns what a run listed; of the files that cells may name, those not listed, too."""
+    """Returns the files that a run listed: inputs, then the other sidecar files."""
     sides = KeptFiles.listed(side_files.without(files.paths), are_side=True)
     own = KeptFiles.listed(files, are_side=False).each_once()
     return KeptFiles(pa.concat_tables([own.table, sides.table]))
 
 
 def dump_kept(inputs: KeptInputs) -> Data:
-    """Serializes a list of inputs as `parse_inputs` reads it; a long one is mapped."""
+    """Serializes a list of inputs for `parse_inputs`; a long one is mapped."""
     return spilled(_packed(inputs))
 
 
@@ -169,8 +170,8 @@ def _packed(inputs: KeptInputs) -> Iterator[bytes]:
         **({"run": inputs.run_key} if inputs.run_key else {}),
     }
     told = "content" if inputs.by_content else "version"
-    # Python's gzip module writes the operating system and, by default, the time. So many at
-    # once: the packed bytes depend on how the lines are cut.
+    # Python's gzip module would write the operating system and, by default, the time. The
+    # block size is fixed, because the compressed bytes depend on how the lines are cut.
     packer = gzip_packer(_LEVEL)
     text = json.dumps(head, ensure_ascii=False, separators=(",", ":"))
     lines = bytearray(f"{text}\n".encode())
@@ -196,21 +197,21 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
 
 
 class _KeptSplit(ForeignModel):
-    """A split of a kept job."""
+    """A split in a stored job."""
 
     name: str
     fraction: str
 
 
 class _KeptFunction(ForeignModel):
-    """The `map` function of a kept job."""
+    """The `map` function in a stored job."""
 
     function: str
     checksum: str
 
 
 class _KeptJob(ForeignModel):
-    """The fields of a kept job whose parts `option_changes` names."""
+    """The fields of a stored job whose parts `option_changes` names."""
 
     source_options: dict[str, Any] = Field(default={})
     sharding: dict[str, Any] = Field(default={})
@@ -234,15 +235,15 @@ class _KeptHead(ForeignModel):
 
 
 def parse_inputs(data: bytes, uri: str) -> KeptInputs:
-    """Parses an inventory.
+    """Parses a list of inputs: inputs.jsonl.gz or inventory.jsonl.gz.
 
     Raises:
-      OutputRefusedError: it is not a valid one.
+      OutputRefusedError: the list is not valid.
     """
     advice = f"Nothing can be appended to the dataset; {CONVERT_ALL}"
     text = ForeignText(uri, "valid inventory of inputs", advice)
     with (
-        text.parsing(lambda _: "expected lines of JSON, packed by gzip"),
+        text.parsing(lambda _: "expected lines of JSON, compressed with gzip"),
         gzip.open(io.BytesIO(data)) as lines,
     ):
         if not (first := lines.readline()):
@@ -267,7 +268,7 @@ def parse_inputs(data: bytes, uri: str) -> KeptInputs:
 
 
 def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
-    # One call for all lines: a million files take a second.
+    # One call for all lines: 1 second for a million files.
     entries = [
         (path, int(size), str(told), kind)
         for path, size, told, *kind in json.loads(b"[%b]" % b",".join(lines))
@@ -288,13 +289,13 @@ def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
 
 
 _HEAD = "recordmill, fingerprint and job"
-_SHOWN_BYTES = 80  # of a line
+_SHOWN_BYTES = 80  # of a line, in an error message
 
 
 def _line_problem(
     lines: Sequence[bytes], first: int, by_content: bool, _error: Exception
 ) -> str:
-    """Describes the first of these lines that is not valid; they count from `first`."""
+    """Returns a description of the first invalid line; `first` is the first number."""
     for number, line in enumerate(lines, first):
         if not is_parsed(partial(_parse_lines, [line], by_content=by_content)):
             return _expected(number, "[path, size, version]", line)
@@ -313,7 +314,7 @@ _SHARDING = {
 }
 
 
-# What `fixed_fields` leaves out where it has its default value.
+# Fields that `fixed_fields` leaves out if they have their default value.
 _DEFAULTS = JobSpec(source="csv", name="data").model_dump(
     mode="json", exclude={"source", "name", "max_rejects", "source_options"}
 )
@@ -322,9 +323,10 @@ _DEFAULTS = JobSpec(source="csv", name="data").model_dump(
 def option_changes(
     before: Mapping[str, Any], now: Mapping[str, Any], free: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yields the options that differ between `fixed_fields` of jobs, with both values.
+    """Yields the options that differ between two jobs, with both values.
 
-    Those that are free may differ.
+    `old_fields` and `new_fields` are the `fixed_fields` of the jobs. Options in `free`
+    may differ.
     """
     old, new = _options_of(before), _options_of(now)
     for option in sorted({*old, *new}.difference(free)):
@@ -336,14 +338,14 @@ def option_changes(
             yield f"{_function(old.get(option))}, now {_function(new.get(option))}"
         elif option == "source":
             yield f"the input format {old.get(option)}, now {new.get(option)}"
-        elif option == "sharding":  # of three options, each dataset has one
+        elif option == "sharding":  # a dataset has one of three options
             yield f"{old.get(option)}, now {new.get(option)}"
         else:
             yield f"{_option(option, old)}, now {_option(option, new)}"
 
 
 def _options_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a kept job, under the names that people give them."""
+    """Returns the options of a stored job, by the names that users type."""
     options = {**_DEFAULTS, **fields}
     options |= options.pop("source_options", {})
     for name, value in options.pop("sharding", {}).items():
@@ -355,7 +357,7 @@ def _options_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _function(value: Mapping[str, str] | None) -> str:
-    """Returns how a function is told apart from others, of the same name or not."""
+    """Returns a text that identifies a `map` function by name and checksum."""
     if value is None:
         return "no `map`"
     return f"the `map` function {value['function']} (checksum {value['checksum'][:8]})"
@@ -371,23 +373,23 @@ def _option(name: str, options: Mapping[str, Any]) -> str:
     return f"`{name}={text}`"
 
 
-# Size and version (modification time or etag) tell quickly that a file is the same. A copy
-# has another version, and so has a file that was touched: those are read, and the checksum
-# of their content decides.
+# If size and version (modification time or etag) are the same, so is the file. A copy and
+# a touched file have another version: these are read, and the checksum of their content
+# decides.
 
-PART_BYTES = 8 << 20  # read at once by each thread
+PART_BYTES = 8 << 20  # bytes that each thread reads in one request
 _THREADS = 8
 _AHEAD = 2 * _THREADS  # parts
 
 
 class Pairs(NamedTuple):
-    """Files of a dataset and the same ones of the inputs, side by side."""
+    """Files of a dataset and the input files with the same paths, row by row."""
 
     kept: KeptFiles
     files: Inventory
 
     def same_unread(self) -> pa.ChunkedArray:
-        """Returns which files are the same; null where they have to be read for that."""
+        """Returns a mask of the files that are the same; null if reading must decide."""
         old, now = self.kept.table, self.files.table
         broken, content = old["is_unreadable"], old["content"]
         is_whole = pc.and_(
@@ -405,9 +407,9 @@ class Pairs(NamedTuple):
 def read_contents(
     files: Sequence[tuple[InputFile, int]], storage: StorageOptions
 ) -> Iterator[str]:
-    """Yields the content of each file, in order; a few parts are read ahead.
+    """Yields the content text of each file, in order; a few parts are read ahead.
 
-    Of each file at least one byte is to be read.
+    `files` are files and the number of bytes to read of each, at least one.
     """
 
     def read(part: tuple[InputFile, int, int]) -> FileChecksum:
@@ -416,7 +418,7 @@ def read_contents(
         if len(data) < stop - start:
             raise InputError(
                 f"{file.uri}: ends at byte {start + len(data)}, but had {file.size} "
-                "bytes when it was listed; did it change meanwhile?"
+                "bytes when it was listed; did it change in the meantime?"
             )
         return FileChecksum(file.path, start, stop, crc32c(data))
 
@@ -433,16 +435,16 @@ def read_contents(
 
 @dataclass
 class ContentCheck:
-    """A comparison of files with those of a dataset; reads each file once at most."""
+    """A comparison of input files with a dataset's; each file is read once at most."""
 
     storage: StorageOptions = NO_OPTIONS  # of the inputs
     tell: Callable[[str], None] = lambda _: None  # called before files are read
     _known: dict[InputFile, str] = field(default_factory=dict, repr=False)
 
     def changed(self, pairs: Pairs) -> Iterator[InputFile]:
-        """Yields the files that are not the same any more; stop when you know enough.
+        """Yields the files that changed; the caller may stop early.
 
-        Nothing is read if any file is surely another one.
+        No file is read if size or version alone show that some file changed.
         """
         same = pairs.same_unread()
         if surely := pairs.files.where(pc.equal(same, False)):
@@ -456,7 +458,11 @@ class ContentCheck:
             if file not in self._known
         ]
         if unread:
-            have = "has another time" if len(unread) == 1 else "have other times"
+            have = (
+                "has a different modification time"
+                if len(unread) == 1
+                else ("have different modification times")
+            )
             size = human_bytes(sum(size for _, size in unread))
             self.tell(
                 f"{count(len(unread), 'input file')} of the same name and size {have}: "
@@ -474,7 +480,7 @@ class ContentCheck:
         return {file.path: file.version for file in self._known}
 
     def known_as_same(self, pairs: Pairs) -> pa.ChunkedArray:
-        """Returns which files are the same, as far as that is known without reading."""
+        """Returns a mask of the files that are the same; reads no file."""
         same = pairs.same_unread()
         before = pairs.kept.table["content"].filter(same.is_null()).to_pylist()
         files = pairs.files.where(same.is_null())
@@ -490,7 +496,7 @@ _SHOWN = 3  # files in an error message
 
 
 def read_part(store: Store, manifest: Manifest, part: int) -> KeptInputs:
-    """Reads the inputs of one part: their content, and their versions where known."""
+    """Reads the inputs of one part: their content, and their versions if known."""
     name = inputs_name(part)
     kept = parse_inputs(read_fixed(store, manifest, name), store.uri_of(name))
     if not kept.by_content:
@@ -508,18 +514,18 @@ def _read_parts(store: Store, manifest: Manifest) -> list[KeptInputs]:
 
 
 def read_inventory(store: Store, manifest: Manifest, part: int) -> KeptInputs | None:
-    """Reads what the run of a part listed; None if that is not known any more."""
+    """Reads the inventory of a part's run; None if it is missing or damaged."""
     name = inventory_name(part)
     try:
         return parse_inputs(read_fixed(store, manifest, name), store.uri_of(name))
     except OutputError:
-        return None  # nothing is lost: the inputs can be read to compare them
+        return None  # no loss: the inputs can be read to compare them
 
 
 def key_of(store: Store, manifest: Manifest) -> str:
-    """Returns the key of the run that made a dataset, or its last part.
+    """Returns the key of the run that wrote a dataset, or its last part.
 
-    Where it is not known, it is the fingerprint.
+    If the key is unknown, the fingerprint is returned.
     """
     listed = read_inventory(store, manifest, manifest.appended)
     if listed is None or listed.fingerprint != manifest.fingerprint:
@@ -528,7 +534,7 @@ def key_of(store: Store, manifest: Manifest) -> str:
 
 
 def is_of_run(store: Store, manifest: Manifest, run_key: str) -> bool:
-    """Tells whether a dataset, or its last part, was made by runs with this key."""
+    """Checks whether a run with this key wrote a dataset, or its last part."""
     return run_key in (manifest.fingerprint, key_of(store, manifest))
 
 
@@ -541,10 +547,10 @@ def is_same_dataset(
     reading: str,
     check: ContentCheck,
 ) -> bool:
-    """Tells whether a job would make just this dataset, if need be by reading inputs.
+    """Checks whether a job would write exactly this dataset; reads inputs if necessary.
 
-    A dataset that was appended to is not what one run makes. `reading` is what
-    `registry.describe_inputs` says of the inputs.
+    A dataset with appended parts is never the output of one run. `reading` is the text
+    of `registry.describe_inputs` about the inputs.
     """
     run_key = fingerprint_of(job, files, side_files, reading=reading)
     if is_of_run(store, manifest, run_key):
@@ -572,9 +578,10 @@ def is_same_dataset(
 def renew_inventories(
     store: Store, manifest: Manifest, versions: Mapping[str, str], run_key: str
 ) -> None:
-    """Notes the versions of inputs that turned out to be the same, for the next run.
+    """Stores the new versions of inputs that turned out to be the same.
 
-    Call it with the lease held. `run_key` is that of the run that found them.
+    The next run need not read them again. The caller holds the lease. `run_key` is the
+    key of the run that compared the inputs.
     """
     for part in range(manifest.appended + 1):
         seen = store.find(inventory_name(part))
@@ -594,44 +601,45 @@ def renew_inventories(
 
 
 def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> KeptFiles:
-    """Reads all files that a dataset was made from, for a job that appends.
+    """Reads the list of all files that a dataset was made from, for an append.
 
     Raises:
-      OutputError: its inventories are missing, damaged, or of another job.
+      OutputError: the lists of inputs are missing, damaged, or of another job.
     """
     uri = store.uri_of(inputs_name(manifest.appended))
     try:
         parts = _read_parts(store, manifest)
     except MissingFileError as error:
         raise OutputRefusedError(
-            f"{error}; without this inventory of the converted inputs nothing can be "
+            f"{error}; without this inventory of the converted inputs, nothing can be "
             f"appended; {CONVERT_ALL}"
         ) from error
     kept = parts[-1]
     if kept.fingerprint != manifest.fingerprint:
         raise OutputRefusedError(
             f"{uri}: belongs to another dataset (fingerprint {kept.fingerprint}, the "
-            f"manifest says {manifest.fingerprint}); {CONVERT_ALL}"
+            f"manifest records {manifest.fingerprint}); {CONVERT_ALL}"
         )
     if kept.format_version != FORMAT_VERSION:
         raise OutputRefusedError(
             f"{store.uri}: was written by another version of recordmill in another "
             f"format ({kept.format_version}, now {FORMAT_VERSION}); {CONVERT_ALL}"
         )
-    # What new files have beside the dataset's columns says nothing of its records.
+    # Additional columns in new files do not affect the records of the dataset.
     free = ["columns", "extra_columns"]
     if _reads_no_folders(job, manifest, parts):
         free.append("partitions")
     if changes := list(option_changes(kept.job, fixed_fields(job), free)):
         raise OutputRefusedError(
-            f"{store.uri}: was made by another job. Changed: {'; '.join(changes)}. Append "
-            f"with the options of the first run, or {CONVERT_ALL}"
+            f"{store.uri}: was created by another job. Changed: {'; '.join(changes)}. "
+            f"Append with the options of the first run, or {CONVERT_ALL}"
         )
     return _joined(parts)
 
 
 _ARRAYS = (
-    "arrays beside images, which it has as they were and which now move with the pixels"
+    "arrays next to images, which the dataset stores unchanged and which recordmill "
+    "now transforms with the pixels"
 )
 
 
@@ -642,10 +650,10 @@ def require_arrays_moved(
     files: Inventory,
     check: ContentCheck,
 ) -> None:
-    """Refuses to append arrays that move with their images to others that did not.
+    """Checks that the dataset's arrays moved with their images, as new ones will.
 
     Raises:
-      OutputRefusedError: an earlier version made the dataset, and kept them as they were.
+      OutputRefusedError: an earlier version wrote the dataset and left them unmoved.
     """
     kept = read_part(store, manifest, 0)
     if _keeps_arrays(kept, job, files, check):
@@ -655,7 +663,7 @@ def require_arrays_moved(
 def _keeps_arrays(
     kept: KeptInputs, job: JobSpec, files: Inventory, check: ContentCheck
 ) -> bool:
-    """Tells whether a dataset is what a job made before it moved arrays with images."""
+    """Checks whether a version that did not move arrays with images wrote a dataset."""
     own = files.where(
         pc.is_in(files.paths, value_set=kept.files.paths.combine_chunks())
     )
@@ -671,13 +679,13 @@ def _keeps_arrays(
 def _reads_no_folders(
     job: JobSpec, manifest: Manifest, parts: Sequence[KeptInputs]
 ) -> bool:
-    """Tells whether a job takes folders for no columns, and its dataset has none of them.
+    """Checks that neither a job nor its dataset uses folders as columns.
 
-    It was made before folders were columns, or has inputs in other folders.
+    The dataset was written before folders became columns, or from other folders.
     """
     if getattr(job.source_options, "partitions", "") != "none" or job.map is not None:
         return False
-    # Only here: no other run needs it.
+    # A local import: no other run needs it.
     from recordmill.transforms.sources.partitions import values_in
 
     declared, names = job.declared, {feature.name for feature in manifest.features}
@@ -688,7 +696,7 @@ def _reads_no_folders(
 
 
 def _joined(parts: Sequence[KeptInputs]) -> KeptFiles:
-    """Returns the files of all parts; one that is in several as in the last."""
+    """Returns the files of all parts; for a repeated path, the row of the last part."""
     return KeptFiles(pa.concat_tables([part.files.table for part in parts])).each_once()
 
 
@@ -701,13 +709,18 @@ def new_files(
     *,
     left_out: frozenset[str] = frozenset(),
 ) -> tuple[Inventory, Inventory]:
-    """Returns the new files among the inputs and among the files that cells may name.
+    """Returns the new files among the inputs and among the sidecar files.
 
-    `kept` are the files that the dataset at `uri` was made from, `left_out` the
-    paths of input files that `exclude` leaves out.
+    Args:
+      converted_files: the files that the dataset was made from.
+      files: the inputs of the run.
+      side_files: the sidecar files of the run.
+      uri: the dataset.
+      check: compares files with the converted ones.
+      left_out: paths of input files that `exclude` leaves out.
 
     Raises:
-      InputError: a file that it was made from is missing, left out, or has changed.
+      InputError: a converted file is missing, left out, or has changed.
     """
     is_side = kept.table["is_side"].combine_chunks()
     ones, sides = files.each_once(), side_files.each_once()
@@ -756,11 +769,11 @@ def _describe_changes(
         root = files[0].uri.removesuffix(files[0].path)
         hint = (
             f". Paths are relative to the folder that all inputs share, now {root}: "
-            "was it another one before?"
+            "was it a different folder before?"
         )
     return (
-        f"{uri}: of the {count(total, 'file')} it was made from, {told}. An append keeps "
-        f"the records made from them: {', '.join(ways_out)}, or {CONVERT_ALL}{hint}"
+        f"{uri}: of its {count(total, 'file')}, {told}. An append keeps their records: "
+        f"{', '.join(ways_out)}, or {CONVERT_ALL}{hint}"
     )
 
 
@@ -772,9 +785,9 @@ def dataset_changes(
     side_files: Inventory = NO_FILES,
     check: ContentCheck | None = None,
 ) -> list[str]:
-    """Describes what differs between a dataset and the run that finds it, if known.
+    """Returns the differences between a dataset and a run, one line per kind of change.
 
-    There is a line for each kind of change; none if the dataset does not tell.
+    The list is empty if the dataset has no readable list of inputs.
     """
     try:
         parts = _read_parts(store, manifest)
@@ -797,7 +810,7 @@ def dataset_changes(
         changes.append(f"rows that {count(manifest.appended, 'append')} added")
     if not changes and folder_keys(job, files):
         changes.append(
-            "which folders are read as columns: to keep the records as they are, append "
+            "which folders are read as columns: to keep the records unchanged, append "
             "with `partitions=none`"
         )
     if not changes and _keeps_arrays(parts[0], job, files, check):
@@ -808,7 +821,7 @@ def dataset_changes(
 
 
 def _file_changes(kept: KeptFiles, now: Inventory, check: ContentCheck) -> list[str]:
-    """Returns how many files are new, gone or changed, with the first names."""
+    """Returns the numbers of new, missing and changed files, with the first names."""
     now = now.each_once()
     positions = kept.find(now.paths)
     both = now.where(positions.is_valid())

@@ -1,6 +1,6 @@
 """Stages a dataset's files, after checks that no row is lost.
 
-The manifest is staged last. The commit makes the staged files the dataset (commit.py).
+The manifest is staged last. Then commit.py publishes the staged files.
 """
 
 from __future__ import annotations
@@ -128,16 +128,17 @@ from recordmill.transforms.tasks.workspace import (
 )
 from recordmill.transforms.temporary import gather
 
-_READ_BYTES = 4 << 20  # of a shard, for its SHA-256
+_READ_BYTES = 4 << 20  # bytes of a shard that are read together for its SHA-256
 
 
 def _list_converted(
     context: RunContext, ranges: Collection[RangeResult], shards: Sequence[ShardResult]
 ) -> tuple[str, Data, Data, KeptFiles]:
-    """Lists the inputs of a run by the checksums of what its tasks read.
+    """Lists the inputs of a run, with checksums of the bytes that its tasks read.
 
-    Returns the dataset's fingerprint, inputs.jsonl.gz, inventory.jsonl.gz, and the files
-    with the content of what was read of each, if that is known.
+    Returns:
+      The dataset's fingerprint, the bytes of inputs.jsonl.gz and of inventory.jsonl.gz,
+      and the files with their content texts, if known.
     """
     files = KeptFiles(read_table(*context.workspace.place(INPUTS_NAME)))
     found = _contents(context, files, ranges, shards)
@@ -169,7 +170,7 @@ def _contents(
     ranges: Collection[RangeResult],
     shards: Sequence[ShardResult],
 ) -> pa.ChunkedArray | None:
-    """Returns the content of each file, null if nothing was read; None if not known."""
+    """Returns the content text of each file, null if it was not read; None if unknown."""
     if not context.source.input.tells_checksums:
         return None
     results = chain(
@@ -187,14 +188,14 @@ def _contents(
 
 
 def forget_what_was_read(context: RunContext) -> None:
-    """Discards the checkpoints of all ranges and shards, so that all is read again."""
+    """Discards the checkpoints of all ranges and shards, so that they are read again."""
     for name in context.workspace.names(CHECKPOINTS):
         if name.startswith(("range-", "shard-")) and name.endswith(".json"):
             discard_checkpoint(context.workspace, name.removesuffix(".json"))
 
 
 def _files(files: KeptFiles, *, by: str, sides: bool) -> FileTable:
-    """Returns the inputs, or the files that cells may name, by version or by content."""
+    """Returns the inputs, or the sidecar files, by version or by content."""
     own = files.where(pc.equal(files.table["is_side"], sides)).table
     return FileTable(own.select(["path", "size", by]).rename_columns(_SEEN.names))
 
@@ -202,13 +203,13 @@ def _files(files: KeptFiles, *, by: str, sides: bool) -> FileTable:
 def _check_duplicates(
     context: RunContext, own: Manifest, base: Manifest | None, run_metadata: bytes
 ) -> bytes:
-    """Compares the staged records, and those they are appended to, between splits.
+    """Compares the records of different splits, including those of the base dataset.
 
-    Returns the run's metadata with what was found, and a warning if that is anything.
+    Returns the run's metadata with the number of duplicates, and a warning if any exist.
     """
     if context.publishing.duplicates == "ignore":
         return run_metadata
-    # Only here: it imports all that reads records.
+    # A local import: these modules import all code that reads records.
     from recordmill.transforms.dataset.diff import find_overlap
     from recordmill.transforms.dataset.reader import shards_to_read
 
@@ -232,21 +233,22 @@ def _check_duplicates(
     return json_bytes(metadata)
 
 
-# A file that is replaced while it is read gives rows of both: 234,101 of the old and
-# 65,899 of the new one in a measured run. When all inputs have been read, size and
+# If a file is replaced while it is read, rows of both files are read: 234,101 of the old
+# and 65,899 of the new one in a measured run. When all inputs have been read, size and
 # version (modification time, or the store's etag) of each are compared with the
 # inventory; if one differs, nothing is published.
 #
-# A local file can be replaced by one of the same size and time: by a copy that keeps times,
-# or from an archive whose files all have one. The system notes when it was put there, so a
-# file that was touched in any way since the run began is read again and compared with what
-# was read of it.
+# A local file can be replaced by one of the same size and time: by a copy that keeps
+# times, or from an archive whose files all have the same time. The file system stores the
+# time of the last change of a file's metadata. So a file that was touched in any way
+# since the run began is read again, and its content is compared with the bytes read
+# before.
 
 _SEEN = pa.schema(
     {"path": pa.string(), "size": pa.int64(), "version": pa.string()}
-)  # what is compared, and what the fingerprint is made of
+)  # the columns that are compared, and hashed into the fingerprint
 _SHOWN = 3  # files in the error message
-_CLOCK_SECONDS = 0.001  # what was touched so shortly before is looked at closely
+_CLOCK_SECONDS = 0.001  # a file touched this shortly before the start is read as well
 
 
 def require_same_inputs(
@@ -258,8 +260,8 @@ def require_same_inputs(
 ) -> None:
     """Checks that no input changed since the inventory was taken.
 
-    Files that only cells name are left out: most of them may not be read at all.
-    `since` is when the run began.
+    Sidecar files are skipped: most of them may never be read. `since` is the time at
+    which the run began.
     """
     left_out = pc.or_(files.table["is_side"], files.table["is_unreadable"])
     listed = files.where(pc.invert(left_out))
@@ -280,12 +282,12 @@ def require_same_inputs(
 
 
 def _changed_locally(files: KeptFiles, folder: str, since: float) -> Iterator[str]:
-    """Yields how local files differ; those that were touched since then are read."""
+    """Yields the differences of local files; reads files touched since a time."""
     above = f"{folder.rstrip('/')}/"
     status = lru_cache(maxsize=16)(os.stat)
     for batch in files.batches():
-        # One call for all. There are no files of the names of members of archives: an
-        # archive is asked once for all of them.
+        # One call for all files. Members of archives are not found by their names: the
+        # status of their archive is read once for all of them.
         names = [above + path for path in batch["path"].to_pylist()]
         sizes, times, changed = file_status(names)
         is_same = pc.and_(
@@ -313,18 +315,18 @@ def _changed_locally(files: KeptFiles, folder: str, since: float) -> Iterator[st
 
 
 def _is_as_read(file: InputFile, content: str) -> bool:
-    """Tells whether a local file holds what was read of it; True if nothing was."""
+    """Checks whether a local file still has the content that was read, if any was."""
     size = bytes_of_content(content, file.size)
     if not size:
         return True
     try:
         return list(read_contents([(file, size)], NO_OPTIONS)) == [content]
     except InputError:
-        return False  # of an archive that is another one
+        return False  # the archive of the member was replaced
 
 
 def _file_of(name: str, file: KeptFile) -> tuple[str, Seen]:
-    """Returns the name of a file, or of the archive that it is in, and what it was."""
+    """Returns the name and the recorded stat of a file, or of the archive around it."""
     member = member_of(file.version or "")
     if member is None:
         return name, Seen(file.size, file.version or "")
@@ -362,7 +364,7 @@ def _changed_in_store(
 
 
 def _difference(name: str, file: Seen, size: int, version: str) -> str:
-    """Returns how a file differs from that of the inventory, or ""."""
+    """Returns the difference between a file and its stat in the inventory, or ""."""
     if size != file.size:
         return f"{name}: {size:,} bytes, was {file.size:,} when the run began"
     if version != file.version:
@@ -370,7 +372,7 @@ def _difference(name: str, file: Seen, size: int, version: str) -> str:
     return ""
 
 
-_LISTED_AT = "listed-at"  # in the workspace
+_LISTED_AT = "listed-at"  # a file in the workspace
 
 
 def stage(
@@ -379,13 +381,13 @@ def stage(
     shards: Sequence[ShardResult],
     run_metadata: bytes,
 ) -> Manifest:
-    """Stages everything except the shards, the manifest last.
+    """Stages all files except the shards; the manifest is last.
 
     Raises:
       BusyError: another run published since this one was allowed to begin.
       OutputError: a staged file is damaged.
-      RecordmillError: rows are missing, an input changed, or there are warnings and
-        none may be.
+      RecordmillError: rows are missing, an input changed, or there are warnings in
+        strict mode.
     """
     workspace = context.workspace
     store = workspace.store
@@ -404,8 +406,8 @@ def stage(
         InputSummary.from_dict(understood).require_no_warnings()
     described = dict[str, Data]()
     unnamed = described.copy()
-    unnamed[run_metadata_name(context.part)] = run_metadata  # tells when the run was
-    release_memory()  # that of ranges and shards
+    unnamed[run_metadata_name(context.part)] = run_metadata  # contains the run's time
+    release_memory()  # the memory of ranges and shards
     read: KeptFiles | None = None
     if context.publishing.inputs:
         fingerprint, by_content, as_listed, read = _list_converted(
@@ -437,14 +439,17 @@ def stage(
     if read is not None:
         _require_same_inputs(context, read)
     _verify_staged(context, own.model_copy(update={"appended": context.part}))
-    # Not before the checks: a manifest of an earlier launch may be staged, too.
+    # Only after the checks: a manifest of an earlier launch may be staged already.
     store.put_bytes(manifest_digest(seen).encode(), workspace.store_name(SEEN_NAME))
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
 
 
 def _require_same_inputs(context: RunContext, read: KeptFiles) -> None:
-    """Checks that no input changed since the first launch; else forgets what was read."""
+    """Checks that no input changed since the first launch.
+
+    If one did, the checkpoints of all reading tasks are discarded.
+    """
     root, inputs = context.publishing.input_root, context.publishing.inputs
     storage, since = context.source.input.storage, _listed_at(context.workspace)
     try:
@@ -456,7 +461,10 @@ def _require_same_inputs(context: RunContext, read: KeptFiles) -> None:
 
 
 def _listed_at(workspace: Workspace) -> float | None:
-    """Returns when the inputs were listed; 0, so that all are compared, if damaged."""
+    """Returns the time of the listing of the inputs, in Unix seconds.
+
+    If the stored time is damaged, 0 is returned, so that all files are compared.
+    """
     noted = workspace.get(_LISTED_AT)
     if noted is None:
         return None
@@ -485,14 +493,14 @@ def keep_inventory(
 ) -> None:
     """Writes the inventory of inputs to the workspace, for the end of the run.
 
-    `listed_at` is the time before they were listed, in Unix seconds. That of the first
-    launch is kept: a later one takes up what it read.
+    `listed_at` is the time before the listing, in Unix seconds. The time of the first
+    launch is kept, because later launches reuse its results.
     """
     if (
         is_local(context.publishing.input_root)
         and context.workspace.get(_LISTED_AT) is None
     ):
-        # On disk before anything that is read: a later launch takes that up.
+        # On disk before any result of a task, because a later launch reuses results.
         context.workspace.put(_LISTED_AT, repr(listed_at).encode(), durable=True)
     kept = kept_files(files, side_files)
     put_table(*context.workspace.place(INPUTS_NAME), kept.table)
@@ -514,7 +522,7 @@ def _with_base(context: RunContext, base: Manifest | None, more: Manifest) -> Ma
 
 
 def _verify_staged(context: RunContext, manifest: Manifest) -> None:
-    """Verifies the staged shards; damaged ones are removed, to be written again."""
+    """Verifies the staged shards; removes damaged ones, so that they are rewritten."""
     workspace = context.workspace
     staged = workspace.store.below(workspace.store_name("staging"))
     full = context.publishing.verify == "full"
@@ -537,14 +545,14 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
     raise OutputError(
         f"{staged.uri_of(first.file)}: {first.message} "
         f"({count(len(found.problems), 'problem')} in all). The damaged files were "
-        "removed; run again to write them anew"
+        "removed; run again to rewrite them"
     )
 
 
 def description_files(
     job: JobSpec, schema: Schema, shards: Sequence[ShardResult], mark: str = ""
 ) -> dict[str, bytes]:
-    """Returns the files, by name, that describe the records to readers."""
+    """Returns the files that describe the records to readers, by name."""
     files = labels_files(schema) | {SCHEMA_PBTXT_NAME: dump_pbtxt(schema)}
     # TFDS can read only uncompressed shards of examples.
     if job.compression == "none" and job.payload == "example":
@@ -560,10 +568,10 @@ def with_card(
 ) -> tuple[Manifest, bytes]:
     """Returns a manifest with SHA-256 of its shards and a card, and the card's bytes.
 
-    Shards without one are read: those of a dataset that had no card, or of a run that
-    was resumed.
+    Shards without a SHA-256 are read: shards of a dataset without a card, or of a resumed
+    run.
     """
-    from recordmill.transforms.dataset.croissant import croissant  # few runs ask for it
+    from recordmill.transforms.dataset.croissant import croissant  # few runs need it
 
     store = workspace.store
 
@@ -579,7 +587,7 @@ def with_card(
             crc = f"{file.drain():08x}"
         if crc != shard.crc32c:
             raise OutputRefusedError(
-                f"{file.uri}: CRC-32C {crc}, the manifest says {shard.crc32c}. {DAMAGED}"
+                f"{file.uri}: CRC-32C {crc}, the manifest records {shard.crc32c}. {DAMAGED}"
             )
         return shard.model_copy(update={"sha256": digest.hexdigest()})
 
@@ -596,10 +604,9 @@ def with_card(
 
 
 def describe(workspace: Workspace, description: Description, lease: str) -> Manifest:
-    """Publishes a dataset again with another description; call it with the lease held.
+    """Publishes a dataset again with another description; the caller holds the lease.
 
-    The records stay where they are: the new manifest names the same shards. `lease` is
-    the nonce of the lease.
+    The new manifest names the same shards. `lease` is the nonce of the lease.
     """
     store = workspace.store
     seen = store.read(MANIFEST_NAME)
@@ -621,12 +628,12 @@ def describe(workspace: Workspace, description: Description, lease: str) -> Mani
     return commit(workspace, manifest, lease)
 
 
-# While it converts, a detached job holds no lease; its sign of life keeps its workspace
-# (transforms/tasks/launches.py). Which manifest it may replace was decided at its launch.
-# If that is not there any more when it is to publish, another run came first.
+# While it converts, a detached job holds no lease; its heartbeat protects its workspace
+# (transforms/tasks/launches.py). The manifest that it may replace is fixed at its launch.
+# If the output has another manifest when the job publishes, another run came first.
 
 LEASE_TRIES = 6
-LEASE_PAUSE_SECONDS = 20.0  # during all tries together, a dead worker's lease expires
+LEASE_PAUSE_SECONDS = 20.0  # the lease of a dead worker expires before the last try
 
 
 def publish_detached(
@@ -635,9 +642,9 @@ def publish_detached(
     shards: Sequence[ShardResult],
     run_metadata: bytes,
 ) -> Manifest:
-    """Publishes as the launcher does at the end of an attended run; safe to repeat.
+    """Publishes like the launcher at the end of an attended run; safe to repeat.
 
-    Concurrent launches of one job do no harm: they write the same bytes.
+    Concurrent launches of one job are harmless: they write the same bytes.
 
     Raises:
       OutputError: another run is publishing, or published a dataset since the launch.
@@ -647,7 +654,7 @@ def publish_detached(
         manifest = publish(
             context, lambda allowed: stage(allowed, ranges, shards, run_metadata)
         )
-        if lease.is_held():  # else another run may be at work there
+        if lease.is_held():  # otherwise another run may be writing to the output
             workspace.remove()
             remove_leftovers(store, find_leftovers(store, spare=workspace.name))
     return manifest
@@ -656,12 +663,12 @@ def publish_detached(
 def publish(
     context: RunContext, put_into_staging: Callable[[RunContext], Manifest]
 ) -> Manifest:
-    """Publishes unless an earlier try of this step did; call it with the lease held.
+    """Publishes unless an earlier try of this step did; the caller holds the lease.
 
-    `put_into_staging` stages the files, like `stage`, of the run as it may publish.
+    `put_into_staging` stages the files, like `stage`, for the context that it receives.
 
     Raises:
-      BusyError: it is a detached job that was ended, or another run published since.
+      BusyError: the run is a detached job that was ended, or another run published.
       OutputError: the output holds another dataset that must not be replaced.
     """
     keep_alive(context.workspace, now=True)
@@ -670,7 +677,7 @@ def publish(
         return _publish(context, put_into_staging)
     except OutputError as error:
         if replaces not in (None, seen_manifest(store)):
-            # Trying again does not help.
+            # Another try would fail as well.
             end_launch(context.workspace, str(error))
         raise
 
@@ -706,12 +713,13 @@ def _publish(
 
 
 def _published_by_this(context: RunContext, data: bytes | None) -> Manifest | None:
-    """Returns what an earlier try of a run, or of its job, published since it began.
+    """Returns the manifest that an earlier try of a run, or of its job, published.
 
-    `data` is the manifest in the output: what the caller goes on with.
+    `manifest_bytes` is the manifest in the output. Returns None if it is still the one
+    that the run may replace.
 
     Raises:
-      BusyError: another job published since.
+      BusyError: another job published since the run began.
     """
     store, replaces = context.workspace.store, context.publishing.replaces
     if replaces in (None, manifest_digest(data)):
@@ -726,14 +734,14 @@ def _published_by_this(context: RunContext, data: bytes | None) -> Manifest | No
     if is_launch(context.workspace.name):
         began, again = "this job was launched", "Submit the job again"
     raise BusyError(
-        f"{store.uri}: the dataset changed since {began}, because another run published "
-        "here. It was left as it is, and nothing of this run was published. "
-        f"{again} to {way}, or choose another folder"
+        f"{store.uri}: the dataset changed since {began}, because another run "
+        f"published here. It was not changed, and this run published nothing. {again} "
+        f"to {way}, or choose another folder"
     )
 
 
 def acquire_for_commit(store: Store) -> Lease:
-    """Acquires the output's lease; waits for that of a worker that died in this step."""
+    """Acquires the output's lease; waits until the lease of a dead worker expires."""
     for _ in range(LEASE_TRIES - 1):
         try:
             return acquire(store)

@@ -1,4 +1,4 @@
-"""Manages versions of a dataset, and latest.json, which names the one to read.
+"""Manages the versions of a dataset, and latest.json, which names the version to read.
 
     OUTPUT/
       1.0.0/ manifest.json ...
@@ -29,12 +29,12 @@ from recordmill.transforms.tasks.launches import require_no_launch
 from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
 LATEST_NAME = "latest.json"
-_PARALLEL = 16  # versions checked at once
+_PARALLEL = 16  # versions that are checked at the same time
 _TRIES = 20  # each fails only if another run moved latest.json in between
 
 
 def list_versions(store: Store) -> dict[str, bool]:
-    """Lists the versions in a folder, oldest first, and which hold a published dataset."""
+    """Returns the versions in a folder, oldest first; True if one is published."""
     if isinstance(store, LocalStore) and Path(store.root).is_file():
         raise OutputRefusedError(
             f"{store.uri}: is a file; expected a folder for the versions"
@@ -42,8 +42,8 @@ def list_versions(store: Store) -> dict[str, bool]:
     level = store.list_level()
     if MANIFEST_NAME in level.files:
         raise OutputRefusedError(
-            f"{store.uri}: is a dataset itself, so it cannot hold versions of one; "
-            "choose another folder"
+            f"{store.uri}: is a dataset itself, so it cannot contain versions; choose "
+            "another folder"
         )
     folders = (*level.folders, *level.linked_folders)
     found = [name for name in folders if VERSION_PATTERN.fullmatch(name)]
@@ -75,7 +75,7 @@ def read_latest(store: Store) -> str | None:
 
 
 def follow_latest(store: Store) -> Store:
-    """Returns the store of the dataset in a folder, or of the version to read there."""
+    """Returns the store of a dataset: a folder, or the version to read in it."""
     if store.size(MANIFEST_NAME) is not None:
         return store
     version = read_latest(store)
@@ -83,22 +83,22 @@ def follow_latest(store: Store) -> Store:
 
 
 def followed(output: str, storage: StorageOptions) -> str:
-    """Returns a dataset's folder: the output, or that of the version to read in it."""
+    """Returns the folder of a dataset: the output, or the version to read in it."""
     store = open_store(output, storage)
     found = follow_latest(store)
     return output if found == store else found.uri
 
 
 def names_latest(store: Store, manifest: Manifest) -> bool:
-    """Tells whether latest.json names this version and has its fingerprint."""
+    """Checks whether latest.json names this version and has its fingerprint."""
     return store.find(LATEST_NAME) == _latest_bytes(manifest)
 
 
 def move_latest(store: Store, manifest: Manifest) -> None:
-    """Makes latest.json name this version, in one step, unless it names a newer one.
+    """Sets latest.json to this version, in one step, unless it names a newer one.
 
-    A run that slept before this may find that another one has published a newer version
-    meanwhile, and removed its own.
+    If a run sleeps before this step, another run may publish a newer version meanwhile
+    and remove the version of this run.
     """
     data = _latest_bytes(manifest)
     for _ in range(_TRIES):
@@ -113,7 +113,7 @@ def move_latest(store: Store, manifest: Manifest) -> None:
 
 
 def _names_newer(store: Store, seen: bytes | None, version: str) -> bool:
-    """Tells whether what latest.json holds is a whole version newer than this."""
+    """Checks whether latest.json names a whole version that is newer than this one."""
     latest = None if seen is None else parse_latest(seen, store.uri_of(LATEST_NAME))
     if latest is None or _numbers_of(latest) <= _numbers_of(version):
         return False
@@ -131,10 +131,11 @@ def remove_version(store: Store, version: str) -> str:
     """Removes a version: first its manifest in one step, then its files.
 
     A killed call leaves the folder of an unfinished run (see `is_ours`): the manifest is
-    moved to the work folder, which is removed last. Of a version that is a link, as one
-    that somebody moved to another disk, only the link is removed.
+    moved to the work folder, which is removed last. If a version is a link, for example
+    to another disk, only the link is removed.
 
-    Returns the folder whose files stay, because a link led to it; "" if there is none.
+    Returns:
+      The target of the link, whose files stay; "" if the version is not a link.
     """
     if isinstance(store, LocalStore) and store.is_link(version):
         target = str(Path(store.root, version).readlink())
@@ -151,7 +152,7 @@ def remove_version(store: Store, version: str) -> str:
 
 
 def expired_versions(store: Store, versions: dict[str, bool], keep: int) -> list[str]:
-    """Returns all complete versions except the newest ones and that of latest.json.
+    """Returns all complete versions except the newest ones and the one in latest.json.
 
     `keep` is the number of newest versions to keep; 0 keeps all.
     """
@@ -161,7 +162,7 @@ def expired_versions(store: Store, versions: dict[str, bool], keep: int) -> list
 
 
 def has_orphans(store: Store) -> bool:
-    """Tells whether killed runs left anything beside the versions, or their lease."""
+    """Checks whether killed runs left files next to the versions, or their lease."""
     level = store.list_level()
     in_work = WORK_FOLDER in level.folders and store.all_files(WORK_FOLDER)
     return bool(level.unfinished or in_work)
@@ -174,10 +175,11 @@ def _numbers_of(version: str) -> tuple[int, ...]:
 def stale_versions(
     store: Store, found: dict[str, bool], chosen: str, run_key: str
 ) -> list[str]:
-    """Returns the unfinished versions to clear before a run of this key makes `chosen`.
+    """Returns the unfinished versions to clear before a run writes version `chosen`.
 
-    Not what runs of this key left of it, nor somebody's own folders and links, nor those
-    with nothing to remove: a record of a commit stays (see `clear_unfinished`).
+    Excluded are files that runs with the same key left in `chosen`, foreign folders and
+    links, and versions without removable files: a commit record stays (see
+    `clear_unfinished`).
     """
     stale, linked_folders = [], store.list_level().linked_folders
     for version, is_whole in found.items():
@@ -203,17 +205,23 @@ def unfinished_runs(store: Store, version: str) -> list[str]:
 
 
 def clear_unfinished(store: Store, version: str, chosen: str) -> list[str]:
-    """Removes what other runs left in a version that no reader has seen.
+    """Removes the files of other runs in a version that no reader has seen.
 
-    Such a run may only sleep, and go on at any time. So files that it put beside a
-    record of its commit stay, as the dataset that it swaps in may name them; in the
-    version that is made now they go with the commit. Else only what was there before
-    this call goes.
+    Such a run may only be suspended and continue at any time. So data files with a commit
+    record stay, because the manifest of that commit may name them; in version `chosen`,
+    the next commit removes them. Otherwise only files listed at the start of this call
+    are removed.
 
-    `chosen` is the version that is made now. Returns the names of the runs.
+    Args:
+      store: the folder of the versions.
+      version: the version to clear.
+      chosen: the version that the current run writes.
+
+    Returns:
+      The names of the runs.
 
     Raises:
-      BusyError: a run that was given this version by hand is at work there.
+      BusyError: a run that was started with this version explicitly is still running.
     """
     folder = store.below(version)
     require_idle(folder)
@@ -229,11 +237,11 @@ def clear_unfinished(store: Store, version: str, chosen: str) -> list[str]:
     for run in runs:
         folder.remove_tree(f"{WORK_FOLDER}/{run}")
     if version != chosen and not in_commit:
-        last = f"{WORK_FOLDER}/{MANIFEST_NAME}"  # of a version that was being removed
+        last = f"{WORK_FOLDER}/{MANIFEST_NAME}"  # exists if the removal was interrupted
         others = [name for name in names if name.startswith(inside) and name != last]
-        # Folders that are empty now go with the last file, even if it is not there.
+        # Empty folders are removed with the last file, even if the file is missing.
         folder.delete([*folder.unfinished(), *others])
         store.delete([f"{version}/{last}"])
-        if not store.exclusive:  # and has folders of its own
+        if not store.exclusive:  # a store with real folders
             store.remove_tree(version)
     return runs

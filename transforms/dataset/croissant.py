@@ -1,11 +1,13 @@
 """Writes croissant.json, by which search engines and tools find a dataset and its files.
 
 It is JSON-LD in the vocabulary of Croissant 1.0: the description, and each shard with its
-size and SHA-256. Record sets are those whose data stands in the file itself: the splits,
-and the names of classes. The features of the records are left out: mlcroissant reads no
-TFRecord, and gives no record, without an error, for fields that are extracted from one.
+size and SHA-256. The record sets are the splits and the names of classes, whose records
+are in the file itself. The features of the dataset's records are left out: mlcroissant
+cannot read TFRecord, and returns no records, without an error, for fields extracted from
+one.
 
-There is no `datePublished`, which Croissant recommends: the same run gives the same bytes.
+`datePublished`, which Croissant recommends, is left out, so that the same run writes the
+same bytes.
 
 Source: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html; checked with
 mlcroissant 1.1.
@@ -22,7 +24,7 @@ from recordmill.schemas.text import count, json_bytes
 
 _Json = dict[str, Any]
 
-# Terms of Croissant; all others are of schema.org.
+# Terms of Croissant; all others are terms of schema.org.
 _TERMS = (
     *("citeAs", "column", "equivalentProperty", "extract", "field", "fileProperty"),
     *("fileObject", "fileSet", "format", "includes", "isLiveDataset", "jsonPath"),
@@ -46,7 +48,10 @@ _CONTEXT: _Json = {
 
 
 def croissant(manifest: Manifest, schema: Schema) -> bytes:
-    """Returns the file's bytes; all shards have a SHA-256, the schema has class names."""
+    """Returns the file's bytes.
+
+    All shards in the manifest must have a SHA-256, and the schema the class names.
+    """
     about = manifest.about
     license_ = about.get("license", "")
     if re.fullmatch(r"(?!LicenseRef-)[\w.+-]+", license_):  # Croissant wants a URL
@@ -104,7 +109,7 @@ def croissant(manifest: Manifest, schema: Schema) -> bytes:
 def _record_set(
     name: str, kind: str, fields: tuple[str, str], rows: list[tuple[str, int]]
 ) -> _Json:
-    """Returns records of a text, which is their key, and an integer."""
+    """Returns a record set of (text, integer) records; the text is the key."""
     ids = [f"{name}/{field}" for field in fields]
     types = ("sc:Text", "sc:Integer")
     return {

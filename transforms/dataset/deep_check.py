@@ -56,7 +56,7 @@ def _problems(array: pa.Array, feature: FeatureSpec) -> RowErrors:
     errors: RowErrors = {}
     if feature.class_names:
         errors = index_errors(values, feature.class_names, NO_LABEL)
-    # A bound is rounded as the value was when it was stored: 0.1 is allowed up to 0.1.
+    # A bound is rounded like the stored value: 0.1 is allowed if the maximum is 0.1.
     if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
         values = values.astype(np.float32)
     errors = merge(errors, bound_errors(values, feature.minimum, feature.maximum))
@@ -68,7 +68,7 @@ def _flatten_column(
 ) -> tuple[I64, npt.NDArray[Any]]:
     """Returns (index of each row's first number, all numbers) of a column.
 
-    The rows [1, 2], null, [3] give starts [0, 2, 2, 3] and numbers [1, 2, 3].
+    The rows [1, 2], null, [3] have starts [0, 2, 2, 3] and numbers [1, 2, 3].
     """
     starts, array = _without_lists(array)
     if array.null_count:
@@ -87,7 +87,7 @@ def _flatten_column(
 
 
 def _without_lists(array: pa.Array) -> tuple[I64, pa.Array]:
-    """Returns where each row's innermost values start (rows + 1), and all of these."""
+    """Returns the start of each row's innermost values (rows + 1), and the values."""
     levels, values, _ = take_apart(array)
     return row_starts([np.arange(len(array) + 1), *levels]), values
 
@@ -96,7 +96,7 @@ def _image_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
     """Finds images without a readable header or with another size than the shape."""
     reasons: dict[int, str] = {}
     starts, array = _without_lists(array)
-    # One header at a time, as each image may have another format.
+    # One header at a time, because each image may have a different format.
     for index, data in enumerate(array):
         if not data.is_valid:
             continue
@@ -121,7 +121,7 @@ _SHOWN = 3  # invalid records described for each shard; the others are counted
 
 
 class DeepCheck:
-    """A check of the records of one shard, a window of them at a time."""
+    """A check of the records of one shard, window by window."""
 
     def __init__(self, schema: Schema, payload: Payload, *, is_framed: bool) -> None:
         self._schema, self._payload, self._is_framed = schema, payload, is_framed
@@ -142,7 +142,7 @@ class DeepCheck:
         self._offset = int(offsets[-1])
 
     def problems(self) -> list[str]:
-        """Returns the first problems of all records that were added."""
+        """Returns descriptions of the first problems of the added records."""
         more = self._num_invalid - len(self._shown)
         if not more:
             return self._shown
@@ -155,11 +155,11 @@ class DeepCheck:
 def invalid_rows(
     records: pa.BinaryArray, schema: Schema, payload: Payload
 ) -> dict[int, str]:
-    """Returns why records do not fit the schema, by index of the record."""
+    """Returns the reasons why records do not fit the schema, by record index."""
     decoded = decode_payload(records, schema, payload, unknown="error")
     reasons = dict(decoded.row_errors)
     batch, rows = decoded.batch, np.arange(len(records))
-    if reasons:  # their rows in the batch are not valid, so leave them out
+    if reasons:  # the rows of these records in the batch are undefined: drop them
         mask = np.ones(len(records), np.bool_)
         mask[list(reasons)] = False
         batch, rows = batch.filter(pa.array(mask)), rows[mask]

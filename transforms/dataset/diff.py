@@ -1,14 +1,15 @@
-"""Compares records: of two datasets, and of the splits of one.
+"""Compares the records of two datasets, or of the splits of one dataset.
 
-A record is compared by a hash of 128 bits. All hashes are read once and sorted bucket by
-bucket, so memory stays flat:
+A record is compared by a hash of 128 bits. All hashes are computed once and sorted bucket
+by bucket, so memory stays constant:
 
     record -> hash, group, number -> bucket by the hash's first bits, in a temporary file
     bucket -> sorted by hash -> equal neighbours of different groups
 
-A group is a split, or a split of one of two datasets. An image in train and in test makes
-the test worth less, whatever the two files are called. So of records with images, splits
-are compared by these only; datasets are always compared by whole records.
+A group is a split, or a split of one of two datasets. An image in both train and test
+makes the test less meaningful, even if its two files have different names. So if records
+have images, splits are compared by the images alone; datasets are always compared by
+whole records.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
 from recordmill.transforms.storage import Store
 
-MAX_EXAMPLES = 10  # of content in several splits
-_BUCKET_BYTES = 32 << 20  # sorted at once
-_MAX_BUCKETS = 256  # files that are open at once
+MAX_EXAMPLES = 10  # examples of content in several splits
+_BUCKET_BYTES = 32 << 20  # bytes that are sorted together
+_MAX_BUCKETS = 256  # files that are open at the same time
 _AT_ONCE = 1 << 16  # records that are hashed before they are written
 _ENTRY = np.dtype([("hash", "<u8", (2,)), ("record", "<u8"), ("group", "<u2")])
 
@@ -43,7 +44,7 @@ Entries = npt.NDArray[np.void]
 GroupedShard = tuple[int, int, ShardToRead]
 """The number of a group, the number of the shard's first record in it, and the shard."""
 RecordName = tuple[str, int]
-"""A split, and the number of a record in it, as `recordmill inspect` takes them."""
+"""A split, and the index of a record in it, as in the options of `recordmill inspect`."""
 
 
 def _buckets(
@@ -51,10 +52,10 @@ def _buckets(
     on_bytes: Callable[[int], None],
     images: Sequence[str] = (),
 ) -> Iterator[Entries]:
-    """Yields entries of all records in parts, sorted; all of a hash are in one part.
+    """Yields sorted entries of all records in parts; equal hashes are in the same part.
 
-    With `images` only these features are compared; `on_bytes` is called after each
-    shard.
+    With `images`, only these features are hashed. `on_bytes` is called with the size of
+    each shard after it was read.
     """
     records = sum(shard.entry.records for _, _, shard in shards)
     buckets = max(1, min(_MAX_BUCKETS, -(-records * _ENTRY.itemsize // _BUCKET_BYTES)))
@@ -82,7 +83,7 @@ def _buckets(
 
 
 def _digests(shard: ShardToRead, images: Sequence[str]) -> Iterator[bytes]:
-    """Yields the hash of each record; a Python call for each, 0.9 us."""
+    """Yields the hash of each record; one Python call per record takes 0.9 us."""
     if not images:
         for record in shard.records():
             yield blake2b(record, digest_size=16).digest()
@@ -97,7 +98,7 @@ def _digests(shard: ShardToRead, images: Sequence[str]) -> Iterator[bytes]:
 
 
 def _content_ids(entries: Entries) -> I64:
-    """Returns numbers from 0 on, the same for equal hashes, of sorted entries."""
+    """Returns an id for each of the sorted entries, from 0 on; equal for equal hashes."""
     hashes = entries["hash"]
     ids: I64 = np.cumsum((hashes[1:] != hashes[:-1]).any(axis=1))
     return np.concatenate([[0], ids])
@@ -105,26 +106,26 @@ def _content_ids(entries: Entries) -> I64:
 
 @dataclass(frozen=True, slots=True)
 class SplitOverlap:
-    """What is in more than one split."""
+    """The content that several splits have in common."""
 
-    records: int = 0  # how many records have the content of one in another split
-    # some such contents, each with one record of every split that has it
+    records: int = 0  # records with the same content as a record of another split
+    # examples of such content, each with one record of every split that has it
     examples: tuple[tuple[RecordName, ...], ...] = ()
-    splits: int = 0  # how many were compared
+    splits: int = 0  # number of compared splits
 
     def summary(self) -> str:
-        """Returns what was found, in a few words."""
+        """Returns the number of these records as a short text."""
         if self.splits < 2:
-            return "nothing to compare, as there is no second split"
+            return "nothing to compare, because there is only one split"
         found = count(self.records, "record") if self.records else "no records"
-        return f"{found} with the content of one in another split"
+        return f"{found} with the same content as a record in another split"
 
     def lines(self) -> list[str]:
-        """Returns a line with their number and some of them, if there are any."""
+        """Returns a line with the number of these records and examples; [] if none."""
         same = (" = ".join(f"{s} {n}" for s, n in each) for each in self.examples)
         line = (
-            f"{count(self.records, 'record')} hold the same content as one of another "
-            f"split, such as (split and number of the record) {'; '.join(same)}"
+            f"{count(self.records, 'record')} have the same content as a record of "
+            f"another split, such as (split and record number) {'; '.join(same)}"
         )
         return [line] if self.records else []
 
@@ -132,9 +133,9 @@ class SplitOverlap:
 def find_overlap(
     shards: Sequence[ShardToRead], on_bytes: Callable[[int], None] = lambda _: None
 ) -> SplitOverlap:
-    """Reads all records of some shards, and compares those of different splits.
+    """Reads all records of some shards, and compares the records of different splits.
 
-    `on_bytes` is called with the number of bytes after each shard.
+    `on_bytes` is called with the size of each shard after it was read.
     """
     names = list(dict.fromkeys(shard.split for shard in shards))
     if len(names) < 2:
@@ -160,7 +161,7 @@ def find_overlap(
 def _overlap(
     entries: Entries, names: Sequence[str]
 ) -> tuple[int, list[tuple[RecordName, ...]]]:
-    """Returns how many records of a bucket are in several splits, and first examples."""
+    """Returns the number of records in several splits, and the first examples."""
     split = entries["group"]
     starts = np.flatnonzero(np.diff(_content_ids(entries), prepend=-1))
     ends = np.append(starts[1:], len(entries))
@@ -178,12 +179,12 @@ def _overlap(
 
 @dataclass(frozen=True, slots=True)
 class RecordsCompared:
-    """What two datasets have in common."""
+    """The result of a comparison of the records of two datasets."""
 
-    both: int  # records that both have, in whatever split
-    moved: int  # those of them that are in another split
-    only: tuple[int, int]  # how many records only the first has, and only the second
-    # shard file and index of some of these, in their order
+    both: int  # records that both have, in any split
+    moved: int  # records that both have, but in different splits
+    only: tuple[int, int]  # records that only the first or only the second dataset has
+    # shard file and index of some of the latter, in order
     examples: tuple[tuple[RecordName, ...], tuple[RecordName, ...]] = ((), ())
 
 
@@ -192,9 +193,9 @@ def compare_records(
     num_examples: int,
     on_bytes: Callable[[int], None],
 ) -> RecordsCompared:
-    """Compares the records of two datasets, whatever their order.
+    """Compares the records of two datasets, independent of their order.
 
-    A record that comes twice in one and once in the other is once only in one.
+    If one dataset has a record twice and the other once, one copy counts as "only".
     """
     names = list(dict.fromkeys(shard.split for shards in sides for shard in shards))
     firsts = [[0, *accumulate(s.entry.records for s in shards)] for shards in sides]
@@ -213,7 +214,7 @@ def compare_records(
         _, in_split = np.unique(content * len(names) + split, return_inverse=True)
         both += int(common.sum())
         moved += int(common.sum() - _counts_of(in_split, side).min(axis=1).sum())
-        # Of a content the entries of each side follow each other; the last are too many.
+        # The entries of one content and side are consecutive; the last ones are surplus.
         starts = offsets_of(counts.ravel())[2 * content + side]
         surplus = np.arange(len(entries)) - starts >= common[content]
         for number in (0, 1):
@@ -228,13 +229,13 @@ def compare_records(
 
 
 def _counts_of(ids: I64, side: I64) -> I64:
-    """Returns how often each number from 0 on comes on each of two sides: (ids, 2)."""
+    """Returns the count of each id on each of two sides; shape (ids, 2)."""
     num_ids = int(ids.max()) + 1
     return np.bincount(2 * ids + side, minlength=2 * num_ids).reshape(-1, 2)
 
 
 def _name(shards: Sequence[ShardToRead], number: int) -> RecordName:
-    """Returns the shard's file and the index in it of a record of a dataset."""
+    """Returns the shard file of a record, and the record's index in it."""
     for shard in shards:
         if number < shard.entry.records:
             return shard.entry.file, number
@@ -244,19 +245,19 @@ def _name(shards: Sequence[ShardToRead], number: int) -> RecordName:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What differs between two datasets."""
+    """The result of a comparison of two datasets."""
 
     # a line for each difference of their payload, features and classes
     schema: tuple[str, ...]
-    # records of each split in the first and the second dataset; None where it has no
+    # records of each split in the first and the second dataset; None if a dataset has no
     # such split
     splits: Mapping[str, tuple[int | None, int | None]]
-    records: RecordsCompared  # of both
-    same_files: bool  # whether both name the same shards, so that no record was read
+    records: RecordsCompared
+    same_files: bool  # both have the same shards, so that no record was read
 
     @property
     def same(self) -> bool:
-        """Returns whether both hold the same rows, in the same splits, in any order."""
+        """Returns True if both have the same rows in the same splits, in any order."""
         records = self.records
         return not (self.schema or any(records.only) or records.moved)
 
@@ -267,9 +268,9 @@ def compare_datasets(
     num_examples: int,
     on_progress: Callable[[float, float | None], None],
 ) -> Compared:
-    """Compares two datasets, and names some records that only one has.
+    """Compares two datasets, with examples of records that only one has.
 
-    `on_progress` is called with (bytes read, bytes in all).
+    `on_progress` is called with (bytes read, total bytes).
 
     Raises:
       CorruptRecordError, OutputError: a dataset is damaged.
@@ -297,7 +298,7 @@ def compare_datasets(
 
 
 def _files(manifest: Manifest) -> object:
-    """Returns what tells the content of all shards: records, bytes and checksums."""
+    """Returns the records, bytes and checksums of all shards, for a comparison."""
     return (
         manifest.container,
         manifest.compression,
@@ -320,6 +321,6 @@ def _schema_differences(
         schema_of(manifest, class_names(store, manifest))
         for store, manifest in zip(stores, manifests, strict=True)
     )
-    # What one way is no change is one the other way, as of a feature that is optional.
+    # A difference may be a change in one direction only, such as an optional feature.
     back = [f"from the second to the first, {line}" for line in differences(other, one)]
     return found + (differences(one, other) or back)

@@ -1,4 +1,4 @@
-"""Reads single examples of a finished dataset, for people: some, or those with a value."""
+"""Reads selected examples of a finished dataset, by position or by value, for people."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import raw_feature
 from recordmill.transforms.storage import Store
 
-_AT_ONCE = 8  # examples that are decoded together: each feature has a fixed price
+_AT_ONCE = 8  # examples that are decoded together: each feature has a fixed cost
 _TRUTH_VALUES = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a record must have."""
+    """A condition on a feature of a record."""
 
-    feature: FeatureSpec  # that is looked at
-    # that it must have; of a feature with a shape, among its values
+    feature: FeatureSpec
+    # the required value; for a feature with a shape, one of its values must be equal
     value: bool | int | float | str | bytes
 
 
 def parse_condition(
     text: str, schema: Schema, names: Mapping[str, Sequence[str]]
 ) -> Condition:
-    """Parses FEATURE=VALUE, where the value may be the name of a class."""
+    """Parses FEATURE=VALUE; the value may be the name of a class."""
     name, equals, value = text.partition("=")
     features = {feature.name: feature for feature in schema.features}
     if not equals or name not in features:
@@ -48,7 +48,9 @@ def parse_condition(
         )
     feature = features[name]
     if feature.content is Content.IMAGE:
-        raise UsageError(f"`where`: the values of {name!r} are images, not to compare")
+        raise UsageError(
+            f"`where`: the values of {name!r} are images, which cannot be compared"
+        )
     classes = list(names.get(name, ()))
     if value in classes:
         return Condition(feature, classes.index(value))
@@ -57,14 +59,14 @@ def parse_condition(
     except ValueError:
         expected = feature.dtype + (" or a class name" if classes else "")
         raise UsageError(
-            f"`where`: {value!r} is no value of {name!r} (expected {expected})"
+            f"`where`: {value!r} is not a value of {name!r} (expected {expected})"
         ) from None
 
 
 def _matching(
     shard: ShardToRead, conditions: Sequence[Condition]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields (index, data) of the records that meet all conditions, by whole windows."""
+    """Yields (index, bytes) of the records that meet all conditions."""
     schema = shard.only({condition.feature.name for condition in conditions})
     first = 0
     for window in shard.windows():
@@ -80,15 +82,15 @@ def _matching(
 
 def _rows_with(column: pa.Array, value: object) -> I64:
     rows: I64 = np.arange(len(column))
-    while pa.types.is_nested(column.type):  # a list: any of its values may be the one
+    while pa.types.is_nested(column.type):  # a list: any of its values may match
         rows = rows[pc.list_parent_indices(column).to_numpy(zero_copy_only=False)]
         column = pc.list_flatten(column)
     if pa.types.is_float16(column.type):
-        column = column.cast(pa.float32())  # Arrow compares no half floats
+        column = column.cast(pa.float32())  # Arrow cannot compare half floats
     try:
         scalar = pa.scalar(value, column.type)
     except (pa.ArrowInvalid, OverflowError):
-        return rows[:0]  # 300 is no uint8: no record has it
+        return rows[:0]  # the dtype cannot hold the value, such as 300 as uint8
     equal = pc.equal(column, scalar).fill_null(False)
     found: I64 = rows[equal.to_numpy(zero_copy_only=False)]
     return found
@@ -113,25 +115,25 @@ class ExamplePreview:
     split: str  # name of its split
     file: str  # name of its shard
     record_index: int  # zero-based index in the shard
-    values: dict[str, Any]  # values by feature, without those that are missing
+    values: dict[str, Any]  # values by feature; missing values are left out
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which examples are read."""
+    """A selection of examples."""
 
-    limit: int  # how many at most
-    split: str = ""  # of which split; "" for all, in their order
-    first: int = 0  # index of the first one among all records of the selected splits
-    conditions: tuple[Condition, ...] = ()  # what each must have
+    limit: int  # maximum number of examples
+    split: str = ""  # name of the split; "" for all splits, in order
+    first: int = 0  # index of the first example in the selected splits
+    conditions: tuple[Condition, ...] = ()  # that each example must meet
 
 
 def read_examples(
     store: Store, manifest: Manifest, selection: Selection
 ) -> Iterator[ExamplePreview]:
-    """Returns the selected examples, in the order of splits and shards.
+    """Returns an iterator over the selected examples, in the order of splits and shards.
 
-    They are read one after another as they are asked for.
+    Examples are read when the iterator reaches them.
 
     Raises:
       UsageError: there is no such split, or no example with that index.
@@ -141,7 +143,7 @@ def read_examples(
     records = sum(shard.entry.records for shard in shards)
     if selection.first and selection.first >= records:
         raise UsageError(
-            f"{store.uri}: no example {selection.first:,}: there are "
+            f"{store.uri}: no example {selection.first:,}: the dataset has "
             f"{count(records, 'record')}, counted from 0"
         )
     return _selected(shards, selection)

@@ -1,4 +1,4 @@
-"""Fills a new folder, or a place in a store, with a dataset in files of another format."""
+"""Exports a dataset in files of another format to a new folder or location in a store."""
 
 from __future__ import annotations
 
@@ -34,15 +34,13 @@ from recordmill.transforms.storage.local import renamed
 from recordmill.transforms.storage.reading import real_uri
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
-DONE_NAME = (
-    "_SUCCESS"  # as Hadoop and Spark call it, and readers of tables pass over it
-)
+DONE_NAME = "_SUCCESS"  # the name in Hadoop and Spark, which readers of tables skip
 
-OnProgress = Callable[[float, float | None], None]  # (bytes done, bytes in all)
+OnProgress = Callable[[float, float | None], None]  # (bytes done, total bytes)
 
 
 def audio_files(schema: Schema) -> set[str]:
-    """Returns the features that are audio files, as those beside them say."""
+    """Returns the features that are audio files, by the names of related features."""
     names = {spec.name for spec in schema.features}
 
     def is_audio(spec: FeatureSpec) -> bool:
@@ -53,24 +51,24 @@ def audio_files(schema: Schema) -> set[str]:
 
 
 def require_empty(target: Store, store: Store) -> None:
-    """Refuses a place in which there is something, or that is in the dataset's folder."""
+    """Raises UsageError if a target is not empty, or is in the dataset's folder."""
     if f"{real_uri(target.uri)}/".startswith(f"{real_uri(store.uri)}/"):
         raise UsageError(
-            f"{target.uri}: is in the folder of the dataset, {store.uri}. Name a folder "
-            "beside it"
+            f"{target.uri}: is inside the folder of the dataset, {store.uri}. Choose a "
+            "folder next to it"
         )
     is_file = isinstance(target, LocalStore) and Path(target.root).is_file()
     level = None if is_file else target.list_level()
     if level is None or level.files or level.folders or level.linked_folders:
         raise UsageError(
-            f"{target.uri}: there is something in it; expected a folder that is not "
-            "there, or an empty one. Name another one, or remove it"
+            f"{target.uri}: is not empty; expected a new or an empty folder. Choose "
+            "another folder, or remove this one"
         )
 
 
 @contextmanager
 def new_file(target: Store, name: str) -> Iterator[Path]:
-    """Yields where to write a file that then appears in the target, whole.
+    """Yields a path to write to; the complete file then appears in the target.
 
     Raises:
       OutputRefusedError: the name leads out of the target.
@@ -102,12 +100,12 @@ def export_shards(
     write: Callable[[ShardToRead, Path], None],
     on_progress: OnProgress,
 ) -> list[str]:
-    """Writes a file for each shard, and DONE_NAME last; returns the names of all.
+    """Writes a file for each shard, and DONE_NAME last; returns the names of all files.
 
-    `name_of` gets the split, the number of the shard in it, and how many it has.
+    `name_of` is called with a split, the index of a shard, and the number of shards.
 
     Raises:
-      UsageError: there is something in the target.
+      UsageError: the target is not empty.
       CorruptRecordError, OutputError: a shard is damaged.
     """
     require_empty(target, store)
@@ -124,29 +122,30 @@ def export_shards(
     return [*names, DONE_NAME]
 
 
-# TFDS knows a split's shards by one pattern, and reads none that are compressed. A dataset
-# with appended parts or gzip gets TFDS files here, with its shards numbered in their order.
+# TFDS finds the shards of a split by one pattern and cannot read compressed ones. So the
+# export of a dataset with appended parts or gzip has uncompressed shards, numbered in
+# order.
 
 
 def export_tfds(
     store: Store, manifest: Manifest, target: Store, on_progress: OnProgress
 ) -> list[str]:
-    """Fills a new place that tfds.builder_from_directory reads; returns its files.
+    """Exports a dataset for tfds.builder_from_directory; returns the names of its files.
 
-    Local uncompressed shards are linked: they take no space, and stay when the dataset
-    goes. Others are copied and verified. dataset_info.json is written last, so TFDS
-    finds nothing in a folder that is not finished. `on_progress` is called with (bytes
-    done, bytes in all) after each shard.
+    Local uncompressed shards are hard links: they take no space, and stay if the dataset
+    is removed. Other shards are copied and verified. dataset_info.json is written last,
+    so that TFDS finds no dataset in an unfinished folder. `on_progress` is called with
+    (bytes done, total bytes) after each shard.
 
     Raises:
-      UsageError: the records are no examples; or there is something in the target.
+      UsageError: the records are not examples, or the target is not empty.
       OutputError: a shard is not the file that the manifest describes.
     """
     if manifest.payload != "example":
         raise UsageError(
-            f"{store.uri}: its records are of payload {manifest.payload}, and TFDS reads "
-            "example alone. Use the program that `recordmill inspect --tf` prints, or "
-            "convert with `payload` example"
+            f"{store.uri}: its records have payload {manifest.payload}, and TFDS reads "
+            "only example. Use the program that `recordmill inspect --tf` prints, or "
+            "convert with `payload=example`"
         )
     require_empty(target, store)
     done, total = 0, manifest.num_bytes
@@ -181,11 +180,11 @@ def export_tfds(
 
 
 def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int:
-    """Puts a shard there, linked or decompressed; returns its bytes."""
+    """Creates a hard link to a shard, or a decompressed copy; returns its size."""
     require_size(store, shard)
     if isinstance(store, LocalStore) and compression == "none":
         try:
-            # Of a link, as in a dataset under DVC, its target gets the new name.
+            # If the shard is a link, as in a dataset under DVC, link its target.
             os.link(os.path.realpath(Path(store.root, shard.file)), target)
         except OSError:
             pass  # another disk, or a file system without links

@@ -39,22 +39,22 @@ from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.storage.store import WORK_FOLDER, Data
 from recordmill.transforms.tfrecord import crc32c
 
-_READ_BYTES = 4 << 20  # of a file at once
-_MAX_FOLDERS = 100  # in which datasets are looked for, for a message
+_READ_BYTES = 4 << 20  # bytes of a file that are read together
+_MAX_FOLDERS = 100  # folders that are searched for datasets, for a message
 
 
 def find_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest | None:
-    """Reads a manifest, by default that of a finished dataset; None if there is none.
+    """Reads a manifest, by default of a finished dataset; None if there is none.
 
     Raises:
-      OutputError: there is a file of that name, and it is not a manifest.
+      OutputError: the file is not a manifest.
     """
     data = store.find(name)
     return None if data is None else Manifest.from_bytes(data, store.uri_of(name))
 
 
 def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
-    """Reads a manifest that has to be there, by default that of a finished dataset."""
+    """Reads a manifest that must exist, by default of a finished dataset."""
     if isinstance(store, LocalStore) and not Path(store.root).is_dir():
         found = "is a file" if Path(store.root).exists() else "no such folder"
         raise MissingDatasetError(
@@ -64,8 +64,8 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
     if manifest is None:
         if datasets := _datasets_in(store):
             raise MissingDatasetError(
-                f"{store.uri}: a folder of {count(len(datasets), 'dataset')}; expected "
-                f"one of them: {', '.join(datasets)}"
+                f"{store.uri}: a folder with {count(len(datasets), 'dataset')}; "
+                f"expected one of them: {', '.join(datasets)}"
             )
         raise MissingDatasetError(
             f"{store.uri}: no {name}, so this is not a finished dataset (the manifest is "
@@ -75,28 +75,28 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
 
 
 def _datasets_in(store: Store) -> list[str]:
-    """Returns the first datasets in a folder, by their URIs."""
+    """Returns the URIs of the first datasets in a folder."""
     folders = islice(sorted(store.list_level().folders), _MAX_FOLDERS)
     below = [store.below(folder) for folder in folders]
     return [each.uri for each in below if each.size(MANIFEST_NAME) is not None]
 
 
 def require_size(store: Store, shard: ShardEntry) -> None:
-    """Checks that a shard is there and as large as the manifest says."""
+    """Checks that a shard exists and has the size in its manifest entry."""
     size = store.size(shard.file)
     if size != shard.bytes:
         found = "is missing" if size is None else f"has {size} bytes"
         raise OutputError(
-            f"{store.uri_of(shard.file)}: {found}, the manifest says {shard.bytes} bytes; "
-            "run `recordmill verify` to see what else is wrong"
+            f"{store.uri_of(shard.file)}: {found}, the manifest records {shard.bytes} "
+            "bytes; run `recordmill verify` to see what else is wrong"
         )
 
 
 def rejects_files(store: Store, manifest: Manifest) -> dict[str, int]:
-    """Returns names and sizes of the files of the kept rejects.
+    """Returns the files of the kept rejects: name to size.
 
-    Those of other commits lie beside them until they are cleaned up. Staged ones have no
-    mark yet.
+    Files of other commits, which stay until they are cleaned up, are excluded. Staged
+    files have no commit id yet.
     """
     if manifest.rejects is None:
         return {}
@@ -109,10 +109,11 @@ def rejects_files(store: Store, manifest: Manifest) -> dict[str, int]:
 
 
 def read_fixed(store: Store, manifest: Manifest, name: str) -> bytes:
-    """Reads a file with a fixed name beside a dataset, like inputs.jsonl.gz.
+    """Reads a dataset's file with a fixed name, such as inputs.jsonl.gz.
 
-    If a run was killed before it could put it in place, its copy is read: where the
-    manifest does not say what is right, always if there is one.
+    If the file is not the one in the manifest, because a run was killed before it put the
+    file in place, the commit's copy is read. If the manifest does not list the file, the
+    copy is read whenever it exists.
     """
     data, expected = store.find(name), manifest.files.get(name)
     if expected is None or not is_file(data, expected):
@@ -124,27 +125,27 @@ def read_fixed(store: Store, manifest: Manifest, name: str) -> bytes:
 
 
 def fixed_copy_name(mark: str, name: str) -> str:
-    """Returns where the commit of that mark keeps its copy of a file."""
+    """Returns the name of a commit's copy of a file, by the commit id `mark`."""
     return f"{WORK_FOLDER}/commit-{mark}/files/{name}"
 
 
 def replaced_name(mark: str) -> str:
-    """Returns where the commit of that mark keeps the manifest that it replaced."""
+    """Returns the name of a commit's copy of the manifest that it replaced."""
     return f"{WORK_FOLDER}/commit-{mark}/replaced.json"
 
 
 def file_entry(data: Data) -> FileEntry:
-    """Returns what a manifest says of a file with these bytes."""
+    """Returns the manifest entry of a file with these bytes."""
     return FileEntry(bytes=len(data), crc32c=f"{crc32c(data):08x}")
 
 
 def is_file(data: Data | None, expected: FileEntry) -> bool:
-    """Tells whether a file's bytes are those that a manifest names."""
+    """Checks whether a file's bytes match its manifest entry."""
     return data is not None and file_entry(data) == expected
 
 
 def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
-    """Returns class names by feature; without features whose labels file is damaged."""
+    """Returns class names by feature; skips features with a damaged labels file."""
     names = {}
     for feature in manifest.features:
         if feature.num_classes is None:
@@ -166,9 +167,9 @@ def open_file(
     compression: str = "none",
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> InputStream:
-    """Opens a file of a dataset, to be read from front to end; it has a checksum then.
+    """Opens a file of a dataset for reading from start to end, with a checksum.
 
-    `on_bytes` is called after each reading with the number of bytes that are new.
+    `on_bytes` is called after each read with the number of new bytes.
     """
     size, done = store.size(name), 0
     if size is None:
@@ -196,9 +197,9 @@ def open_file(
 def require_written(
     file: InputStream, entry: ShardEntry, num_records: int | None = None
 ) -> None:
-    """Reads the rest of a file, and checks that it is the shard that was written.
+    """Reads the remaining bytes of a file, and checks that it is the written shard.
 
-    Its records are those that were found whole, or None if nobody looked at them.
+    `num_records` is the number of whole records found, or None if they were not counted.
     """
     crc32c = f"{file.drain():08x}"
     found, expected = f"CRC-32C {crc32c}", entry.crc32c
@@ -210,15 +211,17 @@ def require_written(
         expected = f"{entry.records:,} and {expected}"
         what = f"no record is damaged, but {what}"
     if crc32c != entry.crc32c or num_records not in (None, entry.records):
-        raise OutputError(f"{file.uri}: {found}, the manifest says {expected}: {what}")
+        raise OutputError(
+            f"{file.uri}: {found}, the manifest records {expected}: {what}"
+        )
 
 
 def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
-    """Loads the schema in a schema file, or of the dataset in a folder.
+    """Loads the schema of a schema file, or of the dataset in a folder.
 
     Raises:
       UsageError: the path does not exist or cannot be read.
-      SchemaError, OutputError: there is no valid schema, or no whole dataset.
+      SchemaError, OutputError: the schema is invalid, or the dataset is damaged.
     """
     is_manifest = PurePosixPath(path).name == MANIFEST_NAME
     if is_manifest:
@@ -243,7 +246,7 @@ def require_schema(
 ) -> None:
     """Checks that a job's dataset has the expected features; None accepts all.
 
-    The notes say what may have changed them.
+    `notes` are possible causes of a change, for the message.
     """
     changes = differences(expected, found) if expected else []
     if changes and expected:
@@ -258,7 +261,7 @@ def require_schema(
 
 
 def require_values(batch: pa.RecordBatch, schema: Schema, expected: Schema) -> None:
-    """Checks that the values of a batch lie within the expected bounds."""
+    """Checks that the values of a batch are within the expected bounds."""
     bounded = {
         feature.name
         for feature in expected.features

@@ -1,4 +1,4 @@
-"""Reads the records of a finished dataset, shard by shard or one by one, and verifies them."""
+"""Reads and verifies the records of a finished dataset, shard by shard or one by one."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from recordmill.transforms.tfrecord import (
     read_frames,
 )
 
-WINDOW_RECORDS = 1 << 12  # decoded at once
+WINDOW_RECORDS = 1 << 12  # records that are decoded together
 
 _DAMAGE = (CorruptRecordError, OutputError)
 Found = TypeVar("Found")
 
-_GAP_BYTES = 1 << 16  # read along rather than asked for apart, in a store
+_GAP_BYTES = 1 << 16  # a smaller gap in a store is read instead of skipped
 
 
 @dataclass(frozen=True, slots=True)
 class ShardToRead:
-    """One shard and what is needed to read it."""
+    """One shard with the properties that are needed to read it."""
 
     store: Store  # of the dataset
     split: str  # the name of its split
@@ -63,14 +63,14 @@ class ShardToRead:
     compression: str  # of the shard
     container: Container  # its file format
     schema: Schema  # of the dataset, without the names of classes
-    payload: Payload  # what its records hold
+    payload: Payload  # of its records
 
     @property
     def uri(self) -> str:
         return self.store.uri_of(self.entry.file)
 
     def records(self) -> Iterator[bytes]:
-        """Yields the data of every record in order; see `windows`."""
+        """Yields the bytes of every record in order; see `windows`."""
         for window in self.windows():
             yield from window.to_pylist()
 
@@ -80,12 +80,13 @@ class ShardToRead:
         *,
         any_size: bool = False,
     ) -> Iterator[pa.BinaryArray]:
-        """Yields the records as arrays of bounded size; a window of the file is in memory.
+        """Yields the records as arrays of bounded size.
 
-        Both checksums of each record are verified before it is yielded; at the end the
-        number of records and the file's checksum, and before all its size, unless it may
-        be of `any_size`. Of an ArrayRecord file, which has no such checksums, the whole file
-        is verified first. What a cache holds of damage is read once more.
+        Only a window of the file is in memory. The size of the file is checked first,
+        except with `any_size`. Both checksums of each record are verified before it is
+        yielded. At the end, the number of records and the file's checksum are checked. An
+        ArrayRecord file has no checksums of this kind, so the whole file is verified
+        first. If a cache has damaged bytes, they are read again.
 
         Raises:
           CorruptRecordError: a record is damaged; names file, record and byte offset.
@@ -122,7 +123,7 @@ class ShardToRead:
         *,
         any_size: bool = False,
     ) -> Iterator[I64]:
-        """Yields the sizes of the records, verified as those of `windows`; copies none."""
+        """Yields the sizes of the records, verified as in `windows`, without copies."""
         if self.container == "array_record":
             yield from map(value_lengths, ArrayRecordShard(self).windows())
             return
@@ -143,13 +144,13 @@ class ShardToRead:
             require_written(file, self.entry, num_records)
 
     def only(self, names: Collection[str]) -> Schema:
-        """Returns the features to decode for some of them: of plain examples no others."""
+        """Returns the schema to decode for some features: all if none can be skipped."""
         if self.payload not in ("example", "json"):
             return self.schema
         return Schema(tuple(f for f in self.schema.features if f.name in names))
 
     def batches(self, names: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yields the features, or those of these names, as decoded columns.
+        """Yields all features, or the named ones, as decoded columns.
 
         Raises:
           OutputError: a record does not fit the schema.
@@ -162,24 +163,24 @@ class ShardToRead:
     def decoded(
         self, records: pa.BinaryArray, schema: Schema, indices: Sequence[int]
     ) -> pa.RecordBatch:
-        """Decodes records, which have these indices in the shard; see `batches`."""
+        """Decodes records with these indices in the shard; see `batches`."""
         from recordmill.transforms.decode.payloads import decode_payload  # 50 ms
 
         found = decode_payload(records, schema, self.payload)
         for row, reason in found.row_errors:
             raise OutputError(
-                f"{self.uri}: record {indices[row]} does not fit the dataset's "
-                f"schema: {reason}; run `recordmill verify --deep` to see all such"
+                f"{self.uri}: record {indices[row]} does not fit the dataset's schema: "
+                f"{reason}; run `recordmill verify --deep` to list all such records"
             )
         return found.batch
 
     def open(self) -> ArrayRecordShard | OpenShard:
-        """Opens it for reading at any place, as its file format wants it."""
+        """Opens the shard for random access, with the reader of its file format."""
         kind = ArrayRecordShard if self.container == "array_record" else OpenShard
         return self.reread(lambda: kind(self))
 
     def reread(self, read: Callable[[], Found]) -> Found:
-        """Returns what is read; what a cache holds of damage is read once more."""
+        """Calls a read function; if a cache has damaged bytes, calls it once more."""
         try:
             return read()
         except _DAMAGE:
@@ -192,7 +193,7 @@ class ShardToRead:
         return any(list(map(self.store.forget, names)))
 
     def index(self) -> I64:
-        """Reads all records; returns where each frame begins, and where the last ends."""
+        """Reads all records; returns the start of each frame, and the end of the last."""
         lengths = [*self.lengths()]
         return offsets_of(
             np.concatenate([np.zeros(0, np.int64), *lengths]) + FRAME_BYTES
@@ -202,7 +203,7 @@ class ShardToRead:
 def shards_to_read(
     store: Store, manifest: Manifest, splits: str | Sequence[str] | None = None
 ) -> list[ShardToRead]:
-    """Returns the shards of a split, some, or all, in the manifest's order.
+    """Returns the shards of one, several or all splits, in the manifest's order.
 
     Raises:
       UsageError: a split does not exist.
@@ -211,7 +212,7 @@ def shards_to_read(
     for name in names:
         if name not in manifest.splits:
             raise UsageError(
-                f"{store.uri}: no split {name!r}; there are "
+                f"{store.uri}: no split {name!r}; the dataset has "
                 f"{', '.join(map(repr, manifest.splits))}"
             )
     schema, payload = schema_of(manifest), manifest.payload
@@ -225,7 +226,7 @@ def shards_to_read(
 
 
 def read_whole_frames(file: InputStream) -> Iterator[tuple[FrameWindow, int]]:
-    """Yields frames, and how many of them come before the first one that is damaged.
+    """Yields windows of frames, and the number of frames before the first damaged one.
 
     Raises:
       CorruptRecordError: a record is damaged; names file, record and byte offset.
@@ -238,7 +239,7 @@ def read_whole_frames(file: InputStream) -> Iterator[tuple[FrameWindow, int]]:
             return file.part(start, stop)
         except InputError as error:
             damage = str(error).removeprefix(f"{file.uri}: ")
-            held, begin = file.window(start, start)  # what comes before the damage
+            held, begin = file.window(start, start)  # the bytes before the damage
             return held[max(0, start - begin) :]
 
     index = end = 0
@@ -251,7 +252,7 @@ def read_whole_frames(file: InputStream) -> Iterator[tuple[FrameWindow, int]]:
         yield frames, num_whole
         index += num_whole
         if frames.lost:
-            # Only what breaks off, of which nothing is kept, may be of damage elsewhere.
+            # Only an incomplete record, without raw bytes, may have another cause.
             what = lost.reason if lost.raw else damage or lost.reason
             raise CorruptRecordError(file.uri, index, lost.offset, what)
         end = int((frames.offsets + frames.lengths)[-1])
@@ -265,10 +266,10 @@ def _binary_array(records: Sequence[bytes]) -> pa.BinaryArray:
 
 
 class ArrayRecordShard:
-    """One ArrayRecord shard, open for reading at any place.
+    """One ArrayRecord shard, open for random access.
 
-    The package array_record reads local files alone. A shard in a store is copied to a
-    temporary file, which goes with this: it takes its size on the local disk, but no
+    The package array_record reads only local files. A shard in a store is copied to a
+    temporary file, which is removed with this object. The copy takes disk space, but no
     memory.
     """
 
@@ -287,7 +288,7 @@ class ArrayRecordShard:
         self._file = ArrayRecordFile(self._path, self._uri)
         if self._file.records != self._entry.records:
             raise OutputError(
-                f"{self._uri}: {self._file.records:,} records, the manifest says "
+                f"{self._uri}: {self._file.records:,} records, the manifest records "
                 f"{self._entry.records:,}; run `recordmill verify` to see what is wrong"
             )
 
@@ -297,7 +298,7 @@ class ArrayRecordShard:
         return folder
 
     def requests(self, positions: I64) -> list[I64]:
-        """Returns all of them, as the file is local."""
+        """Returns all positions as one request, because the file is local."""
         return [positions]
 
     def read(self, positions: I64) -> pa.BinaryArray:
@@ -313,24 +314,24 @@ class ArrayRecordShard:
 
 
 def _remove(folder: str, process: int) -> None:
-    """Removes a copy, unless it is the parent's of a process that was forked."""
+    """Removes a copy, except in a forked process whose parent created it."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 class OpenShard:
-    """One uncompressed shard, open for reading at any place.
+    """One uncompressed shard, open for random access.
 
-    A local file is mapped into memory: what is read stays in the page cache. Of a file
-    in a store, the index is read, or once the whole file if there is none.
+    A local file is mapped into memory: pages that were read stay in the page cache. For a
+    file in a store, the index is read, or the whole file once if it has no index.
     """
 
     def __init__(self, shard: ShardToRead) -> None:
         if shard.compression != "none":
             raise UsageError(
-                f"{shard.uri}: compressed by {shard.compression}, so single records "
+                f"{shard.uri}: compressed with {shard.compression}, so single records "
                 "cannot be read. Read them in order (`for row in dataset`), or convert "
-                "with `compression` none"
+                "with `compression=none`"
             )
         self._shard, entry = shard, shard.entry
         self._map = _mapped(shard)
@@ -341,19 +342,19 @@ class OpenShard:
             offsets = parse_index(index, uri, entry.records, entry.bytes)
         elif self._map is not None:
             offsets = frame_offsets(self._map, entry.records)
-        # Reading all of it says where it is damaged.
+        # Reading the whole file finds the damaged record.
         self._offsets = shard.index() if offsets is None else offsets
 
     def requests(self, positions: I64) -> list[I64]:
-        """Splits positions, which ascend, into those that one request of a store reads."""
+        """Splits ascending positions into groups that one request to a store reads."""
         near = self._offsets[positions + 1] + _GAP_BYTES
         apart = self._offsets[positions[1:]] > near[:-1]
         return np.split(positions, np.flatnonzero(apart) + 1)
 
     def read(self, positions: I64) -> pa.BinaryArray:
-        """Returns records by their positions; a CorruptRecordError names one.
+        """Returns records by their positions; a CorruptRecordError names a damaged one.
 
-        From a store all that lies between them is read, too.
+        In a store, all bytes between them are read as well.
         """
         return self._shard.reread(lambda: self._read(positions))
 
@@ -369,7 +370,7 @@ class OpenShard:
             frame = file[local[bad] : local[bad] + lengths[bad]]
             what = frame_problem(frame)
             if is_head(frame.data) and frame_bytes(frame.data) != len(frame):
-                what = "is not one record, as the index says"
+                what = "is not one record, although the index lists it"
             location = int(positions[bad]), int(starts[bad])
             raise CorruptRecordError(self._shard.uri, *location, what)
         return _without_frames(file, local, lengths)
@@ -397,13 +398,13 @@ def _mapped(shard: ShardToRead) -> U8 | None:
 
 
 def frame_offsets(file: U8, records: int) -> I64 | None:
-    """Returns where each frame of a file begins, and where the last one ends.
+    """Returns the start of each frame of a file, and the end of the last one.
 
-    Only the frames' heads are read: damaged data is found when it is read. None if a
-    length is damaged, or there are not so many records, or something else behind them.
+    Only the heads of the frames are read: damaged data is found when it is read. Returns
+    None if a length is damaged, the number of records differs, or more bytes follow.
     """
     parts = [find_frames(file)]
-    while len(parts[-1]) > 1:  # each time MOST_FRAMES of them
+    while len(parts[-1]) > 1:  # MOST_FRAMES in each step
         parts.append(find_frames(file, int(parts[-1][-1])))
     offsets = np.concatenate([parts[0], *(part[1:] for part in parts[1:])])
     whole = len(offsets) == records + 1 and offsets[-1] == len(file)
@@ -411,7 +412,7 @@ def frame_offsets(file: U8, records: int) -> I64 | None:
 
 
 def _without_frames(file: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
-    """Copies the data of frames one after the other."""
+    """Copies the data of frames to one array, without their heads and tails."""
     sizes = lengths - FRAME_BYTES
     neighbours = (starts[1:] == (starts + lengths)[:-1]).all()
     if len(starts) and neighbours and (lengths == lengths[0]).all():
@@ -421,7 +422,7 @@ def _without_frames(file: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
     else:
         begins = (starts + HEAD_BYTES).tolist()
         stops = (starts + lengths - TAIL_BYTES).tolist()
-        # A Python slice for each record, 2 us with its copy: they lie anywhere.
+        # A Python slice for each record, 2 us with its copy: they can be anywhere.
         parts = map(file.data.__getitem__, map(slice, begins, stops))
         data = np.frombuffer(b"".join(parts), np.uint8)
     return binary_array(offsets_of(sizes), data)
@@ -433,25 +434,25 @@ def write_indexes(
     splits: Sequence[str] | None,
     on_progress: Callable[[float, float | None], None] = lambda _done, _total: None,
 ) -> list[str]:
-    """Writes `SHARD.idx` beside each shard, and returns the names of these files.
+    """Writes `SHARD.idx` next to each shard, and returns the names of these files.
 
-    Every record is verified on the way; `on_progress` is called with (bytes done, bytes
-    in all).
+    Every record is verified as it is read. `on_progress` is called with (bytes done,
+    total bytes).
 
     Raises:
-      UsageError: no reader can jump in the shards; or there is no such split.
+      UsageError: the shards do not support random access, or there is no such split.
       CorruptRecordError: a record is damaged.
     """
     if manifest.container == "array_record":
         raise UsageError(
-            f"{store.uri}: its shards are ArrayRecord files, which have an index in them; "
-            "nothing is to be done"
+            f"{store.uri}: its shards are ArrayRecord files, which contain an index; "
+            "no index file is needed"
         )
     if manifest.compression != "none":
         raise UsageError(
-            f"{store.uri}: its shards are compressed by {manifest.compression}, so no "
-            "reader can go to a record in them, and an index is of no use. Convert with "
-            "`compression` none"
+            f"{store.uri}: its shards are compressed with {manifest.compression}, so "
+            "readers cannot seek to a record, and an index is useless. Convert with "
+            "`compression=none`"
         )
     shards = shards_to_read(store, manifest, splits)
     names, done, total = [], 0, sum(shard.entry.bytes for shard in shards)

@@ -1,9 +1,9 @@
-"""Writes and reads index files: where each record of a shard begins.
+"""Writes and reads index files: the offset and size of each record of a shard.
 
-A TFRecord file has no table of contents: to find a record, the lengths of those before it
-are added up. Where a file `SHARD.idx` lies beside a shard, as DALI and the Python package
-tfrecord read it, that is not needed. It has a line for each record: where its frame
-begins, and the frame's bytes, such as
+A TFRecord file has no table of contents: to find a record, a reader adds the lengths of
+all earlier records. The index file `SHARD.idx` next to a shard, which DALI and the Python
+package tfrecord read, makes this unnecessary. It has a line for each record: the offset
+of its frame and the frame's size in bytes, such as
 
     0 99
     99 99
@@ -20,11 +20,11 @@ from recordmill.schemas.errors import OutputRefusedError
 from recordmill.transforms.arrow import I64, array_parts
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
-_LINES = 1 << 20  # made at once: their text fits an Arrow array
+_LINES = 1 << 20  # lines formatted together: their text fits an Arrow array
 
 
 def index_text(offsets: I64) -> bytes:
-    """Returns lines of an index file: [0, 99, 198] gives "0 99" and "99 99"."""
+    """Returns the text of an index file: [0, 99, 198] becomes "0 99" and "99 99"."""
     begins = range(0, len(offsets) - 1, _LINES)
     return b"".join(_lines(offsets[begin : begin + _LINES + 1]) for begin in begins)
 
@@ -38,10 +38,10 @@ def _lines(offsets: I64) -> bytes:
 
 
 def parse_index(text: bytes, uri: str, records: int, num_bytes: int) -> I64:
-    """Returns where each record begins, and where the last one ends, by an index file.
+    """Returns the offsets in an index file, and the end of the last record.
 
     Raises:
-      OutputRefusedError: it is not the index of a shard of so many records and bytes.
+      OutputRefusedError: the numbers do not match the shard's records and bytes.
     """
     try:
         numbers = np.array(text.split(), np.int64).reshape(-1, 2)
@@ -51,11 +51,11 @@ def parse_index(text: bytes, uri: str, records: int, num_bytes: int) -> I64:
     if len(numbers) != records or not np.array_equal(np.diff(offsets), numbers[:, 1]):
         raise OutputRefusedError(
             f"{uri}: not the index of its shard of {records:,} records and "
-            f"{num_bytes:,} bytes. Run `recordmill index` to write it anew, or remove it"
+            f"{num_bytes:,} bytes. Run `recordmill index` to rewrite it, or remove it"
         )
     if records and (offsets[0] != 0 or (numbers[:, 1] < FRAME_BYTES).any()):
         raise OutputRefusedError(
             f"{uri}: its records overlap or do not begin at byte 0. Run `recordmill "
-            "index` to write it anew, or remove it"
+            "index` to rewrite it, or remove it"
         )
     return offsets

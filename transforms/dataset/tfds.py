@@ -2,27 +2,27 @@
 
     dataset_info.json        name, version, splits with the records of every shard and
                              the pattern of their names
-    features.json            a FeaturesDict whose keys are those of the example, flat
+    features.json            a flat FeaturesDict with the same keys as the example
     {feature}.labels.txt     class names, one per line; "/" in the feature's name is ".",
-                             and "-" where TFDS has it in a list of dicts
+                             or "-" if TFDS has the feature in a list of dicts
 
 TFDS parses these files as protobuf messages and fails on any unknown key; 64-bit
 integers are strings, as in protobuf's JSON. Checked by reading with TFDS 4.9.10:
 
-- A value that may be missing is a Tensor of shape [-1], empty where it is missing.
-  TFDS's own `Optional` would return the smallest number of the type instead.
+- A value that may be missing is a Tensor of shape [-1], which is empty if it is missing.
+  The `Optional` of TFDS would return the smallest number of the type instead.
 - An Image of three channels decodes JPEG, PNG and BMP of any depth, but not GIF, WebP
   and TIFF. encodingFormat is used only for writing, so it is left out.
-- A feature with several unknown dimensions is a Sequence of Sequences, whose values and
-  row lengths TFDS reads from keys of their own; it is empty where it is missing.
-- What TFDS cannot decode to numbers stays bytes: serialized TensorProtos, arrays of
+- A feature with several unknown dimensions is a Sequence of Sequences. TFDS reads its
+  values and row lengths from separate keys. It is empty if it is missing.
+- Values that TFDS cannot decode to numbers stay bytes: serialized TensorProtos, arrays of
   uint32 (tf.io.decode_raw lacks the type), arrays with several unknown dimensions.
-- Features of objects are a Sequence of a FeaturesDict, each under the same key of the
-  example as a flat one; `bbox` of four floats is a BBoxFeature, which TFDS checks only when
-  it writes.
-- Samples of 16 bits in a feature `audio` are an Audio, stored as TFDS stores them; audio
-  files stay bytes, as TFDS decodes them by another package.
-- Numbers stored as floats are float32, whatever they were: TFDS reads by the dtype.
+- Features of objects are a Sequence of a FeaturesDict, each with the same key in the
+  example as a flat one; `bbox` of four floats is a BBoxFeature, which TFDS checks only
+  when it writes.
+- Samples of 16 bits in a feature `audio` are an Audio, stored as in TFDS; audio files
+  stay bytes, because TFDS decodes them with another package.
+- Numbers stored as floats are float32, for any original dtype: TFDS reads by the dtype.
 
 Source: tensorflow_datasets/core/proto/{dataset_info,feature}.proto.
 """
@@ -66,11 +66,16 @@ def metadata_files(
     container: str = "tfrecord",
     label: str = "",
 ) -> dict[str, bytes]:
-    """Returns the files, by name, that tfds.builder_from_directory needs.
+    """Returns the files that tfds.builder_from_directory needs, by name.
 
-    `shards` are all those of all splits, without compression, in any order; `mark` is
-    that of their commit. `label` is the feature of a table that a model is to tell from
-    all others.
+    Args:
+      name: the dataset's name.
+      version: the dataset's version.
+      schema: the dataset's features.
+      shards: all uncompressed shards of all splits, in any order.
+      mark: the commit id in the names of the shards.
+      container: the file format of the shards.
+      label: the feature of a table that a model predicts from all others, or "".
     """
     info: _Json = {
         "name": name,
@@ -97,7 +102,7 @@ def metadata_files(
 
 
 def with_about(info: bytes, about: Mapping[AboutKey, str]) -> bytes:
-    """Returns dataset_info.json with these texts in place of others; TFDS has no contact."""
+    """Returns dataset_info.json with these texts; TFDS has no field for the contact."""
     texts: _Json = {key: about.get(key) for key in ("description", "citation")}
     texts["location"] = {"urls": [about["homepage"]]} if "homepage" in about else None
     license_of = {"license": about["license"]} if "license" in about else None
@@ -154,7 +159,7 @@ def only_label(schema: Schema) -> str:
 
 
 def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
-    """Returns (image or audio, label) if there is exactly one of each."""
+    """Returns (image or audio, label) if the schema has exactly one of each."""
     inputs = [f.name for f in schema.features if _is_input(f)]
     known = [f for f in schema.features if f.name in _LABELS and f.kind is Kind.INT64]
     labels = [f.name for f in known if f.shape == () and not f.optional]
@@ -162,7 +167,7 @@ def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
 
 
 def _members(schema: Schema) -> _Json:
-    """Returns the features by name; those of objects are together in one."""
+    """Returns the features by name; features of the same objects become one."""
     found: _Json = {}
     objects: dict[str, _Json] = defaultdict(dict)
     for spec in schema.features:

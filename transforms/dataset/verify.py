@@ -1,6 +1,6 @@
-"""Verifies a dataset: sizes, counts and every checksum against its manifest.
+"""Verifies a dataset: compares sizes, counts and every checksum with its manifest.
 
-With `deep`, also that its records fit its schema (see deep_check.py).
+With `deep`, checks that its records fit its schema as well (see deep_check.py).
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ class Problem:
     """A difference between a dataset and its manifest."""
 
     file: str  # name of the file that differs
-    message: str  # what was found and what was expected
-    # "damage" if a run with overwrite mends it; "unfinished" for a file that a commit has
-    # not put in place; "stray" for one that is not the dataset's, "leftover" if it is of a
-    # commit that published nothing; "values" for records that were written so, but do not
-    # fit the schema; "duplicates": in several splits
+    message: str  # the actual and the expected state
+    # "damage" if a run with overwrite repairs it; "unfinished" for a file that a commit
+    # has not put in place; "stray" for a foreign file, "leftover" if it is from a commit
+    # that published nothing; "values" for undamaged records that do not fit the schema;
+    # "duplicates" for records in several splits
     kind: Literal[
         "damage", "unfinished", "stray", "leftover", "values", "duplicates"
     ] = "damage"
 
 
 def _manifest_problems(manifest: Manifest) -> Iterator[str]:
-    """Yields contradictions inside the manifest."""
+    """Yields descriptions of contradictions inside the manifest."""
     others, told = other_rows(manifest.map, manifest.sampling)
     rows = manifest.records + manifest.rows_rejected - others
     if rows != manifest.rows_read:
@@ -102,7 +102,7 @@ def _manifest_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[str]:
-    """Returns the names of a split's shards: part after part, numbered in each part."""
+    """Returns the expected names of a split's shards, numbered within each part."""
     counts = Counter(part_of(shard.file) for shard in split.shards)
     marks = {part_of(shard.file): mark_of(shard.file) for shard in split.shards}
     return [
@@ -120,7 +120,7 @@ def _shard_problems(
 ) -> Iterator[Problem]:
     """Yields shards that are missing or differ in size, and files without an entry.
 
-    Shards of the replaced dataset are spared: they stay for its readers.
+    Shards of the replaced dataset (`spared`) are skipped: they stay for its readers.
     """
     for shard in shards:
         size = sizes.get(shard.file)
@@ -140,8 +140,8 @@ def _shard_problems(
         if is_shard_name(file) and indexed not in named and indexed not in spared:
             yield Problem(
                 file,
-                "not in the manifest: another run left it. Readers that take names by a "
-                "pattern, like *.tfrecord*, read it too; delete it",
+                "not in the manifest: left by another run. Readers that match names by "
+                "a pattern, like *.tfrecord*, also read it; delete it",
                 "stray",
             )
 
@@ -149,7 +149,7 @@ def _shard_problems(
 def metadata_problems(
     files: Mapping[str, FileEntry], sizes: Mapping[str, int], store: Store | None = None
 ) -> Iterator[Problem]:
-    """Yields metadata files that are missing or were changed; with a store, reads them."""
+    """Yields metadata files that are missing or changed; reads them if given a store."""
     for file, expected in files.items():
         if what := _file_problem(expected, file, sizes.get(file), store):
             yield Problem(file, what)
@@ -158,10 +158,10 @@ def metadata_problems(
 def _index_problems(
     store: Store, manifest: Manifest, sizes: Mapping[str, int], *, full: bool
 ) -> Iterator[Problem]:
-    """Yields index files that are missing, or are not those of their shards.
+    """Yields index files that are missing or do not match their shards.
 
-    One that was written with its shard has to be there, as the manifest says. One that
-    came later may be there: it has to agree with its shard's records and bytes.
+    An index file that was written with its shard must exist and match its manifest entry.
+    A file that was added later must match the records and bytes of its shard.
     """
     for shard in manifest.shards:
         name = index_file_name(shard.file)
@@ -169,7 +169,7 @@ def _index_problems(
         if shard.index is not None:
             what = _file_problem(shard.index, name, size, store if full else None)
             if what:
-                yield Problem(name, f"{what}. Run `recordmill index` to write it anew")
+                yield Problem(name, f"{what}. Run `recordmill index` to rewrite it")
         elif size is not None and full:
             try:
                 parse_index(store.read(name), name, shard.records, shard.bytes)
@@ -180,7 +180,7 @@ def _index_problems(
 def _file_problem(
     expected: FileEntry, name: str, size: int | None, store: Store | None
 ) -> str:
-    """Returns how a file differs from its entry, or ""; reads it if there is a store."""
+    """Returns the difference between a file and its entry, or ""; may read the file."""
     if size is None:
         return f"missing: expected {count(expected.bytes, 'byte')}"
     if size != expected.bytes:
@@ -199,10 +199,10 @@ def _file_problem(
 def _without_unfinished(
     store: Store, manifest: Manifest, problems: Iterable[Problem]
 ) -> list[Problem]:
-    """Returns problems, those of files that only wait to be put in place as such.
+    """Returns the problems with kind "unfinished" for files that are not yet in place.
 
-    Files with fixed names are replaced behind the manifest. If the run was killed
-    there, the record of its commit has them, and the next run puts them in place.
+    Files with fixed names are replaced after the manifest. If the run was killed in
+    between, the record of its commit has copies, and the next run puts them in place.
     """
     found = []
     for problem in problems:
@@ -210,14 +210,14 @@ def _without_unfinished(
         if expected is not None:
             copy = store.find(fixed_copy_name(manifest.mark, problem.file))
             if is_file(copy, expected):
-                text = "not in place yet: the run was killed right behind its commit"
+                text = "not in place yet: the run was killed right after its commit"
                 problem = Problem(problem.file, text, "unfinished")
         found.append(problem)
     return found
 
 
 def _reject_problems(store: Store, manifest: Manifest, *, full: bool) -> Iterator[str]:
-    """Compares the kept rejects with the manifest: what they hold, or only their size."""
+    """Compares the kept rejects with the manifest: their content, or only their size."""
     expected = manifest.rejects
     if expected is None:
         return
@@ -245,17 +245,17 @@ class VerifyResult:
 
     output: str  # the dataset's folder
     name: str  # the dataset's name
-    full: bool  # whether the records were read; otherwise only the files were listed
-    deep: bool  # whether the records were decoded as well
+    full: bool  # the records were read; otherwise only the files were listed
+    deep: bool  # the records were decoded as well
     stored_checksums: int  # number of shards whose CRC-32C in the store was compared
     shards: int  # number of shard files found
-    records: int  # number of whole records found; if not `full`, that of the manifest
+    records: int  # number of whole records found; if not `full`, as in the manifest
     bytes: int  # size of the shard files found
-    # what was found of equal contents between splits; "" if nothing was looked for
+    # summary of equal contents in different splits; "" if they were not compared
     duplicates: str
     metadata_files: int  # number of metadata files that were compared
-    # of the manifest, of its shards in order, of other files; empty if the dataset is
-    # whole
+    # problems of the manifest, of its shards in order, of other files; empty if the
+    # dataset is undamaged
     problems: tuple[Problem, ...]
 
     @property
@@ -279,10 +279,10 @@ def verify_dataset(
       output: the dataset's folder.
       full: read every byte, not only names, sizes and checksums that the store keeps.
       deep: decode every record as well and check that it fits the schema.
-      duplicates: read a whole dataset once more, and compare contents between splits.
+      duplicates: read an undamaged dataset again, and compare the contents of its splits.
       storage: options of the dataset's storage.
       on_progress: called from time to time with the number of stored bytes that were
-        read since its last call; from other threads, but never from two at once.
+        read since the last call; from other threads, but only from one at a time.
       workers: shards read at the same time. Each takes about 16 MB of memory (100 MB if
         deep), and a few times the size of its largest record.
     """
@@ -292,7 +292,7 @@ def verify_dataset(
         store, manifest, full=full, deep=deep, on_progress=on_progress, workers=workers
     )
     if duplicates and result.ok:
-        # Only here: it imports all that reads records, which runs do not need.
+        # A local import: runs do not need the modules that read records.
         from recordmill.transforms.dataset.diff import find_overlap
         from recordmill.transforms.dataset.reader import shards_to_read
 
@@ -350,7 +350,7 @@ def verify_store(
             if classes is not None and not {feature.name, file} & {*names, *known}:
                 text = (
                     f"missing or damaged: expected the {classes} class names of "
-                    f"{feature.name!r}, with which its labels are checked"
+                    f"{feature.name!r}, which are needed to check its labels"
                 )
                 problems.append(Problem(file, text))
         schema = schema_of(manifest, names) if deep else None
@@ -385,14 +385,14 @@ def _check_shard(
     shard: ShardEntry,
 ) -> tuple[int, list[Problem]]:
     """Reads one shard; returns (number of whole records, problems)."""
-    # Only here: it imports all that reads records, which runs do not need.
+    # A local import: runs do not need the modules that read records.
     from recordmill.transforms.dataset.reader import ShardToRead
 
     is_framed = manifest.container == "tfrecord"
     how = manifest.compression, manifest.container, schema or schema_of(manifest)
     to_read = ShardToRead(store, "", shard, *how, manifest.payload)
     deep, records, damage = None, 0, ""
-    if schema is not None:  # which imports all that decodes them
+    if schema is not None:  # a local import of the modules that decode records
         from recordmill.transforms.dataset.deep_check import DeepCheck
 
         deep = DeepCheck(schema, manifest.payload, is_framed=is_framed)
@@ -400,7 +400,7 @@ def _check_shard(
         if not is_framed:
             with open_file(store, shard.file, on_bytes=on_bytes) as file:
                 require_written(file, shard)
-            if deep is None:  # they are those that were counted when it was written
+            if deep is None:  # the records are as counted when the file was written
                 return shard.records, []
         if deep is None:
             for lengths in to_read.lengths(on_bytes, any_size=True):
@@ -421,7 +421,7 @@ def _check_shard(
 
 
 def _in_turn(on_progress: Callable[[int], None]) -> Callable[[int], None]:
-    """Returns a callback for several threads that calls this one in one at a time."""
+    """Returns a thread-safe callback, which calls this one from one thread at a time."""
     lock = Lock()
 
     def add(num_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Reads the keys of one feature in many records as one Arrow column.
+"""Reads the keys of one feature of many records as one Arrow column.
 
 scalar                           a plain column of the feature's dtype
 at most one unknown dimension    list<value>, all dimensions row by row
@@ -56,9 +56,9 @@ class Findings:
     def refuse(
         self, feature: FeatureSpec, rows: npt.NDArray[np.intp], problems: Iterable[str]
     ) -> None:
-        """Adds what is wrong with a feature's values, a problem for each of the rows.
+        """Adds problems with a feature's values, one for each of the rows.
 
-        Rows may repeat; of each record the first error stays.
+        Rows may repeat; the first error of each record stays.
         """
         for row, problem in zip(rows.tolist(), problems, strict=True):
             self.reasons.setdefault(row, f"feature {feature.name!r}: {problem}")
@@ -71,7 +71,7 @@ class Lists:
     # the values of all records, concatenated: int64, float32 or, for bytes, an Arrow
     # binary array
     values: Any
-    offsets: I64  # where each record's values start, and the end; int64, records + 1
+    offsets: I64  # start of each record's values, and the end; int64, records + 1
     present: Mask  # mask of the records that have the key
 
     @property
@@ -139,7 +139,7 @@ def read_lists(data: U8, spans: Spans, kind: Kind, found: Findings) -> Lists:
 
 
 def _read_byte_lists(data: U8, spans: Spans, found: Findings) -> Lists:
-    """Reads the values of BytesLists, each step the next one of all records.
+    """Reads the values of BytesLists; each step reads the next value of all records.
 
     Two records with the values "a", "bc" and "d", tag 0a:
 
@@ -147,8 +147,8 @@ def _read_byte_lists(data: U8, spans: Spans, found: Findings) -> Lists:
         step 1    rows [0, 1], value starts [2, 9], lengths [1, 1], positions [3, 10]
         step 2    rows [0],    value starts [5],    lengths [2],    positions [7]
 
-    Sorted by record the values are "a", "bc", "d". Of the last few records the protobuf
-    runtime reads what is left.
+    Sorted by record, the values are "a", "bc", "d". If only a few records have more
+    values, the protobuf runtime reads these.
     """
     positions, ends = spans.starts.copy(), spans.starts + spans.lengths
     irregular = np.zeros(len(positions), np.bool_)
@@ -187,7 +187,7 @@ def _read_byte_lists(data: U8, spans: Spans, found: Findings) -> Lists:
     return Lists(values, offsets, spans.present).without(irregular)
 
 
-# The inverse of encode/columns.py, which describes how they are stored. Two records with
+# The inverse of encode/columns.py, which describes the storage. Two records with
 # the values [1, 2, 3] and [4], and the row lengths [2, 1] and [1]: the first one is
 # [[1, 2], [3]], the second [[4]]. The list offsets are [0, 2, 3] at the outer level and
 # [0, 2, 3, 4] at the inner one, over the flat values [1, 2, 3, 4].
@@ -200,10 +200,11 @@ def _join_ragged(
 ) -> tuple[Lists, list[I64]]:
     """Returns the flat values, and the offsets of the lists at every level.
 
-    The outermost come first; records whose keys contradict each other are empty in both.
+    The outermost level comes first. Records whose keys contradict each other are empty in
+    both.
     """
     invalid = np.zeros(len(flat.present), np.bool_)
-    # Of one item of the innermost ragged dimension.
+    # The values in one element of the innermost ragged dimension.
     row_values = math.prod(
         size or 0 for size in feature.shape[feature.ragged_rank + 1 :]
     )
@@ -252,13 +253,13 @@ def _join_ragged(
     return flat, levels
 
 
-# A tensor as tf.io.serialize_tensor writes it, here int16 [7, 8]:
+# The output of tf.io.serialize_tensor for int16 [7, 8]:
 #
 #     08 05 | 12 04  12 02 08 02 | 22 04  07 00 08 00
 #     dtype   shape: one Dim of 2  content of 4 bytes
 #
-# The head before the content says type and shape. Each head is read once by the protobuf
-# runtime; tensors that begin with one that was seen, and have its length, are not parsed.
+# The head before the content has type and shape. Each distinct head is parsed once by the
+# protobuf runtime. A tensor with a known head and the same length is not parsed.
 
 _DTYPES = {number: name for name, number in DATA_TYPES.items() if name != "bytes"}
 
@@ -313,7 +314,7 @@ def _read_tensors(
 
 
 def _misfit(tensor: _Tensor, feature: FeatureSpec) -> str:
-    """Returns what a tensor is that is not of the feature's type and shape, or ""."""
+    """Returns the problem of a tensor of the wrong type or shape, or ""."""
     fits = len(tensor.shape) == len(feature.shape) and all(
         expected in (None, found)
         for expected, found in zip(feature.shape, tensor.shape, strict=True)
@@ -335,10 +336,10 @@ class _Tensor(NamedTuple):
 
 
 def _read_tensor(data: bytes) -> _Tensor:
-    """Reads a TensorProto as tf.io.serialize_tensor writes it.
+    """Reads a TensorProto in the form of tf.io.serialize_tensor.
 
     Raises:
-      ValueError: it is not a valid tensor; the message says why.
+      ValueError: the tensor is invalid; the message has the reason.
     """
     try:
         proto = TensorProto.FromString(data)
@@ -364,19 +365,19 @@ def _read_tensor(data: bytes) -> _Tensor:
             f"it has {len(proto.tensor_content)} bytes in tensor_content, but shape "
             f"{list(shape)} of {dtype} needs {size * item.itemsize}"
         )
-    # A view as NumPy's bool would keep bytes other than 0 and 1.
+    # A view as bool would keep bytes other than 0 and 1.
     if dtype == "bool":
         return _Tensor(dtype, shape, np.frombuffer(proto.tensor_content, "u1") != 0)
     return _Tensor(dtype, shape, np.frombuffer(proto.tensor_content, item))
 
 
 def has_single_value(feature: FeatureSpec) -> bool:
-    """Tells whether the feature has exactly one stored value."""
+    """Checks whether the feature has exactly one stored value."""
     return not feature.shape or feature.content is not Content.VALUES
 
 
 def check_feature(feature: FeatureSpec) -> None:
-    """Refuses a feature whose kind cannot store its dtype."""
+    """Raises SchemaError if a feature's kind cannot store its dtype."""
     text = feature.dtype in ("string", "bytes")
     in_bytes = feature.kind is Kind.BYTES
     if feature.content is not Content.VALUES:
@@ -397,8 +398,8 @@ def read_column(
 ) -> pa.Array:
     """Reads a feature's column from the padded bytes of records.
 
-    There is a span for each of the feature's keys; the content of rows with an error,
-    which `found` gets, is undefined.
+    `spans` has the spans of each of the feature's keys. Errors are added to `findings`;
+    the content of rows with an error is undefined.
     """
     if feature.is_ragged:
         flat = read_lists(data, spans[0], feature.kind, found)
@@ -434,7 +435,7 @@ def _leaf(lists: Lists, feature: FeatureSpec, found: Findings) -> pa.Array:
             return values.cast(pa.string())
         except pa.ArrowInvalid:
             pass
-        # A loop over the values only if some text is not UTF-8.
+        # A loop over the values, only if some text is not UTF-8.
         texts = [value.decode(errors="replace") for value in values.to_pylist()]
         kept = zip(texts, values.to_pylist(), strict=True)
         bad = np.flatnonzero([text.encode() != value for text, value in kept])
@@ -470,7 +471,7 @@ def _cast(
     if dtype != np.bool_:
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     if values.dtype == np.float32:
-        # `high` itself has no float32, but high + 1 is a power of two, so it has one.
+        # float32 cannot represent `high`, but it can represent high + 1, a power of two.
         bad = ~((values >= np.float32(low)) & (values < np.float32(high + 1)))
         with np.errstate(invalid="ignore"):  # a signalling NaN
             bad |= values != np.trunc(values)
@@ -480,7 +481,7 @@ def _cast(
 
 
 def _one_per_row(leaf: pa.Array, lists: Lists) -> pa.Array:
-    """Returns one value for each row; null where the record has none."""
+    """Returns one value for each row; null if the record has none."""
     if len(leaf) == len(lists.present):
         return leaf
     return leaf.take(pa.array(lists.offsets[:-1], mask=lists.counts == 0))
@@ -494,7 +495,7 @@ def _check_sizes(
     feature: FeatureSpec,
     found: Findings,
 ) -> None:
-    """Refuses sizes that do not fill a shape with at most one unknown dimension."""
+    """Adds errors for sizes that do not fit a shape with at most one unknown side."""
     shape = feature.shape
     rows = np.flatnonzero(present & wrong_counts(sizes, shape, item_size))
     problems = (f"{size} {what} {shape_text(shape)}" for size in sizes[rows])

@@ -1,9 +1,9 @@
 """Decodes serialized tf.train.Examples to an Arrow batch.
 
-The inverse of encode/examples.py. Records in the encoder's own layout (regular ones)
-are read by array steps over all of them at once. Irregular ones, written by others or
-damaged, go through the protobuf runtime one by one: rewritten in the encoder's layout,
-they are read like the others. So all values take one way to Arrow.
+The inverse of encode/examples.py. Records in the encoder's own layout (regular records)
+are read together, by array steps. Irregular records, written by other programs or
+damaged, are parsed by the protobuf runtime one by one and rewritten in the encoder's
+layout. Then they are read like the others. So all values are converted by the same code.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from recordmill.transforms.native.numpy_loops import (
 )
 
 # In the encoder's layout (encode/examples.py) the header of a map entry depends only on
-# the entry's length. So the walk reads that length, looks up the one header that goes
-# with it, and compares. All records advance together, one key in each step. Where the
-# header differs, the record lacks the key. A record whose end is not reached in this way
-# has another layout (or is damaged) and is left to the protobuf runtime.
+# the entry's length. So the walk reads that length, looks up the header for it, and
+# compares. All records advance together, one key in each step. If the header differs, the
+# record lacks the key. A record whose end is not reached in this way has another layout
+# (or is damaged) and is left to the protobuf runtime.
 #
 # Two records with the int64 features a = 7 and b = 8 in the first, b = 9 in the second:
 #
@@ -57,10 +57,10 @@ from recordmill.transforms.native.numpy_loops import (
 #     record 1   0a 0c | 0a 0a 0a 01 62 12 05 1a 03 0a 01 09
 #
 #     enter      positions [2, 28]: after the tag and length of Features
-#     key a      entry length 10 (0a) goes with the header 0a 0a 0a 01 61 12 05 1a 03 0a 01;
+#     key a      entry length 10 (0a) has the header 0a 0a 0a 01 61 12 05 1a 03 0a 01;
 #                it matches in record 0 only: present [1, 0], starts [13, -], lengths [1,
 #                0] positions [14, 28]
-#     key b      present [1, 1], starts [25, 39], lengths [1, 1], positions [26, 40] = ends
+#     key b      present [1, 1], starts [25, 39], lengths [1, 1], positions [26, 40], ends
 
 # Without the name: five tags and five lengths as varints, each below 2 GiB.
 _MAX_HEADER_BYTES = 5 * (1 + 5)
@@ -69,26 +69,30 @@ _TAG = 0x0A  # of the only field of Example and of Features, and of an entry's k
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of the feature map and how its payload is stored."""
+    """A key of the feature map, with the layout of its payload."""
 
     name: bytes  # UTF-8 bytes
     kind: Kind  # the list that holds the payload
-    # whether the payload is one length-delimited field of the list (packed numbers, one
-    # bytes value) and not a series of such fields
+    # the payload is one length-delimited field of the list (packed numbers, one bytes
+    # value) instead of a series of such fields
     delimited: bool
 
     @property
     def header_words(self) -> int:
-        """Returns how many 64-bit words hold the longest header of the key's entry."""
+        """Returns the number of 64-bit words for the longest header of an entry."""
         return -(-(len(self.name) + _MAX_HEADER_BYTES) // WORD_BYTES)
 
 
 def walk_entries(
     data: U8, starts: I64, ends: I64, keys: Sequence[Key]
 ) -> tuple[list[Spans], Mask]:
-    """Returns the payload's span for each key, in stored order, in records of padded data.
+    """Returns the payload spans of each key, and a mask of the completely read records.
 
-    And a mask of the records that were read to their end.
+    Args:
+      data: the records, with padding at the end.
+      starts: start of each record.
+      ends: end of each record.
+      keys: the keys, in stored order.
     """
     positions, whole = _enter_features(data, starts, ends)
     found = []
@@ -100,19 +104,19 @@ def walk_entries(
 
 
 def _enter_features(data: U8, starts: I64, ends: I64) -> tuple[I64, Mask]:
-    """Returns the positions after Features' header, and a mask where it is valid."""
+    """Returns the positions after the header of Features, and a mask of valid ones."""
     words = gather_words(data, starts).ravel()
     lengths, sizes = read_varints(words >> np.uint64(8))
     positions = starts + 1 + sizes
     whole = (words & np.uint64(0xFF)) == _TAG
-    # A varint cut off by the shift gives a length that does not fit the record.
+    # A varint cut off by the shift results in a length that does not fit the record.
     whole &= positions + lengths.view(np.int64) == ends
     positions = np.where(whole, positions, ends)
     return positions, whole | (starts == ends)  # zero bytes are an empty example
 
 
 def _read_entry(data: U8, positions: I64, ends: I64, key: Key) -> Spans:
-    """Returns the payload of the key's entry, where an entry begins at the position."""
+    """Returns the payload spans of the key's entries at the positions."""
     found = gather_words(data, positions, key.header_words)
     distinct, which = distinct_lengths(_entry_lengths(found[:, 0], ends - positions))
     # A loop over the distinct lengths, not over the records.
@@ -128,7 +132,7 @@ def _read_entry(data: U8, positions: I64, ends: I64, key: Key) -> Spans:
     masks = np.frombuffer(compared, "<u8").reshape(shape)
     sizes = np.fromiter(map(len, headers), np.int64, len(headers))
     payloads = np.array([payload for _, payload in built], np.int64)
-    if len(distinct) == 1:  # one value serves all records
+    if len(distinct) == 1:  # one header for all records
         which = np.zeros(1, np.intp)
     differs = np.zeros(len(found), np.uint64)
     for index in range(key.header_words):
@@ -179,7 +183,7 @@ def _build_header(key: Key, entry_length: int) -> tuple[bytes, int]:
 def _payload_length(length: int) -> int | None:
     """Returns n such that a tag, the varint n and n bytes are `length` bytes; or None.
 
-    For length 12: n = 10, as the tag and the varint 0a take 2 bytes.
+    For length 12, n is 10, because the tag and the varint 0a take 2 bytes.
     """
     for prefix in range(2, 7):
         rest = length - prefix
@@ -233,11 +237,11 @@ def _parse(data: bytes) -> Example | None:
 
 
 def unknown_feature(name: str) -> str:
-    """Returns the error of a record with a feature that is not in the schema."""
+    """Returns the reason for a feature that is not in the schema."""
     return f"feature {name!r} is not in the schema"
 
 
-# Limit of features that are not in the schema: each costs a step over all records.
+# Maximum number of features outside the schema: each costs a step over all records.
 _MAX_UNKNOWN = 1000
 _MAX_UNKNOWN_NAME = 200  # characters of its name
 
@@ -257,10 +261,10 @@ class Decoded:
 def decode_records(
     examples: pa.BinaryArray, schema: Schema, *, unknown: Unknown = "ignore"
 ) -> Decoded:
-    """Decodes the features of every example to columns; returns errors of records, too.
+    """Decodes the features of every example to columns; also returns errors of records.
 
-    There is a column for each feature, under its name, in the schema's order; null where
-    an example lacks it (for their types see columns.py).
+    The batch has a column for each feature, with its name, in the schema's order; null if
+    an example lacks the feature (see columns.py for the types).
 
     Raises:
       SchemaError: a feature's kind cannot store its dtype.
@@ -275,7 +279,7 @@ def decode_records(
 
 
 class _Reader:
-    """A reader of records, which learns the features that are not in the schema."""
+    """A reader of records that learns the features outside the schema."""
 
     def __init__(self, schema: Schema, unknown: Unknown) -> None:
         self._schema = schema
@@ -343,7 +347,7 @@ class _Reader:
             row: why for row, why in found.reasons.items() if not found.irregular[row]
         }
         rewritten = []
-        for row in irregular.tolist():  # the protobuf runtime takes one at a time
+        for row in irregular.tolist():  # the protobuf runtime parses one at a time
             data, refuses = examples[row].as_py(), self._unknown == "error"
             try:
                 made = rewrite_example(
@@ -353,7 +357,7 @@ class _Reader:
                 reasons[row], made = str(error), b""
             rewritten.append(made)
         others, found_here = self._read_regular(pa.array(rewritten, pa.binary()))
-        assert not found_here.irregular.any()  # as they were rewritten
+        assert not found_here.irregular.any()  # because they were rewritten
         for index, why in found_here.reasons.items():
             reasons.setdefault(int(irregular[index]), why)
         regular = np.flatnonzero(~found.irregular)
@@ -371,7 +375,7 @@ MAX_FEATURES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ObservedFeature:
-    """The values that the examples so far hold under one key."""
+    """A summary of the values of one key in the examples so far."""
 
     kinds: frozenset[str]  # the list types observed
     examples: int  # number of examples that have the key
@@ -381,12 +385,12 @@ class ObservedFeature:
 
 @dataclass(slots=True)
 class ObservedFeatures:
-    """The features that the examples so far hold, by name."""
+    """The features of the examples so far, by name."""
 
     by_name: dict[str, ObservedFeature] = field(default_factory=dict)
 
     def add_example(self, example: Example) -> None:
-        """Adds the features of one example; one without values counts as missing."""
+        """Adds the features of one example; a feature without a list is missing."""
         found = {}
         for name, feature in example.features.feature.items():
             if kind := feature.WhichOneof("kind"):
@@ -408,24 +412,25 @@ class ObservedFeatures:
             elif len(self.by_name) == MAX_FEATURES:
                 raise SchemaError(
                     f"the examples have more than {MAX_FEATURES:,} different features "
-                    f"({name!r} is one more). Give a schema with the features to keep"
+                    f"({name!r} is one more). Declare the features to keep in a "
+                    "`schema`"
                 )
             self.by_name[name] = new
 
     def to_schema(self, num_examples: int) -> Schema:
         """Returns a schema that all examples fit.
 
-        A feature that some examples lack is optional. Always one value makes a scalar,
-        always the same number a fixed shape, anything else a variable length. Bytes stay
-        bytes: whether they are text or an image cannot be inferred.
+        A feature that some examples lack is optional. A feature that always has one value
+        is a scalar; with a constant number of values it has a fixed shape, otherwise a
+        variable length. Bytes stay bytes: text and images cannot be inferred.
 
         Raises:
-          SchemaError: a feature has values of several kinds, or there is no feature.
+          SchemaError: a feature has values of several kinds, or no example has a feature.
         """
         if not self.by_name:
             raise SchemaError(
-                f"none of {count(num_examples, 'example')} has a feature: there is "
-                "nothing to write"
+                f"none of {count(num_examples, 'example')} has a feature: nothing to "
+                "write"
             )
         problems = [
             f"feature {name!r} is {' in some examples and '.join(sorted(each.kinds))} in "
@@ -434,7 +439,7 @@ class ObservedFeatures:
             if len(each.kinds) > 1
         ]
         if problems:
-            hint = "Give a schema: rows that do not fit it are then rejects"
+            hint = "Declare a `schema`: rows that do not match it are rejected"
             raise SchemaError("\n  ".join(problems) + f"\n{hint}")
         features = []
         for name, each in self.by_name.items():

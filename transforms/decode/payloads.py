@@ -1,8 +1,8 @@
 """Decodes records of any payload to an Arrow batch.
 
-The inverse of encode/payloads.py. Only plain examples are read many at once. Sequence
-examples and JSON go through the protobuf runtime one by one and are then turned into
-plain examples, so that all values are checked and cast in one place.
+The inverse of encode/payloads.py. Only plain examples are read many at a time. Sequence
+examples and JSON are parsed by the protobuf runtime one by one and converted to plain
+examples, so that all values are checked and cast in one place.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def decode_payload(
     *,
     unknown: Unknown = "ignore",
 ) -> Decoded:
-    """Decodes the features of every record without its frame; returns errors of records.
+    """Decodes the features of unframed records; also returns errors of records.
 
-    Raw records have one column: the feature that they are.
+    Raw records have one column: the feature whose bytes they are.
 
     Raises:
       SchemaError: records of this payload cannot hold the schema's features.
@@ -65,7 +65,7 @@ def decode_payload(
 
 
 def _decode_raw(records: pa.BinaryArray, feature: FeatureSpec) -> Decoded:
-    """Decodes raw records: each is what an example stores under the feature's key."""
+    """Decodes raw records: each has the bytes that an example stores for the feature."""
     check_feature(feature)
     data, starts, ends = padded_parts(records, 8 * WORD_BYTES)
     spans = Spans(starts, ends - starts, np.ones(len(starts), np.bool_))
@@ -99,7 +99,7 @@ def _decode_json(records: pa.BinaryArray, schema: Schema, unknown: Unknown) -> D
 
 
 def _as_float32(text: str) -> float:
-    """Rounds as TensorFlow does; json_format rejects 3.4028235e38 as too large."""
+    """Rounds like TensorFlow; json_format would reject 3.4028235e38 as too large."""
     with np.errstate(over="ignore"):
         return float(np.float32(text))
 

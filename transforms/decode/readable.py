@@ -1,4 +1,4 @@
-"""Shows decoded values to people and to JSON readers."""
+"""Formats decoded values for people and for JSON readers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def to_json_value(
 ) -> Any:
     """Converts a feature's value to JSON; a value with a shape is a list.
 
-    Numbers and text are kept (NaN and infinities as text); a label becomes its index
-    and name; images, arrays and other bytes become a description. A feature list
+    Numbers and text are unchanged (NaN and infinities become text). A label becomes its
+    index and name. Images, arrays and other bytes become a description. A feature list
     becomes a list of steps.
     """
     if feature.sequence:
@@ -63,7 +63,7 @@ def readable(
 
 
 def _array_json(value: Any, feature: FeatureSpec) -> dict[str, Any]:
-    """Describes an array by its bytes, or the values of a tensor."""
+    """Returns a description of an array, from its bytes, or of the values of a tensor."""
     if isinstance(value, bytes):
         array = np.frombuffer(value, feature.dtype)
     else:

@@ -1,8 +1,8 @@
-"""Writes TensorFlow code that loads a whole dataset, ready to run as it is printed.
+"""Generates TensorFlow code that loads a whole dataset, ready to run as printed.
 
-The code takes the files of a split from manifest.json, never by a pattern: what an
-unfinished run or a replaced dataset left in the folder would be among them. Expressions
-are texts, each on one line.
+The code reads the files of a split from manifest.json and never uses a pattern, which
+would match leftovers of an unfinished run or a replaced dataset. Expressions are texts,
+each on one line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recordmill.transforms.encode.tensors import tensor_head
 
 
 def quoted(value: str | bytes) -> str:
-    """Returns the value's repr, in double quotes unless it contains some.
+    """Returns the value's repr, in double quotes unless it contains double quotes.
 
     >>> print(quoted("it's"), quoted('say "x"'))
     "it's" 'say "x"'
@@ -34,9 +34,9 @@ def quoted(value: str | bytes) -> str:
 
 
 _STORED = {Kind.BYTES: "tf.string", Kind.FLOAT: "tf.float32", Kind.INT64: "tf.int64"}
-# Types that tf.io.decode_raw does not support, read as others of the same size.
+# Types that tf.io.decode_raw does not support, read as other types of the same size.
 _RAW_TWINS = {"uint32": "tf.int32", "uint64": "tf.int64"}
-_DECODED_CHANNELS = (1, 3, 4)  # tf.io.decode_image's
+_DECODED_CHANNELS = (1, 3, 4)  # supported by tf.io.decode_image
 
 
 def _reshape(value: str, shape: Sequence[int | None]) -> str:
@@ -59,7 +59,7 @@ def _cast(feature: FeatureSpec) -> tuple[str, ...]:
 
 
 def _decode_image(value: str, feature: FeatureSpec, channels: int | None = None) -> str:
-    """Returns code that decodes an image; by default to the channels that it has."""
+    """Returns code that decodes an image, by default with the image's own channels."""
     items = [value, "expand_animations=False"]
     if channels is None and len(feature.shape) == 3:
         channels = feature.shape[2]
@@ -86,7 +86,7 @@ def _parse_tensor(value: str, feature: FeatureSpec) -> str:
 
 
 def _each_step(value: str, feature: FeatureSpec) -> str:
-    """Returns code that decodes a vector of arrays or tensors, one for each item."""
+    """Returns code that decodes a vector of arrays or tensors, one for each step."""
     shape = feature.shape
     if feature.content is Content.ARRAY:
         decoded = _reshape(_raw_values("step", feature), shape)
@@ -105,9 +105,9 @@ def _each_step(value: str, feature: FeatureSpec) -> str:
 
 # A missing value of an optional feature becomes, in this order:
 #
-#     empty              where a dimension is unknown
+#     empty              if a dimension is unknown
 #     NaN, -1            for floats and for class labels
-#     a first dimension  of 0 if missing, else 1: all values of these types are in use
+#     a first dimension  of 0 if missing, else 1: no value of these types is unused
 
 _FIRST_DIMENSION = "a first dimension of 0, otherwise 1"
 
@@ -117,14 +117,14 @@ class _FeatureCode(NamedTuple):
 
     name: str  # its key in the parser's result
     spec: str  # its entry in the parser's specification
-    missing: str = ""  # what the parser returns for a missing value
+    missing: str = ""  # description of the parser's result for a missing value
     steps: tuple[
         str, ...
-    ] = ()  # expressions that are then applied in turn, or comments
+    ] = ()  # expressions that are then applied in order, or comments
 
 
 def _value_of(feature: FeatureSpec) -> str:
-    """Returns, as code, what the parser gave for a feature."""
+    """Returns the code of a feature's value in the parser's result."""
     return f"example[{quoted(feature.name)}]"
 
 
@@ -218,7 +218,7 @@ def _feature_list_code(feature: FeatureSpec) -> _FeatureCode:
 def _ragged_steps_code(feature: FeatureSpec, missing: str) -> _FeatureCode:
     """Returns the code for steps of varying size.
 
-    The parser returns one ragged dimension; the dimensions before it are restored here.
+    The parser returns one ragged dimension; the code restores the dimensions before it.
     """
     value, items = _value_of(feature), _STORED[feature.kind]
     unknown = feature.shape.index(None)
@@ -247,7 +247,7 @@ def _known(shape: Sequence[int | None]) -> list[int]:
 
 
 def _nothing(feature: FeatureSpec) -> str:
-    """Returns, as code, the stored bytes of an array or tensor without values."""
+    """Returns the code of the stored bytes of an array or tensor without values."""
     if feature.content is Content.ARRAY:
         return '""'
     return quoted(tensor_head(feature.dtype, [size or 0 for size in feature.shape]))
@@ -295,7 +295,7 @@ def parsing_spec(schema: Schema, payload: Payload) -> str:
 
 
 def _has_one_size(feature: FeatureSpec) -> bool:
-    """Tells whether the parser returns a feature of the same shape for each record."""
+    """Checks whether the parser returns the same shape for each record."""
     is_encoded = feature.content is Content.IMAGE  # one string, of any image
     if feature.sequence or (None in feature.shape and not is_encoded):
         return False
@@ -314,7 +314,7 @@ def _dict_lines(name: str, parts: Sequence[_FeatureCode]) -> list[str]:
 
 
 def _raw_code(feature: FeatureSpec) -> str:
-    """Returns the comments for raw records, which need no parser."""
+    """Returns comments for raw records, which need no parser."""
     text = f"# A record is the bytes of {quoted(feature.name)}: nothing to parse.\n"
     if feature.content is Content.IMAGE:
         text += f"# Its pixels: {_decode_image('record', feature)}\n"
@@ -326,7 +326,7 @@ def _raw_code(feature: FeatureSpec) -> str:
     return text
 
 
-_MAX_CLASSES = 100  # names that are printed; more are read from their file
+_MAX_CLASSES = 100  # maximum number of class names that are printed
 _BATCH_SIZE = 32
 _PARALLEL = "num_parallel_calls=tf.data.AUTOTUNE"
 _PARSERS = {
@@ -342,16 +342,16 @@ def loading_code(
 ) -> str:
     """Returns a Python program that loads a dataset and prints shapes of two batches.
 
-    `names` has the class names by feature; the folder may be a URL.
+    `names` has the class names by feature. `folder` is a path or URL of the dataset.
 
     Raises:
       UsageError: TensorFlow has no reader of its shards.
     """
     if manifest.container == "array_record":
         raise UsageError(
-            f"{folder}: its shards are ArrayRecord files, which tf.data does not read. "
-            "Load it by `recordmill.open_dataset`, Grain or tfds.data_source, or convert "
-            "with `container=tfrecord`"
+            f"{folder}: its shards are ArrayRecord files, which tf.data cannot read. "
+            "Load it with `recordmill.open_dataset`, Grain or tfds.data_source, or "
+            "convert with `container=tfrecord`"
         )
     schema = schema_of(manifest, names)
     code = parsing_spec(schema, manifest.payload)
@@ -361,7 +361,7 @@ def loading_code(
     images = [
         feature
         for feature in schema.features
-        if feature.content is Content.IMAGE  # one that one op decodes
+        if feature.content is Content.IMAGE  # that a single op decodes
         and feature.dtype == "uint8"
         and not (feature.optional or feature.sequence)
         and parser
@@ -378,7 +378,7 @@ def loading_code(
 
 
 def _decode_images(images: list[FeatureSpec]) -> str:
-    """Returns a function that decodes images; of unknown channels all become RGB."""
+    """Returns code that decodes images; if the channels are unknown, to RGB."""
     lines = [
         "def decode_images(example):",
         '    """Pixels in place of encoded images; for tf.data.Dataset.map."""',
@@ -386,7 +386,7 @@ def _decode_images(images: list[FeatureSpec]) -> str:
     for feature in images:
         value = _value_of(feature)
         height, width, channels = feature.shape or (None, None, None)
-        channels = channels or 3  # images may differ in it, and a batch may not
+        channels = channels or 3  # all images of a batch must have the same number
         shape = [height, width, channels]
         lines += [
             f"    pixels = {_decode_image(value, feature, channels)}",
@@ -401,7 +401,8 @@ def _load_dataset(manifest: Manifest, folder: str, steps: Iterable[str]) -> str:
     parallel = "num_parallel_reads=tf.data.AUTOTUNE"
     lines = [
         f"def load_dataset(split={quoted(first)}, folder={quoted(folder)}):",
-        '    """Examples of a split; the manifest says which files are its shards."""',
+        '    """Examples of a split; the manifest records which files are its '
+        'shards."""',
         '    with tf.io.gfile.GFile(f"{folder}/manifest.json") as file:',
         '        shards = json.load(file)["splits"][split]["shards"]',
         "    files = [f\"{folder}/{shard['file']}\" for shard in shards]",
@@ -421,7 +422,7 @@ def _class_names(names: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _constant(feature: str) -> str:
-    """Returns a name for a feature's class names.
+    """Returns the name of the constant with a feature's class names.
 
     >>> _constant("image/class/label")
     'IMAGE_CLASS_LABEL_NAMES'
@@ -431,7 +432,7 @@ def _constant(feature: str) -> str:
 
 
 def _batches(manifest: Manifest, schema: Schema, images: list[FeatureSpec]) -> str:
-    """Returns a loop over two batches: ragged where examples differ in size."""
+    """Returns a loop over two batches, which are ragged if examples differ in size."""
     is_raw = manifest.payload == "raw"
     one_size = is_raw or all(map(_has_one_size, schema.features))
     if any(None in feature.shape[:2] or not feature.shape for feature in images):

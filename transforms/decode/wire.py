@@ -1,8 +1,8 @@
-"""Reads protobuf's wire format from many records at once.
+"""Reads protobuf's wire format from many records together.
 
 The inverse of native/numpy_loops.py. A cursor is an array with one position for each
-record, and every operation moves all of them: where a parser loops over records and bytes,
-this module takes a few steps over whole arrays.
+record, and every operation moves all of them. A parser loops over records and bytes; this
+module takes a few steps over whole arrays.
 
 Source: protobuf.dev, "Encoding".
 """
@@ -44,12 +44,12 @@ class Spans:
     """The byte range of one field in every record."""
 
     starts: I64  # byte offsets in the data, in the records' order
-    lengths: I64  # in bytes; 0 where the field is absent
+    lengths: I64  # in bytes; 0 if the field is absent
     present: Mask  # mask of the records that have the field
 
 
 def padded_parts(examples: pa.BinaryArray, padding: int) -> tuple[U8, I64, I64]:
-    """Copies the records' bytes and adds padding, so that reads may pass their end.
+    """Copies the records' bytes and adds padding, so that reads may pass the end.
 
     Returns the padded data, and the starts and ends of the records in it.
     """
@@ -65,7 +65,7 @@ def padded_parts(examples: pa.BinaryArray, padding: int) -> tuple[U8, I64, I64]:
 def gather(data: U8, positions: I64, width: int) -> U8:
     """Returns the `width` bytes at each position, shape (positions, width).
 
-    All of them must lie in the data.
+    They must not reach beyond the end of the data.
     """
     items = unaligned_rows(data, f"V{width}")[positions]
     return items.view(np.uint8).reshape(len(positions), width)
@@ -80,9 +80,9 @@ def gather_words(data: U8, positions: I64, num_words: int = 1) -> U64:
 def read_varints(words: U64) -> tuple[U64, I64]:
     """Reads the varint at the start of each word; returns (values, lengths in bytes).
 
-    A length of 9 means that none of the 8 bytes ends the varint; the value is then that
-    of the 56 bits read. Example: 300 is ac 02, here followed by the byte 41, so that
-    the word is 0x4102ac.
+    A length of 9 means that none of the 8 bytes ends the varint; the value is then the 56
+    bits read so far. Example: 300 is ac 02, here followed by the byte 41, so the word is
+    0x4102ac.
 
         ends     bit 7 of each byte that ends a varint        0x8080808080808000
         lowest   the lowest of them                           0x00008000
@@ -99,8 +99,8 @@ def read_varints(words: U64) -> tuple[U64, I64]:
 def _high_bytes(words: U64) -> I64:
     """Counts the bytes of each word that have bit 7.
 
-    The product adds them up in the highest byte. As fast as numpy.bitwise_count, which
-    NumPy 1 lacks: readers may need that one for another package.
+    The product adds the bits in the highest byte. This is as fast as numpy.bitwise_count,
+    which NumPy 1 lacks; readers may need NumPy 1 for another package.
     """
     found = words >> np.uint64(7)
     found &= _ONES
@@ -121,7 +121,7 @@ def _squeeze(words: U64) -> U64:
 def read_int64(data: U8, starts: I64) -> tuple[I64, I64]:
     """Reads the varint at each start as int64; returns (values, lengths in bytes).
 
-    A length of -1 means that it does not end. Bits after the 64th are dropped.
+    A length of -1 means that the varint does not end. Bits after the 64th are dropped.
     """
     values, lengths = read_varints(gather_words(data, starts).ravel())
     long = np.flatnonzero(lengths > WORD_BYTES)
@@ -137,17 +137,17 @@ def read_int64(data: U8, starts: I64) -> tuple[I64, I64]:
 
 
 def unpack_varints(data: U8, offsets: I64) -> tuple[I64, I64, Mask]:
-    """Reads the packed varints of many records, whose data have 10 bytes of padding.
+    """Reads the packed varints of many records, followed by 10 bytes of padding.
 
-    Returns all values; where those of each record start, and the end; and a mask of the
-    records with a varint that does not end or is too long: their values are undefined.
+    Returns all values; the start of each record's values, and the end; and a mask of the
+    records with a varint that does not end or is too long, whose values are undefined.
 
     Two records with the values 1, 300 and 5:
 
         data      01 ac 02 | 05        offsets [0, 3, 4]
         ends      1  0  1    1         bytes below 0x80
         last      [0, 2, 3]            last byte of each varint
-        starts    [0, 1, 3]            one after the last byte of the one before
+        starts    [0, 1, 3]            one after the last byte of the previous varint
         lists     [0, 2, 3]            varints that end before each offset
         values    [1, 300, 5]
     """
@@ -173,9 +173,9 @@ def unpack_varints(data: U8, offsets: I64) -> tuple[I64, I64, Mask]:
 
 
 def extract(data: U8, starts: I64, lengths: I64) -> tuple[U8, I64]:
-    """Returns the bytes of spans, concatenated with 16 bytes of padding, and offsets.
+    """Returns the concatenated bytes of spans with 16 bytes of padding, and offsets.
 
-    The spans are in ascending order, and no two overlap.
+    The spans must ascend and must not overlap.
     """
     offsets = offsets_of(lengths)
     total = int(offsets[-1])

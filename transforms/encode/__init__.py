@@ -1,1 +1,1 @@
-"""Arrow batches and a schema into records: what is written."""
+"""Encodes Arrow batches as records, by a schema."""

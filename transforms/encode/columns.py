@@ -1,12 +1,12 @@
-"""Opens the columns of features: innermost values and lists, checked and as stored.
+"""Opens the columns of features: checks lists and innermost values, and converts them.
 
 column  [[[1, 2], [3, 4]], [[5, 6]]]
-levels  [0, 2, 3]      row i holds the lists levels[0][i] to levels[0][i + 1]
-        [0, 2, 4, 6]   list j holds the values levels[1][j] to levels[1][j + 1]
+levels  [0, 2, 3]      row i has the lists levels[0][i] to levels[0][i + 1]
+        [0, 2, 4, 6]   list j has the values levels[1][j] to levels[1][j + 1]
 values  1 2 3 4 5 6
 
-A type that cannot become the feature is a SchemaError here and in all of encode/, rows with
-values that cannot are a RowsError with a reason for each.
+In all of encode/, a column type that cannot become the feature raises a SchemaError. Rows
+with values that cannot raise a RowsError with a reason for each row.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from recordmill.transforms.encode.row_errors import (
 #     string, binary: plain, large, view, of fixed size               -> bytes_list
 #     tensors and arrays take the numbers, or the bytes, of their dtype
 #     list, large list, fixed-size list, list view                    -> a shape
-#     dictionary, run-end encoded, extension                          -> what is inside
-#     null                                                            -> anything
+#     dictionary, run-end encoded, extension                          -> the inner type
+#     null                                                            -> any feature
 #
-# Dates and times are the integers that Arrow keeps, in the column's own unit. Decimals,
-# structs, maps, unions and intervals cannot be features as they are.
+# Dates and times are the integers that Arrow stores, in the column's own unit. Decimals,
+# structs, maps, unions and intervals cannot be features without a conversion.
 
 INTEGER, BOOL, TIME, FLOAT, BYTES, NULL = range(6)
 
@@ -76,7 +76,7 @@ _STORED_AS = {FLOAT: Kind.FLOAT, BYTES: Kind.BYTES}  # all others as integers
 
 
 def _ids(names: str) -> set[int]:
-    """Returns the ids of Arrow's types of these names."""
+    """Returns the ids of the Arrow types with these names."""
     return {getattr(pa.lib, f"Type_{name}") for name in names.split()}
 
 
@@ -86,7 +86,7 @@ _TEXTS = _ids("STRING LARGE_STRING STRING_VIEW")
 
 
 def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
-    """Checks that every feature can be made from its column; names all that cannot."""
+    """Checks that every column can become its feature; the error lists all others."""
     problems = []
     for feature in schema.features:
         try:
@@ -99,7 +99,7 @@ def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
 
 
 def require_column(arrow_schema: pa.Schema, feature_name: str, column: str) -> None:
-    """Checks that a feature's column is there, once."""
+    """Checks that a feature's column exists exactly once."""
     names = arrow_schema.names
     if names.count(column) == 1:
         return
@@ -115,7 +115,7 @@ def require_column(arrow_schema: pa.Schema, feature_name: str, column: str) -> N
 def _require_type(
     arrow_type: pa.DataType, feature: FeatureSpec, array: pa.Array | None = None
 ) -> None:
-    """Checks that a feature can be made of a type; names a value of the array."""
+    """Checks that a type can become a feature; the error has a value of the array."""
     leaf, shape = inside_lists(arrow_type)
     depth = len(shape)
     family = family_of(leaf)
@@ -133,16 +133,16 @@ def _require_type(
         steps = ", a list of steps included" if feature.sequence else ""
         raise SchemaError(
             f"feature {feature.name!r}: column {feature.column!r} of type {arrow_type} "
-            f"has list depth {depth}, shape {shape_text(feature.shape)} asks for "
+            f"has list depth {depth}, but shape {shape_text(feature.shape)} requires "
             f"{needed}{steps}: declare the shape that the column has"
         )
 
 
 def list_depths(feature: FeatureSpec, *, of_bytes: bool) -> tuple[int, int]:
-    """Returns how many lists may be nested in the feature's column, fewest and most.
+    """Returns the minimum and maximum number of nested lists in a feature's column.
 
-    The innermost list may hold several dimensions row by row (row-major), as long as
-    no two of them are unknown.
+    The innermost list may contain several dimensions row by row (row-major), if at most
+    one of them is unknown.
     """
     steps = 1 if feature.sequence else 0
     whole = feature.content is Content.ARRAY and of_bytes  # the array's bytes
@@ -171,8 +171,8 @@ def plain_type(arrow_type: pa.DataType) -> pa.DataType:
 def plain(array: pa.Array) -> pa.Array:
     """Returns the array behind an extension type, a dictionary or run-end encoding.
 
-    Views of text and bytes become arrays with offsets: most of Arrow's functions take
-    no views.
+    Views of text and bytes become arrays with offsets, because most functions of Arrow
+    do not support views.
     """
     while True:
         if isinstance(array, pa.ExtensionArray):
@@ -190,12 +190,12 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def is_list(arrow_type: pa.DataType) -> bool:
-    """Returns whether it is one of Arrow's list types."""
+    """Checks whether a type is one of Arrow's list types."""
     return arrow_type.id in _LISTS
 
 
 def is_text(arrow_type: pa.DataType) -> bool:
-    """Returns whether it is one of Arrow's string types."""
+    """Checks whether a type is one of Arrow's string types."""
     return arrow_type.id in _TEXTS
 
 
@@ -205,7 +205,7 @@ def family_of(arrow_type: pa.DataType) -> int | None:
 
 
 def inside_lists(arrow_type: pa.DataType) -> tuple[pa.DataType, Shape]:
-    """Returns what is in lists, and the length of the lists of each level, where fixed.
+    """Returns the innermost type of nested lists, and the fixed list length per level.
 
     >>> inside_lists(pa.list_(pa.list_(pa.int8(), 3)))
     (DataType(int8), (None, 3))
@@ -219,7 +219,7 @@ def inside_lists(arrow_type: pa.DataType) -> tuple[pa.DataType, Shape]:
 
 
 def lists_of(leaf: pa.DataType, shape: Shape) -> pa.DataType:
-    """Returns the type of lists of something: what `inside_lists` takes apart."""
+    """Returns the type of nested lists: the inverse of `inside_lists`."""
     for side in reversed(shape):
         leaf = pa.list_(leaf, -1 if side is None else side)
     return leaf
@@ -235,7 +235,7 @@ def _accepted(feature: FeatureSpec, depth: int) -> set[int]:
     if feature.kind is Kind.BYTES:
         return {BYTES}
     if feature.kind is Kind.FLOAT:
-        # Integers only where they are declared: beyond 2**24 float32 has gaps.
+        # Integers only if they are declared: beyond 2**24, float32 has gaps.
         by_dtype = _accepted_by_dtype(feature.dtype)
         return by_dtype | {BOOL} if INTEGER in by_dtype else by_dtype
     return {INTEGER, BOOL, TIME}
@@ -260,12 +260,12 @@ def _way_out(leaf: pa.DataType) -> str:
         return "declare its dtype, a float, an integer or string"
     family = _FAMILY.get(leaf.id)
     if family is None:
-        return "leave it out, or give its parts as columns of their own"
+        return "leave it out, or split its parts into separate columns"
     stored = _STORED_AS.get(family, Kind.INT64)
     return f"declare a dtype that fits, {stored} can hold the column"
 
 
-NULL_IN_LIST = "a list holds an empty or null value"
+NULL_IN_LIST = "a list contains an empty or null value"
 
 
 def take_apart(
@@ -273,14 +273,20 @@ def take_apart(
 ) -> tuple[list[I64], pa.Array, RowErrors]:
     """Takes the lists of a column apart.
 
-    Returns for every level, outermost first, where its lists' items start (lists + 1);
-    the innermost values; and the rows with a null in place of an inner list. A null row
-    counts as an empty list. Empty lists of type null get `fewest` levels; `most` are
-    taken apart, or all.
+    A null row counts as an empty list.
+
+    Args:
+      array: the column.
+      fewest: number of levels for empty lists of type null.
+      most: maximum number of levels to take apart; None for all.
+
+    Returns:
+      The offsets of each level (lists + 1), the outermost first; the innermost values;
+      and errors of the rows with a null instead of an inner list.
     """
     levels: list[I64] = []
     errors: RowErrors = {}
-    starts = np.arange(len(array) + 1)  # where each row's items of the level start
+    starts = np.arange(len(array) + 1)  # start of each row's elements of the level
     while most is None or len(levels) < most:
         if pt.is_null(array.type) and 0 < len(levels) < fewest:
             array = array.cast(pa.list_(pa.null()))
@@ -297,9 +303,9 @@ def take_apart(
 def nest(
     leaf: pa.Array, levels: Sequence[I64], present: Mask | None = None
 ) -> pa.Array:
-    """Wraps values in lists, as `take_apart` had them: the outermost level comes first.
+    """Wraps values in lists: the inverse of `take_apart`; the outermost level is first.
 
-    Of the outermost lists those that are not present are null.
+    Outermost lists that are not `present` are null.
     """
     for level, offsets in reversed(list(enumerate(levels))):
         mask = None
@@ -311,7 +317,7 @@ def nest(
 
 
 def null_errors(values: pa.Array) -> RowErrors:
-    """Returns the nulls among the items of lists."""
+    """Returns errors for nulls among the values of lists."""
     if not values.null_count:
         return {}
     missing = values.is_null().to_numpy(zero_copy_only=False)
@@ -319,7 +325,7 @@ def null_errors(values: pa.Array) -> RowErrors:
 
 
 def list_lengths(lists: pa.Array) -> I64:
-    """Returns how many items each list has; 0 for a null."""
+    """Returns the length of each list; 0 for a null."""
     lengths = pc.list_value_length(lists)
     if lists.null_count:
         lengths = lengths.fill_null(0)
@@ -327,7 +333,7 @@ def list_lengths(lists: pa.Array) -> I64:
 
 
 def row_starts(levels: Sequence[I64]) -> I64:
-    """Returns where the innermost values of each row start (rows + 1)."""
+    """Returns the start of the innermost values of each row (rows + 1)."""
     starts = levels[0]
     for offsets in levels[1:]:
         starts = offsets[starts]
@@ -336,19 +342,19 @@ def row_starts(levels: Sequence[I64]) -> I64:
 
 @dataclass(slots=True)
 class Nested:
-    """A column of a feature, no more than checked for its type and its nulls."""
+    """A column of a feature, taken apart and checked for its type, shape and nulls."""
 
-    feature: FeatureSpec  # what the column is for
+    feature: FeatureSpec
     num_rows: int  # rows of the column
-    # the innermost values of all rows end to end. Without nulls if there are lists;
-    # otherwise one for each row, null where the row has none.
+    # the innermost values of all rows, concatenated. Without nulls if there are lists;
+    # otherwise one value for each row, null if the row has none.
     leaf: pa.Array
-    # for every level of lists, outermost first, where each list's items start (lists +
-    # 1). Null rows have an empty list.
+    # the offsets of each level of lists (lists + 1), the outermost first. Null rows have
+    # an empty list.
     levels: list[I64]
-    # where each row's values start in `leaf` (rows + 1); None without lists
+    # start of each row's values in `leaf` (rows + 1); None without lists
     starts: I64 | None
-    valid: Mask | None  # which rows have a value; None if all do
+    valid: Mask | None  # mask of the rows with a value; None if all have one
 
     def reject(self, errors: RowErrors) -> None:
         """Raises the errors of innermost values as errors of their rows."""
@@ -362,11 +368,12 @@ def open_column(
 ) -> Nested:
     """Takes a column apart, and checks its shape.
 
-    With `steps` only the outer lists of a feature list: the leaf has its steps.
+    With `steps`, only the outer lists of a feature list are taken apart: the leaf
+    contains its steps.
     """
     _require_type(array.type, feature, array)
     array = plain(array)
-    if steps and not is_list(array.type):  # nothing but nulls
+    if steps and not is_list(array.type):  # only nulls
         array = array.cast(pa.list_(pa.null()))
     fewest = 0 if steps else list_depths(feature, of_bytes=False)[0]
     levels, leaf, errors = take_apart(array, fewest, 1 if steps else None)
@@ -383,7 +390,7 @@ def open_column(
 
 
 def _example(array: pa.Array) -> str:
-    """Returns the first innermost value, cut short if it is long; empty if none is."""
+    """Returns text with the first innermost value, shortened if long; "" if none."""
     levels, leaf, _ = take_apart(plain(array))
     if leaf.null_count == len(leaf):
         return ""
@@ -394,10 +401,10 @@ def _example(array: pa.Array) -> str:
 
 
 # A column with d nested lists has a list level for each of the first d - 1 dimensions;
-# its innermost lists hold all further dimensions row by row (row-major; numpy, "Array
+# its innermost lists contain all further dimensions row by row (row-major; numpy, "Array
 # objects"). Rows of shape [null, 2] may be
 #
-#     [[1, 2], [3, 4]]   levels [0, 2] [0, 2, 4]   2 lists; each has length 2 as it should
+#     [[1, 2], [3, 4]]   levels [0, 2] [0, 2, 4]   2 lists; each has the expected length 2
 #     [1, 2, 3, 4]       levels [0, 4]             4 values, a multiple of 2
 #     [1, 2, 3]          levels [0, 3]             3 values, expected a multiple of 2
 
@@ -407,10 +414,10 @@ _NO_LIST_IS_LONGER = 1 << 32  # Arrow counts a column's values in 32 bits
 def shape_errors(
     levels: Sequence[I64], valid: Mask | None, shape: Shape, *, ragged: bool
 ) -> RowErrors:
-    """Returns the rows whose lists (see `take_apart`) do not have the shape.
+    """Returns errors for the rows whose lists (see `take_apart`) do not fit the shape.
 
-    Ragged lists of one row may differ in length where the shape leaves it open;
-    otherwise a row is one array, which has one size.
+    Ragged lists of one row may differ in length in unknown dimensions. Otherwise a row is
+    one array, so its lists have equal lengths.
     """
     errors: RowErrors = {}
     starts = np.arange(len(levels[0]) if levels else 0)  # of each row's lists
@@ -434,10 +441,10 @@ def _wrong_lists(
     valid: Mask | None,
     first: I64 | None,
 ) -> RowErrors:
-    """Returns the lists of a level (0 is the outermost) that have a wrong number of items.
+    """Returns errors for the lists of a level (0 is the outermost) with a wrong length.
 
-    `first` has the items of the first list of the row that each list is in, if they may
-    not differ.
+    `first` has, for each list, the length of the first list of its row, if these must be
+    equal.
     """
     dims = dims_in(shape, level, num_levels)
 
@@ -460,10 +467,9 @@ def _wrong_lists(
 
 
 def wrong_counts(counts: I64, dims: Shape, item_size: int = 1) -> Mask:
-    """Returns which counts of values do not fill some dimensions.
+    """Returns a mask of the counts of values that do not fill the dimensions.
 
-    An unknown dimension takes any number; `item_size` is what one value adds to a
-    count.
+    An unknown dimension may have any length; `item_size` is the count of one value.
     """
     size = item_size * known_size(dims)
     if None in dims and size == 1:
@@ -474,12 +480,12 @@ def wrong_counts(counts: I64, dims: Shape, item_size: int = 1) -> Mask:
 
 
 def known_size(dims: Shape) -> int:
-    """Returns how many values fill the known dimensions, or more than any list has."""
+    """Returns the product of the known dimensions, at most _NO_LIST_IS_LONGER."""
     return min(math.prod(size for size in dims if size is not None), _NO_LIST_IS_LONGER)
 
 
 def dims_in(shape: Shape, level: int, num_levels: int) -> Shape:
-    """Returns the dimensions that the lists of a level hold.
+    """Returns the dimensions that the lists of a level contain.
 
     >>> dims_in((None, 4, 3), 1, 2)
     (4, 3)
@@ -488,7 +494,7 @@ def dims_in(shape: Shape, level: int, num_levels: int) -> Shape:
 
 
 def dims_of(nested: Nested) -> I64:
-    """Returns the dimensions of each row's value; what an empty list leaves open is 0."""
+    """Returns the dimensions of each row's value; 0 if an empty list leaves one open."""
     feature, levels = nested.feature, nested.levels
     dims = np.zeros((nested.num_rows, len(feature.shape)), np.int64)
     for dimension, size in enumerate(feature.shape):
@@ -509,9 +515,9 @@ def dims_of(nested: Nested) -> I64:
     return dims
 
 
-# Strict like the tutorials: 1.0 is not an int64, text is not a number. What a type allows
-# and a single value does not (an integer beyond int64, text that is not UTF-8) is
-# rejected with the feature, the value and the row.
+# Conversions are strict: 1.0 is not an int64, text is not a number. If the type is
+# allowed but a single value is not (an integer beyond int64, text that is not UTF-8), the
+# row is rejected with the feature and the value.
 
 _STORED: dict[Kind, np.dtype[Any]] = {
     Kind.INT64: np.dtype(np.int64),
@@ -521,17 +527,17 @@ _STORED: dict[Kind, np.dtype[Any]] = {
 
 @dataclass(slots=True)
 class StoredColumn:
-    """What one key of the feature map holds, ready to encode."""
+    """The values of one key of the feature map, ready to encode."""
 
     # int64 or float32 array, or for bytes an Arrow binary array without nulls; one
-    # value per row, or for lists all rows' values end to end
+    # value per row, or for lists the concatenated values of all rows
     values: Any
-    lists: I64 | None  # for lists, where each row's values start (rows + 1), else None
-    valid: npt.NDArray[np.bool_] | None  # which rows have a value; None if all do
+    lists: I64 | None  # for lists, the start of each row's values (rows + 1), else None
+    valid: npt.NDArray[np.bool_] | None  # rows with a value; None if all have one
 
 
 def value_column(nested: Nested) -> StoredColumn:
-    """Converts the values to what the feature's kind of list stores."""
+    """Converts the values to the stored type of the feature's kind of list."""
     values: Any
     if nested.feature.kind is Kind.BYTES:
         values = byte_values(nested)
@@ -570,7 +576,7 @@ def byte_values(nested: Nested) -> pa.BinaryArray:
         leaf = leaf.cast(pa.binary())
     try:
         plain = leaf.cast(pa.binary())
-    except pa.ArrowInvalid:  # of large types, and only their size can be wrong
+    except pa.ArrowInvalid:  # for large types, of which only the size can be wrong
         require_fit(pc.sum(pc.binary_length(leaf)).as_py())
         raise
     if plain.null_count:

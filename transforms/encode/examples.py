@@ -6,8 +6,8 @@
     Feature   0a len BytesList | 12 len FloatList | 1a len Int64List
     BytesList (0a len bytes)*    FloatList, Int64List  0a len packed values
 
-The columns of all keys are loaded and checked first; the native functions lay out their
-bytes, which equal protobuf's SerializeToString(deterministic=True).
+The columns of all keys are loaded and checked first. Then the native functions write
+their bytes, which are equal to protobuf's SerializeToString(deterministic=True).
 Source: tensorflow/core/example/{example,feature}.proto.
 """
 
@@ -64,7 +64,7 @@ from recordmill.transforms.encode.tensors import (
 from recordmill.transforms.native import Column
 from recordmill.transforms.native.numpy_loops import field_header, varint_lengths
 
-# A ragged feature has its values in one key, row lengths in others:
+# A ragged feature has its values in one key, and its row lengths in other keys:
 #
 #     tokens = [[5, 6], [], [7]]   of shape [null, null] is stored as
 #     tokens/ragged_flat_values    5 6 7
@@ -76,12 +76,12 @@ from recordmill.transforms.native.numpy_loops import field_header, varint_length
 def ragged_columns(nested: Nested) -> list[StoredColumn]:
     """Returns the flat values and the row lengths, in the order of the feature's keys.
 
-    There are lists for every dimension up to the last unknown one; those behind it may
-    be lists or lie flat in the innermost ones.
+    Every dimension up to the last unknown one is a level of lists. Later dimensions may
+    be lists, or flat in the innermost lists.
     """
     feature, levels = nested.feature, nested.levels
     columns = [value_column(nested)]
-    if nested.starts is None:  # nothing but nulls
+    if nested.starts is None:  # only nulls
         nothing = np.zeros(nested.num_rows, np.int64)
         return (
             columns + [StoredColumn(nothing, None, nested.valid)] * feature.ragged_rank
@@ -102,7 +102,7 @@ _PLAIN_INTEGER = ("int64", Kind.INT64, (), Content.VALUES, False)
 
 
 class Entry(NamedTuple):
-    """One key of the feature map and what it holds in every row."""
+    """One key of the feature map with its values in every row."""
 
     key: str
     kind: Kind
@@ -110,12 +110,12 @@ class Entry(NamedTuple):
 
 
 def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list[Entry]:
-    """Returns the keys of all features in the order in which protobuf writes a map."""
+    """Returns the entries of all features in the order in which protobuf writes a map."""
     errors: RowErrors = {}
     entries: list[Entry] = []
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     if len(arrays) < batch.num_columns:
-        arrays = {}  # a name that is there twice
+        arrays = {}  # a name occurs twice
     for feature in features:
         require_steps(feature, has_lists=False)
         if feature.column not in arrays:
@@ -126,7 +126,7 @@ def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list
         except RowsError as error:
             errors = merge(errors, error.errors)
             continue
-        # Row lengths are int64 whatever the values are.
+        # Row lengths are int64 for values of any kind.
         kinds = [feature.kind] + [Kind.INT64] * (len(columns) - 1)
         entries += map(Entry, feature.keys, kinds, columns)
     raise_errors(errors)
@@ -134,7 +134,7 @@ def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list
 
 
 def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
-    """Returns what the feature's keys hold, in the order of `feature.keys`."""
+    """Returns the columns of the feature's keys, in the order of `feature.keys`."""
     if (
         array.type == _INT64
         and (
@@ -143,8 +143,8 @@ def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
         )
         == _PLAIN_INTEGER
     ):
-        # Nothing can be wrong with a value. It is the most frequent column of wide
-        # tables, where the steps for each column, not the values, take the time.
+        # Every value is valid. Such columns are the most frequent in wide tables, in
+        # which the steps for each column take more time than its values.
         valid = array.is_valid().to_numpy(False) if array.null_count else None
         return [StoredColumn(array.fill_null(0).to_numpy(), None, valid)]
     nested = open_column(array, feature)
@@ -158,10 +158,10 @@ def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
 
 
 def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, StoredColumn]:
-    """Returns a feature list's column: which steps each row has, and what they hold."""
+    """Returns the lists of steps of a feature list, and the values of all steps."""
     require_steps(feature, has_lists=True)
     nested = open_column(array, feature, steps=True)
-    assert nested.starts is not None  # it has been opened
+    assert nested.starts is not None  # because of steps=True
     try:
         (column,) = load_feature(nested.leaf, replace(feature, sequence=False))
     except RowsError as error:
@@ -170,9 +170,9 @@ def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, StoredCol
 
 
 def require_steps(feature: FeatureSpec, *, has_lists: bool) -> None:
-    """Checks that records can hold a feature's steps, if it has some.
+    """Checks that records can store a feature's steps, if it has some.
 
-    With `has_lists` the records are sequence examples, which have feature lists.
+    With `has_lists`, the records are sequence examples, which have feature lists.
     """
     if feature.sequence and not has_lists:
         raise SchemaError(
@@ -196,13 +196,14 @@ def encode(
 ) -> pa.BinaryArray:
     """Serializes every row as a tf.train.Example.
 
-    Leaves zero bytes before and behind each example, for a record's frame. A null cell
-    leaves its feature out. The array's buffers are fresh and writable.
+    Each example has `head_room` bytes before and `tail_room` bytes after it, for a
+    record's frame. If a cell is null, its feature is left out. The array's buffers are
+    new and writable.
 
     Raises:
       SchemaError: a column is missing or its type does not fit the feature.
-      RowsError: rows with a value that a feature cannot hold.
-      RecordmillError: the examples together are beyond 2 GiB.
+      RowsError: rows have a value that a feature cannot store.
+      RecordmillError: all examples together have more than 2 GiB.
     """
     columns = load_columns(batch, schema.features)
     sizes, lengths = measure(columns, batch.num_rows, head_room + tail_room)
@@ -212,12 +213,12 @@ def encode(
 def load_columns(
     batch: pa.RecordBatch, features: Sequence[FeatureSpec]
 ) -> list[Column]:
-    """Returns what the native functions need of every feature."""
+    """Returns the columns of all features for the native functions."""
     return [column_of(entry) for entry in load_entries(batch, features)]
 
 
 def column_of(entry: Entry) -> Column:
-    """Returns a column's buffers in the form that the native functions take."""
+    """Returns a column's buffers in the form that the native functions expect."""
     column, offsets = entry.column, None
     if entry.kind is Kind.BYTES:
         offsets = value_offsets(column.values)
@@ -233,7 +234,7 @@ def column_of(entry: Entry) -> Column:
 
 
 def measure(columns: Sequence[Column], num_rows: int, room: int) -> tuple[I64, I64]:
-    """Returns the size of each row's Features message, and of its example with room."""
+    """Returns the sizes of each row's Features message, and of its example with room."""
     sizes = np.empty(num_rows, np.int64)
     native.loops.measure(list(columns), sizes)
     return sizes, room + 1 + varint_lengths(sizes) + sizes
@@ -242,7 +243,7 @@ def measure(columns: Sequence[Column], num_rows: int, room: int) -> tuple[I64, I
 def write_rows(
     columns: Sequence[Column], sizes: I64, lengths: I64, head_room: int, tail_room: int
 ) -> pa.BinaryArray:
-    """Writes the examples of all rows, whose sizes and lengths were measured."""
+    """Writes the examples of all rows; `sizes` and `lengths` are from `measure`."""
     offsets = offsets_of(lengths)
     require_fit(int(offsets[-1]))
     data = np.empty(int(offsets[-1]), np.uint8)
@@ -255,8 +256,8 @@ def write_rows(
 #     list             0a len | 0a len key | 12 len FeatureList
 #     FeatureList      (0a len Feature)*       a Feature for each step
 #
-# Both parts are always written, also without an entry. The first is an Example; and the
-# Feature of a step is what an Example of one feature without a name ends with:
+# Both parts are always written, even without an entry. The first part is an Example. The
+# Feature of a step is the end of an Example with one unnamed feature:
 #
 #     Example   0a len | 0a len | 0a 00 | 12 len Feature      its 12 becomes the step's 0a
 
@@ -264,7 +265,7 @@ def write_rows(
 def encode_sequences(
     batch: pa.RecordBatch, schema: Schema, *, head_room: int = 0, tail_room: int = 0
 ) -> pa.BinaryArray:
-    """Serializes every row as a sequence example; the rest is as in `encode`.
+    """Serializes every row as a sequence example; arguments and errors as in `encode`.
 
     Features with `sequence` are feature lists, all others are context.
     """
@@ -287,13 +288,13 @@ def encode_sequences(
 
 
 def _list_cells(array: pa.Array, feature: FeatureSpec) -> list[pa.BinaryArray]:
-    """Makes a feature list's map entry of each row: its header, and all steps."""
+    """Creates a feature list's map entry for each row: its header, and all steps."""
     nested, column = load_steps(array, feature)
     assert nested.starts is not None
     columns = [column_of(Entry("", feature.kind, column))]
     sizes, lengths = measure(columns, len(nested.leaf), 0)
     offsets, data = array_parts(write_rows(columns, sizes, lengths, 0, 0))
-    inside = sizes - 1 - varint_lengths(sizes)  # the entry's length, or nearly
+    inside = sizes - 1 - varint_lengths(sizes)  # approximately the entry's length
     starts = offsets[:-1] + varint_lengths(sizes) + varint_lengths(inside) + 4
     data = data.copy()
     data[starts] = 0x0A

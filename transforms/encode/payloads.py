@@ -28,11 +28,12 @@ from recordmill.transforms.encode.tensors import join_cells
 
 #     {"features":{"feature":{"age":{"int64List":{"value":["7"]}},"x":{"floatList":...}}}}
 #
-# proto3's canonical JSON: int64 as text, bytes in base64, NaN and infinities as text.
-# Its spelling is free, so it is chosen: no spaces, keys sorted by code point, an empty
-# list is {"value":[]}, floats have the fewest digits that tell them apart as float32.
+# proto3's canonical JSON: int64 as text, bytes in base64, NaN and infinities as text. The
+# format leaves some choices open, which are fixed here: no spaces, keys sorted by code
+# point, an empty list is {"value":[]}, floats have the fewest digits that identify them
+# as float32.
 #
-# Everything is text made and joined by Arrow, but for base64.
+# Arrow formats and joins all text, except base64.
 # Source: protobuf.dev, "ProtoJSON Format".
 
 _LIST_NAME = {Kind.BYTES: "bytesList", Kind.FLOAT: "floatList", Kind.INT64: "int64List"}
@@ -48,13 +49,13 @@ _LARGEST = np.finfo(np.float32).max  # 3.4028234664e38
 def encode_json(
     batch: pa.RecordBatch, schema: Schema, *, head_room: int = 0, tail_room: int = 0
 ) -> pa.BinaryArray:
-    """Writes every row's example as JSON text, in UTF-8; the rest is as in `encode`."""
+    """Writes every row's example as JSON text in UTF-8; other behavior as in `encode`."""
     start, end = (
         pa.repeat(pa.scalar(text), batch.num_rows)
         for text in (bytes(head_room) + _START, _END)
     )
     arrays = [start]
-    is_first = np.ones(batch.num_rows, np.bool_)  # rows without an entry so far
+    is_first = np.ones(batch.num_rows, np.bool_)  # mask of rows without an entry so far
     entries = load_entries(batch, schema.features)
     for key, kind, column in sorted(entries, key=lambda entry: entry.key):
         arrays += _entry_texts(key, kind, column, is_first)
@@ -69,7 +70,7 @@ def encode_json(
 def _entry_texts(
     key: str, kind: Kind, column: StoredColumn, is_first: npt.NDArray[np.bool_]
 ) -> list[pa.BinaryArray]:
-    """Makes a key's part of each row's text: head, values, tail; nothing for a null."""
+    """Creates a key's part of each row's text: head, values, tail; empty for a null."""
     quote = "" if kind is Kind.FLOAT else '"'
     name = f'{json.dumps(key, ensure_ascii=False)}:{{"{_LIST_NAME[kind]}":'
     texts = _value_texts(kind, column.values)
@@ -99,15 +100,14 @@ def _choose(texts: list[str], which: npt.NDArray[np.integer]) -> pa.BinaryArray:
 def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
     """Formats each value as JSON, without the quotes around integers and base64."""
     if kind is Kind.BYTES:
-        # A loop over the values, 0.3 us each. RFC 4648, section 4: padded.
+        # A loop over the values, 0.3 us each. With padding (RFC 4648, section 4).
         texts = [b2a_base64(value, newline=False) for value in values.to_pylist()]
         require_fit(sum(map(len, texts)))
         return pa.array(texts, pa.binary())
     texts = pa.array(values).cast(pa.string()).cast(pa.binary())
     if kind is Kind.FLOAT:
-        # What Arrow writes as nan, inf and -0; readers take -0 for the integer 0. The
-        # fewest digits of the largest float are a little more than it is, which
-        # protobuf refuses as too large.
+        # Arrow writes nan, inf and -0; readers parse -0 as the integer 0. The fewest
+        # digits of the largest float exceed it slightly, so protobuf would reject them.
         minus_zero = values.view(np.uint32) == _MINUS_ZERO_BITS
         largest = np.abs(values) == _LARGEST
         special = ~np.isfinite(values) | minus_zero | largest
@@ -121,7 +121,7 @@ def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
 
 
 def check_payload(schema: Schema, payload: Payload) -> None:
-    """Checks that records of a kind can be made of a schema's features."""
+    """Checks that records of a payload can store a schema's features."""
     if payload == "raw":
         raw_feature(schema)
         return
@@ -132,7 +132,7 @@ def check_payload(schema: Schema, payload: Payload) -> None:
 def raw_feature(schema: Schema) -> FeatureSpec:
     """Returns the feature whose bytes are the records of payload `raw`.
 
-    It is the only one that is bytes, or the only image or array among several.
+    It is the only bytes feature, or the only image or array among several.
     """
     whole = (Content.IMAGE, Content.ARRAY)
     candidates = [
@@ -148,14 +148,14 @@ def raw_feature(schema: Schema) -> FeatureSpec:
             return chosen[0]
     if not candidates:
         raise SchemaError(
-            "payload raw: no feature has one bytes value for each record; there are "
-            f"{', '.join(feature.name for feature in schema.features)}: declare one "
-            "of dtype bytes or string"
+            "payload raw: no feature has one bytes value per record; the features are "
+            f"{', '.join(feature.name for feature in schema.features)}: declare one of "
+            "dtype bytes or string"
         )
     raise SchemaError(
-        "payload raw: a record holds the bytes of one feature, there are "
-        f"{', '.join(feature.name for feature in media or candidates)}: choose "
-        "one by a `schema` that has no other"
+        "payload raw: a record contains the bytes of one feature, but there are "
+        f"{', '.join(feature.name for feature in media or candidates)}: choose one "
+        "with a `schema` that declares no other"
     )
 
 
@@ -169,7 +169,7 @@ def encode_payload(
 ) -> pa.BinaryArray:
     """Encodes every row as a record, without its frame.
 
-    The schema is one that `check_payload` let pass; the rest is as in `encode`.
+    The schema must have passed `check_payload`; other arguments are as in `encode`.
     """
     encoders = {
         "example": encode,
@@ -188,7 +188,7 @@ def encode_raw(
     require_column(batch.schema, feature.name, feature.column)
     (column,) = load_feature(batch[feature.column], feature)
     if column.valid is not None:
-        reason = "no value, and a raw record is its bytes"
+        reason = "no value, but a raw record needs its bytes"
         missing = flag_invalid(~column.valid, lambda _: reason)
         raise_errors(prefixed(feature.name, missing))
     head = pa.repeat(pa.scalar(bytes(head_room)), batch.num_rows)

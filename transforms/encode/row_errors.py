@@ -1,4 +1,4 @@
-"""Collects the rows of a batch that cannot be used, and finds them by limits of values."""
+"""Collects errors of the rows of a batch, and checks values against limits."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ RowErrors = dict[int, str]  # index of a row or value -> reason, ascending
 
 
 def flag_invalid(wrong: Mask, reason: Callable[[int], str]) -> RowErrors:
-    """Returns the reason for every index where `wrong` is set."""
+    """Returns the reason for every index that `wrong` marks."""
     return {index: reason(index) for index in np.flatnonzero(wrong).tolist()}
 
 
 def mask_of(errors: RowErrors, size: int) -> Mask:
-    """Returns which of `size` values have an error."""
+    """Returns a mask of `size` values, which marks those with an error."""
     mask = np.zeros(size, np.bool_)
     mask[list(errors)] = True
     return mask
 
 
 def merge(first: RowErrors, second: RowErrors) -> RowErrors:
-    """Returns the errors of both; of two reasons for one index the first."""
+    """Returns the errors of both; for the same index, the reason in `first`."""
     return dict(sorted({**second, **first}.items())) if second else first
 
 
 def by_row(errors: RowErrors, starts: I64) -> RowErrors:
-    """Returns the errors of the rows that hold these values; of several the first."""
+    """Returns the errors of values as errors of their rows; the first of each row."""
     if not errors:
         return {}
     rows = rows_of(np.fromiter(errors, np.int64, len(errors)), starts).tolist()
@@ -45,7 +45,7 @@ def by_row(errors: RowErrors, starts: I64) -> RowErrors:
 
 
 def rows_of(indices: npt.NDArray[np.intp], starts: I64) -> npt.NDArray[np.intp]:
-    """Returns the row of each value, of rows whose values start at `starts` (rows + 1)."""
+    """Returns the row of each value, given the start of each row's values (rows + 1)."""
     return np.searchsorted(starts, indices, side="right") - 1
 
 
@@ -60,27 +60,27 @@ def raise_errors(errors: RowErrors) -> None:
         raise RowsError(errors)
 
 
-# This is the one place for these checks: casting uses them for the declared dtype,
-# encoding for the stored one, `verify` for what was decoded. All of them take whole
-# arrays and give a reason for each index that fails.
+# These checks are shared: casting uses them for the declared dtype, encoding for the
+# stored type, `verify` for decoded values. All of them take whole arrays and return a
+# reason for each invalid index.
 
-# Integers of more binary digits lose some of them in a float of this type.
+# Integers with more binary digits are rounded in a float of this type.
 _FLOAT_DIGITS = {"float16": 11, "float32": 24, "float64": 53}
 _LARGEST = {"float16": "65504", "float32": "3.4e38", "float64": "1.8e308"}
 
 
 def integer_errors(values: npt.NDArray[Any], dtype: str) -> RowErrors:
-    """Returns the integers that are beyond another integer dtype."""
+    """Returns errors for the integers that are beyond another integer dtype."""
     if np.can_cast(values.dtype, dtype):
         return {}
-    # Bounds that the values' own type holds, so that none of them is rounded.
+    # Bounds that the values' own type can represent, so that none of them is rounded.
     here, there = np.iinfo(values.dtype), np.iinfo(dtype)
     wrong = (values < max(here.min, there.min)) | (values > min(here.max, there.max))
     return flag_invalid(wrong, lambda i: beyond_integer(values[i], dtype))
 
 
 def beyond_integer(value: object, dtype: str) -> str:
-    """Returns the reason for an integer that a dtype cannot hold."""
+    """Returns the reason for an integer that a dtype cannot represent."""
     limits = np.iinfo(dtype)
     return f"{value} is beyond {dtype} ({limits.min} to {limits.max})"
 
@@ -88,7 +88,7 @@ def beyond_integer(value: object, dtype: str) -> str:
 def narrow_floats(
     wide: npt.NDArray[Any], dtype: str
 ) -> tuple[npt.NDArray[Any], RowErrors]:
-    """Converts floats to another dtype; returns them, and finite ones lost to infinity."""
+    """Converts floats to another dtype; returns them, and errors for overflows."""
     if np.can_cast(wide.dtype, dtype):
         return wide.astype(dtype, copy=False), {}
     with np.errstate(over="ignore"):
@@ -110,10 +110,10 @@ def beyond_float(value: object, dtype: str) -> str:
 def integers_as_floats(
     values: npt.NDArray[Any], dtype: str
 ) -> tuple[npt.NDArray[Any], RowErrors]:
-    """Converts integers to a float dtype; returns them, and those that are not exact.
+    """Converts integers to a float dtype; returns them, and errors for inexact ones.
 
-    An integer is exact if what remains without its trailing zero bits fits the
-    significand. As float32 (24 bits):
+    An integer is exact if it fits the significand without its trailing zero bits. As
+    float32 (24 bits):
 
         2**25 + 2 = 0b10...010   lowest bit 2   (2**25 + 2) / 2 = 2**24 + 1: rounded
         2**25 + 4 = 0b10...100   lowest bit 4   (2**25 + 4) / 4 = 2**23 + 1: exact
@@ -124,7 +124,7 @@ def integers_as_floats(
     large = np.flatnonzero((values > limit) | (values < -limit))
     if not len(large):
         return floats, {}
-    # Two's complement: the absolute value also of the lowest integer.
+    # Two's complement: also the absolute value of the lowest integer.
     size = np.abs(values[large]).astype(np.uint64)
     lowest_bit = size & (~size + np.uint64(1))
     wrong = np.zeros(len(values), np.bool_)
@@ -142,7 +142,7 @@ def bound_errors(
     maximum: float | None,
     valid: Mask | None = None,
 ) -> RowErrors:
-    """Returns the numbers that are out of their bounds; NaN is within no bounds."""
+    """Returns errors for the numbers outside the bounds; NaN is always outside."""
     wrong: Mask = np.zeros(len(values), np.bool_)
     if minimum is not None:
         wrong |= ~(values >= _bound(minimum, values.dtype, math.ceil))
@@ -161,7 +161,7 @@ def bound_errors(
 def _bound(
     bound: float, dtype: np.dtype[Any], to_whole: Callable[[int | float], int]
 ) -> Any:
-    """Returns a bound as values of this dtype are compared with it."""
+    """Returns a bound in the form in which values of this dtype are compared with it."""
     if dtype.kind != "f":
         return to_whole(bound)
     try:
@@ -170,15 +170,15 @@ def _bound(
         raise SchemaError(f"bound {bound} is beyond float64") from None
     with np.errstate(over="ignore"):
         narrow = dtype.type(wide)
-    # 0.1 is the float32 next to it, as the values are; a bound beyond is kept.
+    # 0.1 is rounded to float32, like the values; a bound beyond float32 is kept.
     return narrow if np.isfinite(narrow) else wide
 
 
 def utf8_errors(values: pa.BinaryArray) -> RowErrors:
-    """Returns the values of a plain binary array that are not UTF-8."""
+    """Returns errors for the values of a plain binary array that are not UTF-8."""
     if is_utf8(values):
         return {}
-    # Value by value: only where some text is broken.
+    # Value by value, only if some text is invalid.
     return {
         index: reason
         for index, value in enumerate(values)
@@ -187,7 +187,7 @@ def utf8_errors(values: pa.BinaryArray) -> RowErrors:
 
 
 def is_utf8(values: pa.BinaryArray) -> bool:
-    """Returns whether every value of a plain binary array is UTF-8."""
+    """Checks whether every value of a plain binary array is UTF-8."""
     if not len(values):
         return True
     offsets = value_offsets(values)
@@ -195,7 +195,7 @@ def is_utf8(values: pa.BinaryArray) -> bool:
         return True
     data = np.frombuffer(values.buffers()[2], np.uint8)
     if data[offsets[0] : offsets[-1]].max() < 0x80:
-        return True  # ASCII: ten times as fast to see as the cast below
+        return True  # ASCII: this check is ten times as fast as the cast below
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -204,7 +204,7 @@ def is_utf8(values: pa.BinaryArray) -> bool:
 
 
 def bytes_are_utf8(data: bytes) -> bool:
-    """Returns whether bytes are UTF-8, without a copy of them."""
+    """Checks whether bytes are UTF-8, without copying them."""
     if data.isascii():
         return True
     offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
@@ -213,7 +213,7 @@ def bytes_are_utf8(data: bytes) -> bool:
 
 
 def utf8_reason(raw: bytes, whole: str = "value") -> str:
-    r"""Returns why bytes are not UTF-8; "" if they are.
+    r"""Returns the reason why bytes are not UTF-8; "" if they are.
 
     >>> utf8_reason(b"caf\xe9")
     "not UTF-8: b'\\xe9' at byte 3 of the value"

@@ -1,4 +1,4 @@
-"""Serializes numbers and text as tensors, numbers as arrays, fields by their length."""
+"""Serializes tensors, arrays and length-delimited fields."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def header_cells(
     lengths: I64,
     valid: npt.NDArray[np.bool_] | None = None,
 ) -> pa.BinaryArray:
-    """Returns the header of each row's payload, nothing where the row has none.
+    """Returns the header of each row's payload; empty if the row has none.
 
     `make_header` is called once for each payload length.
     """
@@ -57,16 +57,16 @@ def header_cells(
 def delimited_stream(values: pa.BinaryArray, tag: bytes) -> pa.BinaryArray:
     """Returns each value as a length-delimited field.
 
-    The values "ab", "c" with tag 0a give 0a 02 61 62 and 0a 01 63.
+    The values "ab", "c" with tag 0a become 0a 02 61 62 and 0a 01 63.
     """
     headers = header_cells(lambda n: field_header(tag, n), value_lengths(values))
     return pc.binary_join_element_wise(headers, values, b"")
 
 
 def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:
-    """Joins the arrays' cells row by row, and adds zero bytes behind each row."""
+    """Joins the arrays' cells row by row, with `tail_room` zero bytes after each row."""
     num_bytes = sum(int(value_lengths(array).sum()) for array in arrays)
-    # The join would end in an Arrow error without a word on what is too big.
+    # Arrow's own error would not describe the excess.
     require_fit(num_bytes + tail_room * len(arrays[0]))
     if tail_room:
         arrays = [*arrays, pa.repeat(pa.scalar(bytes(tail_room)), len(arrays[0]))]
@@ -74,8 +74,8 @@ def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:
 
 
 #     TensorProto   08 dtype | 12 len TensorShapeProto | content
-#     shape         (12 len dim)*      dim     08 size, nothing for size 0
-#     content       22 len row-major little-endian numbers, nothing if there are none
+#     shape         (12 len dim)*      dim     08 size, empty for size 0
+#     content       22 len row-major little-endian numbers, empty if there are none
 #                   (42 len bytes)* for text and bytes
 #
 # The int32 rows [1, 2] and [3] become
@@ -83,9 +83,9 @@ def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:
 #     08 03 | 12 04 12 02 08 02 | 22 08 01 00 00 00 02 00 00 00    int32, [2], 8 bytes
 #     08 03 | 12 04 12 02 08 01 | 22 04 03 00 00 00                int32, [1], 4 bytes
 #
-# The bytes are those of tf.io.serialize_tensor, and tf.io.parse_tensor reads them.
-# Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto; that content goes
-# into tensor_content also for scalars was found from the function's own output.
+# The bytes are equal to those of tf.io.serialize_tensor; tf.io.parse_tensor reads them.
+# Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto. The output of the
+# function shows that scalars are stored in tensor_content as well.
 
 TENSOR_CONTENT, STRING_VAL = b"\x22", b"\x42"
 TEXT_DTYPES = ("string", "bytes")
@@ -126,13 +126,13 @@ def tensor_column(nested: Nested) -> StoredColumn:
 def array_column(nested: Nested) -> StoredColumn:
     """Returns the row-major little-endian bytes of each row's array.
 
-    Binary columns hold such bytes already.
+    Binary columns already have such bytes.
     """
     if family_of(nested.leaf.type) != BYTES:
         return StoredColumn(_content(nested), None, nested.valid)
     values = byte_values(nested)
     feature = nested.feature
-    if feature.dtype in TEXT_DTYPES:  # of unknown items
+    if feature.dtype in TEXT_DTYPES:  # elements of unknown size
         return StoredColumn(values, None, nested.valid)
     lengths = value_lengths(values)
     wrong = wrong_counts(lengths, feature.shape, np.dtype(feature.dtype).itemsize)
@@ -151,7 +151,7 @@ def array_column(nested: Nested) -> StoredColumn:
 
 
 def _content(nested: Nested) -> pa.BinaryArray:
-    """Makes each row's content: numbers as bytes, or length-delimited values."""
+    """Creates each row's content: numbers as bytes, or length-delimited values."""
     starts = nested.starts
     if starts is None:
         starts = np.arange(nested.num_rows + 1)
@@ -167,7 +167,7 @@ def _content(nested: Nested) -> pa.BinaryArray:
 
 
 def tensor_head(dtype: str, dims: Sequence[int]) -> bytes:
-    """Returns all of a tensor that stands before its content."""
+    """Returns the bytes of a tensor before its content."""
     sides = (b"\x08" + varint(size) if size else b"" for size in dims)
     shape = b"".join(field_header(b"\x12", len(side)) + side for side in sides)
     head = b"\x08" + varint(DATA_TYPES[dtype])
@@ -179,14 +179,14 @@ def tensor_head(dtype: str, dims: Sequence[int]) -> bytes:
 
 
 def _distinct_rows(dims: I64) -> tuple[list[list[int]], I64]:
-    """Finds the distinct rows of a matrix, and which of them each row is.
+    """Finds the distinct rows of a matrix, and the index of each row among them.
 
-    The rows [2, 3], [1, 3], [2, 3] give [[1, 3], [2, 3]] and [1, 0, 1].
+    The rows [2, 3], [1, 3], [2, 3] become [[1, 3], [2, 3]] and [1, 0, 1].
     """
     which = np.zeros(len(dims), np.int64)
     for column in dims.T:
         if len(column) and (column != column[0]).any():
-            # By numbers below rows squared: no hash, no order of opaque rows.
+            # Ids stay below the square of the number of rows, so no hash is needed.
             _, number = np.unique(column, return_inverse=True)
             _, which = np.unique(which * len(dims) + number, return_inverse=True)
     _, first = np.unique(which, return_index=True)

@@ -1,18 +1,18 @@
-"""Keeps rows until their shard is written, as a RecordBatch that is encoded there.
+"""Stores deferred rows: as a RecordBatch, which is encoded when their shard is written.
 
-A row of a table with 40 columns takes 200 bytes as values, and 940 as a framed record, of
-which most is the names of its features. So a batch of waiting rows has the columns
+A row of a table with 40 columns takes 200 bytes as values, and 940 as a framed record,
+most of which are the names of its features. So a batch of deferred rows has the columns
 
     size      bytes of the row's Features message
-    a, b ..   what the features hold, in the order in which they are written; integers
+    a, b ..   the values of the features, in the order in which they are written; integers
               have as few bytes as the largest needs
 
-in memory, and as Arrow IPC in the runner's shuffle. Of rows whose values take about as
-much as their records, as lists and large values do, the records wait: as the only column,
-of binary or of views. So do references to rows.
+in memory, and as Arrow IPC in the runner's shuffle. If the values take about as much
+space as the records, as with lists and large values, the records are stored instead: as
+the only column, of binary or of views. References to rows are stored in the same way.
 
-Where they are written, records come in windows. A large value, such as an image, lies
-apart in its window: it is not copied.
+Records are written in windows. A large value, such as an image, is a separate part of its
+window and is not copied.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from recordmill.transforms.tfrecord import (
     seal,
 )
 
-# Values wait in place of records if they take at most so much of their bytes.
+# Values are stored instead of records if they take at most this share of the bytes.
 _MOST_SHARE = 0.7
 _TYPES = {TAGS[Kind.BYTES]: pa.binary(), TAGS[Kind.FLOAT]: pa.float32()}
 _INTEGERS = {pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8}  # their bytes
@@ -68,12 +68,12 @@ _TAG_OF = {kind: tag for tag, kind in _TYPES.items()}
 
 
 def payload_rows(payloads: pa.Array) -> pa.RecordBatch:
-    """Returns framed records, or references to rows, as waiting rows."""
+    """Returns framed records, or references to rows, as deferred rows."""
     return pa.RecordBatch.from_arrays([payloads], [""])
 
 
 def load_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """Returns the examples of a batch as waiting rows; raises what `encode` does."""
+    """Returns the examples of a batch as deferred rows; raises the errors of `encode`."""
     columns = load_columns(batch, schema.features)
     sizes, lengths = measure(columns, batch.num_rows, FRAME_BYTES)
     num_bytes = int(lengths.sum())
@@ -90,12 +90,12 @@ def load_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
 
 
 def has_values(rows: pa.RecordBatch) -> bool:
-    """Tells whether rows wait as their values, not as payloads."""
+    """Checks whether deferred rows are stored as values instead of payloads."""
     return rows.schema.field(0).type in _INTEGERS
 
 
 def lengths_of(rows: pa.RecordBatch) -> I64:
-    """Returns the bytes of each row's payload: of its framed record, if it has values."""
+    """Returns the size of each row's payload; for values, of the framed record."""
     first = rows.column(0)
     if has_values(rows):
         return _lengths(_numbers(first).astype(np.int64))
@@ -103,7 +103,7 @@ def lengths_of(rows: pa.RecordBatch) -> I64:
 
 
 def payloads_of(rows: pa.RecordBatch) -> pa.Array:
-    """Returns the payload of each row, binary or views; writes those that are values."""
+    """Returns the payload of each row, binary or views; encodes rows stored as values."""
     if not has_values(rows):
         return rows.column(0)
     sizes = _numbers(rows.column(0)).astype(np.int64)
@@ -117,7 +117,7 @@ def payloads_of(rows: pa.RecordBatch) -> pa.Array:
 
 
 def binary_payloads(rows: pa.RecordBatch) -> pa.BinaryArray:
-    """Returns the payloads of rows, one behind the other; views are copied once."""
+    """Returns the payloads of rows as plain binary; views are copied once."""
     payloads = payloads_of(rows)
     return payloads.cast(pa.binary()) if is_of_views(payloads) else payloads
 
@@ -125,17 +125,17 @@ def binary_payloads(rows: pa.RecordBatch) -> pa.BinaryArray:
 def join_rows(
     parts: Sequence[pa.RecordBatch], order: npt.NDArray[np.integer] | None = None
 ) -> pa.RecordBatch:
-    """Joins waiting rows: as values if all are and have the same features.
+    """Joins deferred rows: as values if all parts are values of the same features.
 
-    Payloads are not copied: they become views. `order` has the index among all of each
-    row of the result.
+    Payloads are not copied: they become views. `order` has the index of each row of the
+    result among the rows of all parts.
     """
     schema = _common_schema(parts)
     if schema is not None:
         parts = [part if part.schema == schema else part.cast(schema) for part in parts]
         if order is None or not len(order):
             return pa.concat_batches(parts)
-        # A column at a time, so that only one is there twice.
+        # One column at a time, so that only one exists twice in memory.
         joined, indices = pa.Table.from_batches(parts), pa.array(order)
         taken = (
             pc.take(c, indices, boundscheck=False).chunk(0) for c in joined.columns
@@ -148,10 +148,10 @@ def join_rows(
 
 
 def _common_schema(parts: Sequence[pa.RecordBatch]) -> pa.Schema | None:
-    """Returns columns that hold the values of all parts; None if there are none.
+    """Returns a schema that can store the values of all parts; None if there is none.
 
-    The same features may have integers of several widths. Records of more than 2 GiB,
-    which may be one column, cannot be joined.
+    The same features may have integers of several widths. Records of more than 2 GiB
+    together, which may be from one column, cannot be joined.
     """
     first = parts[0].schema
     if not all(map(has_values, parts)):
@@ -173,12 +173,12 @@ def _common_schema(parts: Sequence[pa.RecordBatch]) -> pa.Schema | None:
 
 
 def _lengths(sizes: I64) -> I64:
-    """Returns the bytes of framed records, from those of their Features messages."""
+    """Returns the sizes of framed records, from the sizes of their Features messages."""
     return FRAME_BYTES + 1 + varint_lengths(sizes) + sizes
 
 
 def _integers(values: I64, bitmap: pa.Buffer | None = None) -> pa.Array:
-    """Returns integers in as few bytes as the largest needs."""
+    """Returns integers in the smallest type that can represent them."""
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
     values = values.astype(np.min_scalar_type(min(low, ~high)), copy=False)
     kind = pa.from_numpy_dtype(values.dtype)
@@ -186,7 +186,7 @@ def _integers(values: I64, bitmap: pa.Buffer | None = None) -> pa.Array:
 
 
 def _array_of(column: Column) -> pa.Array:
-    """Returns what a feature without lists holds."""
+    """Returns the values of a feature without lists as an Arrow array."""
     _, tag, values, offsets, _, valid = column
     bitmap = None
     if valid is not None:
@@ -202,7 +202,7 @@ def _array_of(column: Column) -> pa.Array:
 
 
 def _column_of(name: str, array: pa.Array) -> Column:
-    """Returns what a feature holds as the native functions take it."""
+    """Returns the values of a feature in the form that the native functions expect."""
     key, tag = name.encode(), _TAG_OF.get(array.type, TAGS[Kind.INT64])
     valid = None
     if array.null_count:
@@ -216,38 +216,39 @@ def _column_of(name: str, array: pa.Array) -> Column:
 
 
 def _numbers(array: pa.Array) -> npt.NDArray[Any]:
-    """Returns numbers, whatever stands where one is missing."""
+    """Returns the numbers of an array; missing ones are undefined."""
     width = _INTEGERS.get(array.type)
     dtype = f"<i{width}" if width else "<f4"
     found = np.frombuffer(array.buffers()[1] or b"", dtype)
     return found[array.offset : array.offset + len(array)]
 
 
-# An image of 75 kB is nearly all of its record. To join it with the rest, and to copy that
-# to where it is framed, took more time than to read it. So the record is made without it,
-# and the two are put together where they are written. Two records:
+# An image of 75 kB is nearly all of its record. Copying it into the record, and the
+# record into its frame, took more time than reading the image. So the record is encoded
+# without the image, and both are joined when they are written. Two records:
 #
 #     frames   h h h h e e|e e t t h h h h e e e|e t t     h head, e example, t tail
-#     cuts                6                    17          | where each value belongs
+#     cuts                6                    17          | position of each value
 #     values   "first image", "second image"
 #
-# The values are not even read again for checksums: that of a record, and that of its file,
-# are combined from the value's own, which is known, and those of the few bytes around it.
+# The values are not read again for checksums: the checksums of a record and of its file
+# are combined from the known checksum of the value and the checksums of the few bytes
+# around it.
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Framed records that are written at once, each whole or around one large value."""
+    """Framed records that are written together, each whole or around one large value."""
 
-    frames: U8  # all bytes but the large values, record after record
-    starts: I64  # where each record begins in `frames`, and the end of the last one
-    cuts: I64 | None = None  # where each large value belongs in `frames`
+    frames: U8  # all bytes except the large values, record after record
+    starts: I64  # start of each record in `frames`, and the end of the last one
+    cuts: I64 | None = None  # position of each large value in `frames`
     values: Sequence[memoryview] = ()  # the large values
     known_crc: int | None = None  # the CRC-32C of all records with their values
 
     @classmethod
     def of(cls, records: pa.BinaryArray | Window) -> Window:
-        """Returns framed records as a window; keeps a window."""
+        """Returns framed records as a window; returns a window unchanged."""
         if isinstance(records, Window):
             return records
         starts, frames = array_parts(records)
@@ -258,19 +259,19 @@ class Window:
 
     @property
     def lengths(self) -> I64:
-        """Returns the bytes of each record, its value included."""
+        """Returns the size of each record, including its value."""
         frames = np.diff(self.starts)
         return frames if self.cuts is None else frames + _sizes(self.values)
 
     def crc32c_after(self, before: int) -> int:
-        """Returns the CRC-32C of all bytes, behind others that have `before`."""
+        """Returns the CRC-32C of all bytes after preceding bytes with `previous_crc`."""
         if self.known_crc is not None:
             return combine(before, self.known_crc, int(self.lengths.sum()))
         (piece,) = self.pieces()
         return crc32c(piece, before)
 
     def pieces(self) -> Iterator[memoryview]:
-        """Yields the bytes of all records in order, no value joined with anything."""
+        """Yields the bytes of all records in order; large values are separate pieces."""
         frames, start = self.frames.data, int(self.starts[0])
         cuts = [] if self.cuts is None else self.cuts.tolist()
         for cut, value in zip(cuts, self.values, strict=True):
@@ -280,7 +281,7 @@ class Window:
         yield frames[start : self.starts[-1]]
 
     def joined(self) -> pa.BinaryArray:
-        """Returns the records with their values; these are copied."""
+        """Returns the records with copies of their values."""
         if self.cuts is None:
             return binary_array(self.starts, self.frames)
         data = np.frombuffer(b"".join(self.pieces()), np.uint8)
@@ -291,9 +292,9 @@ def _sizes(values: Sequence[memoryview]) -> I64:
     return np.array(list(map(len, values)), np.int64)
 
 
-# The value's bytes are needed for nothing but to be copied: all headers depend on its
-# length alone. So a column of the same lengths stands for it, and is left out where the
-# values of a row are written. A row with the values a, image and z:
+# The bytes of the value are only copied: all headers depend on its length alone. So a
+# column of the same lengths replaces it, and is left out when the values of a row are
+# written. A row with the values a, image and z:
 #
 #     whole    0a len | a | header of image | image | z
 #     frames   0a len | a | header of image |       | z
@@ -301,7 +302,7 @@ def _sizes(values: Sequence[memoryview]) -> I64:
 
 
 def large_column(batch: pa.RecordBatch, schema: Schema) -> str | None:
-    """Returns the only column of views, if its values are stored as they are."""
+    """Returns the only column of views, if its values are stored unchanged."""
     viewed = [
         name
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -323,10 +324,16 @@ def encode_around(
     values: Sequence[bytes] | None = None,
     crcs: U32 | None = None,
 ) -> Window:
-    """Makes the records of all rows without the value of one column.
+    """Encodes the records of all rows without the value of one column.
 
-    `column` is what `large_column` returned; its values and their CRC-32Cs may be known
-    apart from it. Raises what `encode` does.
+    Raises the errors of `encode`.
+
+    Args:
+      batch: the rows.
+      schema: the features.
+      column: the column from `large_column`.
+      values: its values, if they are not in the batch.
+      crcs: the CRC-32C of each value, if known.
     """
     if values is None:
         cells = viewed_values(batch[column])
@@ -334,7 +341,7 @@ def encode_around(
         cells = [memoryview(value) for value in values]
     lengths = _sizes(cells)
     offsets = offsets_of(lengths)
-    # Nobody reads these bytes, so they never get pages of memory.
+    # These bytes are never read, so the system allocates no pages for them.
     absent = binary_array(offsets, np.empty(int(offsets[-1]), np.uint8))
     place = batch.schema.get_field_index(column)
     batch = batch.set_column(place, column, absent)
@@ -355,6 +362,6 @@ def encode_around(
 
 
 def _is_buffer_of(buffer: Buffer, array: pa.BinaryArray) -> bool:
-    """Returns whether it is the buffer that the values of an array lie in."""
+    """Checks whether a buffer is the buffer of the values of an array."""
     data = array.buffers()[2]  # None if there are no bytes
     return bool(buffer) and data is not None and buffer.address == data.address

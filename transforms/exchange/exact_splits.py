@@ -1,15 +1,16 @@
-"""Finds the draw of a given rank among many, in little memory and one reading.
+"""Finds the split hash of a given rank among many, in little memory and one pass.
 
-The draws of a class of rows are hashes, so they lie evenly: of n rows, the draw that cuts
-off the share f lies within a few times 2**64 / sqrt(n) of f * 2**64. Only the draws in such
-a window are kept, and those below it are counted. The window shrinks as rows come:
+The split hashes of a class of rows are distributed evenly: among n rows, the split hash
+that separates the share f is within a few times 2**64 / sqrt(n) of f * 2**64. Only the
+split hashes in such a window are kept, and the smaller ones are counted. The window
+shrinks as rows are added:
 
-    rows             window, of all draws     kept draws of each end
+    rows             window, of all hashes    kept hashes for each end
     1,000            all                      1,000
     1,000,000        1.6 %                    16,000
     1,000,000,000    0.05 %                   490,000 (4 MB)
 
-Whatever the order of the rows, the draw that is found is the same.
+The result does not depend on the order of the rows.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ import numpy.typing as npt
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.keys import assign_splits, split_draws, text_hash
 
-ALL_KEPT = 4096  # rows up to which every draw is kept
+ALL_KEPT = 4096  # number of rows up to which every split hash is kept
 WIDTH = 4  # half a window is at least this many times 2**64 / sqrt(n): 8 sigma
 _SPACE = 1 << 64
 
 
 @dataclass(slots=True)
 class RankSketch:
-    """The draws of one class of rows: counted, and kept near the ends of the splits."""
+    """A sketch of a class's split hashes: their count, and the ones near split ends."""
 
-    # where the ends of the splits are expected among all u64
+    # the expected ends of the splits, as u64
     ends: tuple[int, ...] = ()
-    # half a window, in 2**64 / sqrt(n); a wider one misses even more rarely
+    # half a window, in units of 2**64 / sqrt(n); a wider window fails more rarely
     width: int = WIDTH
-    count: int = 0  # of all draws
+    count: int = 0  # number of split hashes added
     _shift: int = 0  # half a window is 2**64 >> shift; 0 keeps all
     _below: list[int] = field(init=False)
     _near: list[U64] = field(init=False)
@@ -48,11 +49,11 @@ class RankSketch:
         self._near = [np.zeros(0, np.uint64)] * len(self.ends)
 
     def add(self, draws: U64) -> None:
-        """Adds the draws of some rows."""
+        """Adds the split hashes of some rows."""
         self._merge(len(draws), 0, [0] * len(self.ends), [draws] * len(self.ends))
 
     def merge(self, other: RankSketch) -> None:
-        """Adds the draws of another sketch with the same ends and width."""
+        """Adds the split hashes of another sketch with the same ends and width."""
         self._merge(other.count, other._shift, other._below, other._near)
 
     def _merge(
@@ -72,14 +73,14 @@ class RankSketch:
             self._near[index] = np.concatenate(kept)
 
     def limits(self, ranks: Sequence[int]) -> list[int] | None:
-        """Returns for each end the draw that so many others lie below.
+        """Returns for each end the split hash with the given rank, from 0.
 
-        None if one lies outside its window: count again with a larger width.
+        None if one of them is outside its window: count again with a larger width.
         """
         found = []
         for rank, below, near in zip(ranks, self._below, self._near, strict=True):
             if rank == self.count:
-                found.append(_SPACE - 1)  # all lie below
+                found.append(_SPACE - 1)  # all split hashes are smaller
             elif 0 <= rank - below < len(near):
                 found.append(int(np.partition(near, rank - below)[rank - below]))
             else:
@@ -88,16 +89,17 @@ class RankSketch:
 
 
 class SmallestKeys:
-    """The smallest of many keys, which need not be even: 40 bytes for each at most.
+    """A collector of the `limit` smallest of many keys, with any distribution.
 
-    That is two keys of each that is looked for, and the same again while they are sorted out.
+    It takes at most 40 bytes per collected key: it holds up to twice as many keys, and a
+    copy of them while it selects the smallest ones.
     """
 
     ends = ()
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.count = 0  # of all keys
+        self.count = 0  # number of keys added
         self._held: list[U64] = []
         self._num_held = 0
 
@@ -106,20 +108,20 @@ class SmallestKeys:
         self.count += len(keys)
         self._held.append(keys)
         self._num_held += len(keys)
-        if self._num_held >= 2 * self.limit:  # so each key is sorted out once or twice
+        if self._num_held >= 2 * self.limit:  # amortized: few selections per key
             self._held = [self._smallest()]
             self._num_held = len(self._held[0])
 
     def merge(self, other: SmallestKeys) -> None:
-        """Adds those of another one with the same limit."""
+        """Adds the keys of another collector with the same limit."""
         count = self.count + other.count
         self.add(other._smallest())
         self.count = count
 
     def last(self) -> tuple[int, int] | None:
-        """Returns the last key within the limit, and how many such keys are within it.
+        """Returns the largest collected key, and the number of its occurrences.
 
-        None if all keys are.
+        None if all keys are within the limit.
         """
         if self.count <= self.limit:
             return None
@@ -135,7 +137,7 @@ class SmallestKeys:
 
 
 def _shift_of(count: int, width: int) -> int:
-    """Returns the shift of the window for so many draws.
+    """Returns the shift of the window for a number of split hashes.
 
     >>> [_shift_of(n, 4) for n in (1, 4096, 1_000_000, 1_000_000_000)]
     [0, 0, 7, 12]
@@ -149,28 +151,29 @@ def _shift_of(count: int, width: int) -> int:
 #
 #     class   rows   shares      records of train and test
 #     cat     7      5.6, 1.4    6, 1
-#     dog     3      2.4, 0.6    2, 1      (2.4 + 5.6 = 8: dog gives back what cat took)
+#     dog     3      2.4, 0.6    2, 1      (2.4 + 5.6 = 8: dog balances the excess of cat)
 #
-# Each class then has its limits: of the 7 draws of cat the 6 smallest are train, so the limit
-# is the seventh. A row needs its own draw and the limits of its class, nothing else.
+# Each class then has its limits: among the 7 split hashes of cat, the 6 smallest are
+# train, so the limit is the seventh. The split of a row depends only on its split hash
+# and the limits of its class.
 
 
 @dataclass(frozen=True)
 class SplitLimits:
-    """Where the splits of each class end."""
+    """The ends of the splits of each class."""
 
     classes: U64  # hashes of the classes' keys, ascending
-    # for each of them, the first draw that is beyond each split but the last, shape
+    # for each class, the first split hash after each split but the last, shape
     # (classes, splits - 1)
     limits: U64
-    records: tuple[int, ...]  # of each split
+    records: tuple[int, ...]  # number of records of each split
 
     def assign(
         self, origins: U64, classes: U64, fractions: Sequence[Fraction], seed: int
     ) -> npt.NDArray[np.uint8]:
         """Returns the index of each row's split.
 
-        A class that no row had is divided by fractions.
+        A class without limits is divided by fractions.
         """
         if not len(self.classes):
             return assign_splits(origins, fractions, seed)
@@ -185,16 +188,16 @@ class SplitLimits:
 
 
 def expected_ends(fractions: Sequence[Fraction]) -> tuple[int, ...]:
-    """Returns where every split but the last is expected to end among all draws."""
+    """Returns the expected end, as u64, of every split but the last."""
     return tuple(int(end * (1 << 64)) for end in list(accumulate(fractions))[:-1])
 
 
 def find_limits(
     sketches: Mapping[str, RankSketch], fractions: Sequence[Fraction]
 ) -> SplitLimits | None:
-    """Returns the limits of all classes, from the sketch of each class by its key.
+    """Returns the limits of all classes, from the sketches by the key of each class.
 
-    None if one does not reach far enough: count again with a larger width.
+    None if a window is too narrow: count again with a larger width.
     """
     keys = sorted(sketches)
     numbers = divide([sketches[key].count for key in keys], fractions)
@@ -216,11 +219,11 @@ def find_limits(
 def divide(
     counts: Sequence[int], fractions: Sequence[Fraction]
 ) -> list[tuple[int, ...]]:
-    """Returns how many rows of each class each split gets.
+    """Returns the number of rows per class and split.
 
-    The largest remainders are rounded up. What a split got too little of in one class
-    counts for it in the next, so that the splits have their shares of all rows, too. No
-    number is a whole row or more away from its share.
+    The largest remainders are rounded up. A deficit of a split in one class is carried
+    over to the next class, so that the splits also have their shares of all rows. Every
+    number differs from its share by less than one row.
 
     >>> divide([7, 3], [Fraction(4, 5), Fraction(1, 5)])
     [(6, 1), (2, 1)]

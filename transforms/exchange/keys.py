@@ -22,7 +22,7 @@ from recordmill.transforms.encode.columns import BYTES, family_of
 
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment, 2**64 / golden ratio
 _SPLIT_SALT = 0x73706C6974  # "split": makes splits independent of the order
-_SAMPLE_SALT = 0x73616D706C65  # "sample": and samples of both
+_SAMPLE_SALT = 0x73616D706C65  # "sample": makes samples independent of both
 
 
 def mix(values: U64) -> U64:
@@ -38,37 +38,37 @@ def mix(values: U64) -> U64:
 
 
 def text_hash(text: str | bytes) -> int:
-    """Hashes a text to u64, equally on every machine."""
+    """Returns the u64 hash of a text, the same on every machine."""
     data = text.encode() if isinstance(text, str) else text
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
 def text_hashes(texts: Iterable[str | bytes]) -> U64:
-    """Hashes texts one by one in Python: only for short lists, such as of files."""
+    """Returns the hashes of texts; in Python, so only for short lists, such as files."""
     data = [text.encode() if isinstance(text, str) else text for text in texts]
     digests = b"".join([blake2b(each, digest_size=8).digest() for each in data])
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 def origins_in(path: str, start: int, ordinals: I64) -> U64:
-    """Returns the origins of rows, numbered from 0, of a file's range from `start` on."""
+    """Returns the origins of rows, numbered from 0, in the range of a file at `start`."""
     return origins_of(np.uint64(range_hash(path, start)), ordinals)
 
 
 def range_hash(path: str, start: int) -> int:
-    """Hashes what the origins of an input range have in common."""
+    """Returns the hash that the origins of an input range have in common."""
     return text_hash(f"{path}\0{start}")
 
 
 def origins_of(hashes: U64 | np.uint64, ordinals: I64) -> U64:
-    """Returns the origins of rows, by the `range_hash` and the place of each in it."""
+    """Returns the origins of rows from their `range_hash` and their row numbers."""
     return mix(hashes + (ordinals.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
 
 
 def copy_origins(origins: U64, copies: I64) -> U64:
-    """Returns the origins of rows of which several come from one row of the input.
+    """Returns the origins of copies of rows.
 
-    `copies` number those of one row; the first, 0, has that row's own origin.
+    `copies` numbers the copies of each row; the first, 0, keeps the origin of the row.
     """
     others = mix(origins ^ mix(copies.astype(np.uint64) * np.uint64(_GAMMA)))
     return np.where(copies == 0, origins, others)
@@ -80,10 +80,10 @@ def shuffle_keys(origins: U64, seed: int) -> U64:
 
 
 def position_keys(input_range: InputRange, positions: I64) -> U64:
-    """Returns order keys that keep the input's order, by rising positions in a range."""
-    # Scaled to all of u64, so that the histogram's buckets, which are numbered by the
-    # keys' high bits, are as fine here as for hashed keys. With 1000 positions in
-    # total: shift = 64 - 10, so position 3 has the key 3 << 54.
+    """Returns order keys that keep the input's order, by positions in a range."""
+    # Scaled to the range of u64, so that the histogram's buckets, which are numbered by
+    # the keys' high bits, have the same resolution as for hashed keys. With 1000
+    # positions in total: shift = 64 - 10, so position 3 has the key 3 << 54.
     shift = 64 - input_range.total_positions.bit_length()
     return (
         np.uint64(input_range.first_position) + positions.astype(np.uint64)
@@ -93,10 +93,10 @@ def position_keys(input_range: InputRange, positions: I64) -> U64:
 def assign_splits(
     groups: U64, fractions: Sequence[Fraction], seed: int
 ) -> npt.NDArray[np.uint8]:
-    """Assigns each row to a split, as an index into `fractions`.
+    """Returns the split of each row, as an index into `fractions`.
 
-    Rows with equal values of `groups` (origins, or `value_hashes`) share a split. The
-    fractions add up to 1.
+    Rows with equal `groups` (origins, or `value_hashes`) share a split. The fractions add
+    up to 1.
     """
     if len(fractions) == 1:
         return np.zeros(len(groups), np.uint8)
@@ -107,22 +107,25 @@ def assign_splits(
 
 
 def split_draws(groups: U64, seed: int) -> U64:
-    """Returns the numbers, even over all of u64, by which rows fall into splits."""
+    """Returns the split hashes of rows, distributed evenly over u64."""
     return mix(groups ^ mix(np.array([seed ^ _SPLIT_SALT], np.uint64)))
 
 
 def sample_draws(origins: U64, seed: int) -> U64:
-    """Returns the numbers, even over all of u64, below a share of which rows are kept."""
+    """Returns the sample hashes of rows, distributed evenly over u64.
+
+    A row is kept if its hash is below the sampled share of 2**64.
+    """
     return mix(origins ^ mix(np.array([seed ^ _SAMPLE_SALT], np.uint64)))
 
 
 def value_hashes(values: pa.Array) -> U64:
-    """Hashes each value; values that are equal as text have equal hashes."""
+    """Returns the hash of each value; values that are equal as text have equal hashes."""
     if family_of(values.type) != BYTES:
         values = values.cast(pa.string())  # bytes need not be text
     values = values.cast(pa.binary())
     encoded = pc.fill_null(values, b"\0null").dictionary_encode()
-    # A Python call for each distinct value, as all rows of a group need the same hash.
+    # One Python call per distinct value; equal values have the same hash.
     table = text_hashes(encoded.dictionary.to_pylist())
     hashes: U64 = table[encoded.indices.to_numpy(zero_copy_only=False)]
     return hashes

@@ -1,17 +1,17 @@
-"""Cuts rows into pieces that pass through the runner's own shuffle, and merges these.
+"""Cuts rows into pieces that pass through the runner's own shuffle, and merges them.
 
 A piece has rows of one range for one shard:
 
-    "recmill3" | u64 crc32c of all that follows
+    "recmill3" | u64 crc32c of all following bytes
     | u64 range | u64 piece number | u64 records | u64 rejects
     | u64 order key of each record
-    | u64 bytes of the schema | schema | the waiting rows: messages of Arrow IPC; of
-      references with another column, the planned bytes of their records
+    | u64 bytes of the schema | schema | the deferred rows: messages of Arrow IPC;
+      references have a second column, the planned bytes of their records
 
-All little-endian. Range and piece number identify a piece: pieces arrive in any order, and
-after a retry perhaps twice. Rejects are rows that were planned for the shard but could not
-be converted. Records and rejects together tell when all planned rows of a shard are there.
-A damaged piece is a RecordmillError wherever it is read.
+All numbers are little-endian. Range and piece number identify a piece: pieces arrive in
+any order, and after a retry some arrive twice. Rejects are rows that were planned for the
+shard but could not be converted. The counts of records and rejects show when all planned
+rows of a shard have arrived. Reading a damaged piece raises RecordmillError.
 """
 
 from __future__ import annotations
@@ -52,35 +52,36 @@ from recordmill.transforms.native import Buffer
 from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.tfrecord import crc32c
 
-# Limit of a piece without its head, except for a larger record. Beam's Java runners
-# send a worker a hundred messages before they check that it accepts any, and keep them
-# until then: with this size 26 MB for each worker, as a message holds up to two values.
+# Limit of a piece without its head, except for a larger record. Beam's Java runners send
+# a hundred messages to a worker before they check that it accepts any, and keep them
+# until then. With this size they keep 26 MB per worker, as a message contains up to two
+# pieces.
 PIECE_BYTES = 128 << 10
 
-HELD_BYTES = 160 << 20  # of records; a shard of the default size stays in memory
+HELD_BYTES = 160 << 20  # size of records; a shard of the default size stays in memory
 
 _MAGIC = b"recmill3"
 _CRC_END = len(_MAGIC) + 8
 PIECE_HEAD_BYTES = _CRC_END + 8 * 4
 _KEY_BYTES = 8
-# Each column is described in each piece: with few rows, records take less.
+# Each piece describes its columns; with few rows, encoded records are smaller.
 _LEAST_ROWS = 64
-_MOST_OVERHEAD = 0.25  # of a piece
-_PADDING = 64  # Arrow IPC fills each buffer to a multiple of so many bytes
+_MOST_OVERHEAD = 0.25  # share of a piece
+_PADDING = 64  # Arrow IPC pads each buffer to a multiple of this size
 
 
 @dataclass(frozen=True, slots=True)
 class PieceHead:
-    """What a piece says of itself."""
+    """The head of a piece: its identity and its counts."""
 
-    range_index: int  # the range that its rows are from
-    number: int  # of the piece, among those of the range
-    records: int = 0  # how many it holds
-    rejects: int = 0  # planned rows that became no record
+    range_index: int  # index of the range of its rows
+    number: int  # number of the piece in its range
+    records: int = 0  # number of records
+    rejects: int = 0  # number of planned rows that could not be converted
 
     @property
     def place(self) -> tuple[int, int]:
-        """Returns what identifies and orders pieces."""
+        """Returns range index and piece number, which identify and order pieces."""
         return self.range_index, self.number
 
 
@@ -90,7 +91,7 @@ def _pack(head: PieceHead, *body: Buffer) -> bytes:
 
 
 def read_head(piece: bytes) -> PieceHead:
-    """Reads the head of a piece, and verifies all of it."""
+    """Reads the head of a piece, and verifies the checksum of the whole piece."""
     if len(piece) >= PIECE_HEAD_BYTES and piece.startswith(_MAGIC):
         crc, *words = np.frombuffer(piece, "<u8", 5, len(_MAGIC)).tolist()
         if crc32c(memoryview(piece)[_CRC_END:]) == crc:
@@ -102,7 +103,7 @@ def read_head(piece: bytes) -> PieceHead:
 
 
 def open_piece(piece: bytes, split_index: int) -> tuple[Block, PieceHead]:
-    """Reads the rows, in the order of their keys, and the head of a piece that has some."""
+    """Reads the rows, in the order of their keys, and the head of a piece."""
     head = read_head(piece)
     return _open(piece, head, split_index), head
 
@@ -122,7 +123,7 @@ def _open(piece: bytes, head: PieceHead, split_index: int) -> Block:
     return Block(rows, keys, splits, planned_bytes)
 
 
-# All pieces of a block, and mostly all of a dataset, have the same one.
+# All pieces of a block, and mostly all pieces of a dataset, have the same schema.
 @lru_cache(maxsize=64)
 def _schema(message: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(message))
@@ -135,14 +136,14 @@ def cut_block(
     skip: frozenset[int] = frozenset(),
     piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[tuple[int, bytes]]:
-    """Cuts a block into pieces; yields each behind the number of its shard.
+    """Yields the pieces of a block, as pairs (number of the shard, piece).
 
-    `origin` is the range's index, and the number of its blocks before this one; `skip`
-    has shards that are finished. `piece_bytes` limit a piece without its head, but for
-    a larger record.
+    `origin` is the index of the range, and the number of the block in it. `skip` contains
+    finished shards. `piece_bytes` limits a piece without its head, except for a larger
+    record.
     """
     shards = shard_numbers(plan, block.keys, block.splits)
-    # Stable, so of equal keys in a block the earlier row comes first.
+    # Stable: rows with equal keys stay in their order.
     order = np.lexsort((block.keys, shards))
     if skip:
         order = order[~np.isin(shards[order], list(skip))]
@@ -164,9 +165,9 @@ def cut_block(
 def reject_pieces(
     rejects: I64, origin: tuple[int, int], skip: frozenset[int] = frozenset()
 ) -> Iterator[tuple[int, bytes]]:
-    """Builds pieces without records, which tell shards how many rows will not come.
+    """Yields pieces without records, which report the rejects planned for each shard.
 
-    `rejects` counts those planned for each shard; the rest is as in `cut_block`.
+    `rejects` is the number of rejects per shard. For the other arguments see `cut_block`.
     """
     for index, number in enumerate(np.flatnonzero(rejects).tolist()):
         if number not in skip:
@@ -174,26 +175,26 @@ def reject_pieces(
 
 
 class ShardPieces:
-    """The pieces of one shard, in any order, some perhaps twice.
+    """The pieces of one shard, added in any order, possibly twice.
 
-    More records than `held_bytes` are sorted into a file without a name, so the memory of
-    a writer does not depend on the size of its shard.
+    Records beyond `held_bytes` are sorted into a file without a name, so the memory of a
+    writer does not depend on the size of its shard.
     """
 
     def __init__(
         self, folder: Path | None = None, held_bytes: int = HELD_BYTES
     ) -> None:
-        """Makes room in a folder of the machine's own choice, if none is given."""
+        """Creates an empty collection; `folder` is for temporary files."""
         self.planned_rows = 0  # records and rejects of all pieces so far
         self._folder, self._held_bytes = folder, held_bytes
-        self._numbers: dict[PieceHead, int] = {}  # in the order in which they came
+        self._numbers: dict[PieceHead, int] = {}  # in the order of arrival
         self._held: list[tuple[PieceHead, Block]] = []
         self._bytes = 0
         self._parts: list[Part] = []
         self._file: IO[bytes] | None = None
 
     def add(self, piece: bytes) -> None:
-        """Takes a piece, unless it has come before."""
+        """Adds a piece, unless it was added before."""
         head = read_head(piece)
         if head in self._numbers:
             return
@@ -219,7 +220,7 @@ class ShardPieces:
         heads = sorted(self._numbers, key=lambda head: head.place)
         ranks = np.empty(len(heads), np.uint32)
         ranks[[self._numbers[head] for head in heads]] = np.arange(len(heads))
-        parts, self._parts = self._parts, []  # the only ones, which the merge lets go
+        parts, self._parts = self._parts, []  # so that the merge can free them
         return merge_windows(
             [replace(part, ranks=ranks[part.ranks]) for part in parts],
             window_bytes,
@@ -227,7 +228,7 @@ class ShardPieces:
         )
 
     def _sorted(self) -> tuple[SortedRows, U32]:
-        """Returns the rows that are held, and the number of the piece of each."""
+        """Returns the held rows, sorted, and the number of the piece of each row."""
         self._held.sort(key=lambda held: held[0].place)
         blocks = [block for _, block in self._held]
         numbers = np.array([self._numbers[head] for head, _ in self._held], np.uint32)
@@ -247,7 +248,7 @@ class ShardPieces:
 def _packable(
     rows: pa.RecordBatch, order: npt.NDArray[np.intp], num_shards: int, piece_bytes: int
 ) -> pa.RecordBatch:
-    """Returns rows in this order, as their values where these take less."""
+    """Returns rows in this order, as columns of values if these take less space."""
     if has_values(rows):
         num_pieces = max(num_shards, rows.nbytes // piece_bytes)
         is_small = _overhead(rows) <= _MOST_OVERHEAD * piece_bytes
@@ -262,7 +263,7 @@ def _packed_schema(rows: pa.RecordBatch) -> bytes:
 
 
 def _overhead(rows: pa.RecordBatch) -> int:
-    """Returns the most bytes that a piece has besides those of `_row_ends`."""
+    """Returns the largest size of a piece in bytes without the bytes in `_row_ends`."""
     empty = pa.RecordBatch.from_pylist([], schema=rows.schema)
     num_bytes = len(_packed_schema(rows)) + empty.serialize().size
     buffers = sum(map(len, (array.buffers() for array in rows.columns)))
@@ -270,7 +271,7 @@ def _overhead(rows: pa.RecordBatch) -> int:
 
 
 def _row_ends(rows: pa.RecordBatch) -> I64:
-    """Returns the bytes of a piece that ends before each row, and behind all."""
+    """Returns the size in bytes of a piece that ends before each row, or after all."""
     row_bits = 8 * _KEY_BYTES
     ends = np.zeros(rows.num_rows + 1, np.int64)
     for array in rows.columns:
@@ -293,7 +294,7 @@ def _head(
 
 
 def _cut_rows(shards: I64, ends: I64, piece_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yields (start, end) of pieces of one shard that are not too large."""
+    """Yields (start, end) of the rows of each piece: one shard, limited size."""
     edges = [*np.flatnonzero(np.diff(shards, prepend=-1)).tolist(), len(shards)]
     for start, stop in pairwise(edges):
         first = start

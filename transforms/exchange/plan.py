@@ -24,13 +24,16 @@ from recordmill.schemas.job import Sharding
 from recordmill.schemas.ranges import KEY_SPACE, ShardPlan, SplitPlan
 from recordmill.transforms.arrow import I64, U64
 
-BUCKETS_PER_SHARD = 1024  # so shards can differ by a thousandth of their size
+BUCKETS_PER_SHARD = 1024  # so that shards differ by a thousandth of their size
 MIN_BUCKET_BITS = 14
 MAX_BUCKET_BITS = 20  # two vectors of 8 MB for each split fit any worker
 
 
 def bucket_bits(sharding: Sharding, most_bytes: int) -> int:
-    """Returns how many bits of the order key number a bucket, for so many bytes at most."""
+    """Returns the number of high bits of the order key that number a bucket.
+
+    `most_bytes` is an upper bound on the size of the dataset.
+    """
     shards = sharding.shards_for(most_bytes, num_records=max(1, most_bytes))
     wanted = (shards * BUCKETS_PER_SHARD - 1).bit_length()
     return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, wanted))
@@ -55,7 +58,7 @@ class Histogram:
     def sum_of(
         cls, parts: Iterable[PackedHistogram], num_splits: int, bits: int
     ) -> Histogram:
-        """Adds packed histograms of the same shape."""
+        """Returns the sum of packed histograms of the same shape."""
         total = cls.empty(num_splits, bits)
         for part in parts:
             total.add(part)
@@ -71,7 +74,7 @@ class Histogram:
         return _restored, (self.records.shape, *map(_narrowed, self._filled()))
 
     def to_bytes(self) -> PackedHistogram:
-        """Packs the filled buckets: small if a range fills few of very many.
+        """Returns the filled buckets as bytes; small if few buckets are filled.
 
         Little-endian u64: shape (2), number of filled buckets, their indices in the
         flattened array, their bytes, their records.
@@ -82,7 +85,7 @@ class Histogram:
         """Adds a histogram of the same shape that was packed by `to_bytes`.
 
         Raises:
-          ValueError: it has another shape or is damaged.
+          ValueError: the packed histogram has another shape, or is damaged.
         """
         words = np.frombuffer(packed, "<u8").astype(np.int64)
         *shape, count = words[:3].tolist()
@@ -105,7 +108,7 @@ class Histogram:
 
 
 def _narrowed(numbers: I64) -> npt.NDArray[np.integer]:
-    """Returns counts in the smallest type that holds them."""
+    """Returns counts in the smallest integer type that can hold them."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
@@ -122,9 +125,9 @@ def packed_histogram(
     num_splits: int,
     bits: int,
 ) -> PackedHistogram:
-    """Packs the histogram of some rows: only the buckets that they fill.
+    """Returns the packed histogram of some rows: only the buckets that they fill.
 
-    Keys of a sorted run take less time.
+    It is faster for keys of a sorted run.
     """
     buckets = (keys >> np.uint64(64 - bits)).astype(np.int64)
     buckets += splits.astype(np.int64) << bits
@@ -145,7 +148,7 @@ def _pack(shape: tuple[int, ...], *columns: npt.NDArray[np.integer]) -> PackedHi
 def shard_numbers(
     plan: ShardPlan, keys: U64, splits: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.int64]:
-    """Returns the number of each row's shard, as ShardPlan.task counts them."""
+    """Returns the number of each row's shard, numbered as in `ShardPlan.task`."""
     numbers = np.zeros(len(keys), np.int64)
     first = 0
     for index, split in enumerate(plan.splits):
@@ -159,7 +162,7 @@ def shard_numbers(
 def plan_shards(
     histogram: Histogram, sharding: Sharding, split_names: Sequence[str]
 ) -> ShardPlan:
-    """Cuts every split into shards of nearly equal bytes, none of them empty."""
+    """Returns the plan that cuts splits into nonempty shards of nearly equal size."""
     return ShardPlan(
         tuple(
             plan_split(name, histogram.bytes[i], histogram.records[i], sharding)
@@ -171,7 +174,7 @@ def plan_shards(
 def plan_split(
     name: str, bucket_bytes: I64, bucket_records: I64, sharding: Sharding
 ) -> SplitPlan:
-    """Plans one split from its row of the histogram."""
+    """Returns the plan of one split from its row of the histogram."""
     filled = np.flatnonzero(bucket_records)
     num_bytes, num_records = int(bucket_bytes.sum()), int(bucket_records.sum())
     num_shards = min(sharding.shards_for(num_bytes, num_records), len(filled))
@@ -194,7 +197,7 @@ def plan_split(
 
 
 def _nearest_edge(edges: I64, target: int) -> int:
-    after = int(np.searchsorted(edges, target))  # the last edge is never below it
+    after = int(np.searchsorted(edges, target))  # the last edge is at least the target
     if after and target - edges[after - 1] <= edges[after] - target:
         return after - 1
     return after

@@ -1,21 +1,22 @@
-"""Sorts the rows of a job, saves them as runs, and merges those of a shard.
+"""Sorts the rows of a job into runs, saves them, and merges the rows of a shard.
 
-A run has the sorted rows of one input range. In memory it is held as its SortedRows, in a
+A run has the sorted rows of one input range. In memory it is a SortedRows object; in a
 folder or a store it has two files:
 
     STEM.records   payload of row 0 | payload of row 1 | ...
     STEM.index     "recmill3" | a block: u64 first order key, u64 start, u64 crc32c | ...
                    | a row: u64 order key, u64 length, u64 planned bytes | ...
 
-All little-endian; rows are sorted by split, within a split by order key. A payload is a
-framed record or, in the exchange by reference, a reference to the row that becomes one.
-They are not waiting rows: a shard reads a few rows of every run, and there are as many
-runs as input ranges, so it reads exactly its bytes of each.
+All numbers are little-endian. Rows are sorted by split, and within a split by order key.
+A payload is a framed record, or a reference to a row in the reference exchange. Payloads
+are not stored as deferred rows: a shard reads a few rows of every run, and there are as
+many runs as input ranges, so it must be able to read exactly its bytes of each run.
 
-Of the index, too, it reads the blocks, and only the rows of those that it needs. `start`
-is where the payloads of a block begin, the checksum is that of its rows in the index. The
-SortedRunRef holds that of all before the rows. A run of one split with the keys 1, 5, 9
-and payloads of 4 bytes has one block, as a block has at least 64 rows:
+In the index, a shard reads all blocks, and then only the rows of the blocks that it
+needs. `start` is the offset of a block's first payload. The checksum of a block covers
+its rows in the index. The SortedRunRef contains the checksum of all bytes before the
+rows. A run of one split with the keys 1, 5, 9 and payloads of 4 bytes has one block,
+because a block has at least 64 rows:
 
     0    "recmill3"                  magic
     8    1 0 crc of bytes 32 to 104  block 0: first key, start, checksum
@@ -77,7 +78,7 @@ ReadRows = Callable[[int, int], pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Waiting rows of one input range, in row order."""
+    """A block of deferred rows of one input range, in row order."""
 
     rows: pa.RecordBatch  # the rows (see encode/waiting_rows.py)
     keys: U64  # order key of each row
@@ -86,7 +87,7 @@ class Block:
 
     @classmethod
     def joined(cls, blocks: list[Block]) -> Block:
-        """Joins blocks to one; clears the list."""
+        """Returns one block with the rows of all blocks; clears the list."""
         block = cls(
             join_rows([block.rows for block in blocks]),
             np.concatenate([block.keys for block in blocks]),
@@ -99,29 +100,29 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a shard that lie together, sorted by order key."""
+    """A contiguous part of a shard's rows, sorted by order key."""
 
     keys: U64  # order key of each row
     planned_bytes: I64  # planned bytes of each row, which limit the size of windows
-    # what the payloads of all rows have; fewer, where they are references
+    # size of all payloads; less than the planned bytes if they are references
     num_bytes: int
-    read: ReadRows  # returns the rows from a first one to an end
-    # which row comes first of those with equal keys; None: that of the earlier part
+    read: ReadRows  # returns the rows from a first row to an end
+    # order of rows with equal keys; None for the order of the parts
     ranks: U32 | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SortedRows:
-    """Waiting rows by split, within a split by order key."""
+    """Deferred rows, sorted by split, and within a split by order key."""
 
-    counts: tuple[int, ...]  # rows of each split
+    counts: tuple[int, ...]  # number of rows of each split
     rows: pa.RecordBatch  # the rows
     keys: U64  # order key of each row
     planned_bytes: I64  # planned bytes of each row
 
     @classmethod
     def of(cls, blocks: Sequence[Block], num_splits: int) -> SortedRows:
-        """Sorts the rows of blocks."""
+        """Returns the sorted rows of blocks."""
         keys = np.concatenate([block.keys for block in blocks])
         splits = np.concatenate([block.splits for block in blocks])
         planned_bytes = np.concatenate([block.planned_bytes for block in blocks])
@@ -133,7 +134,7 @@ class SortedRows:
         return cls(tuple(counts.tolist()), rows, keys, planned_bytes)
 
     def part(self, which: slice = slice(None)) -> Part:
-        """Returns some of the rows, or all."""
+        """Returns the part with a slice of the rows, by default with all rows."""
         first, end, _ = which.indices(len(self.keys))
         rows, planned_bytes = self.rows.slice(first, end - first), self.planned_bytes
         lengths = planned_bytes[which] if has_values(rows) else lengths_of(rows)
@@ -148,10 +149,10 @@ class SortedRows:
 def find_rows(
     keys: U64, counts: Sequence[int], task: ShardTask, skipped: int = 0
 ) -> slice:
-    """Returns where a shard's rows are among those sorted by (split, key).
+    """Returns the slice of a shard's rows among rows sorted by (split, key).
 
-    The keys may be some, `skipped` rows behind the first of all, if all of the shard
-    are among them.
+    `keys` may begin `skipped` rows after the first row, if they include all rows of the
+    shard.
     """
     begin = sum(counts[: task.split_index]) - skipped
     end = min(begin + counts[task.split_index], len(keys))
@@ -164,10 +165,10 @@ def find_rows(
 
 
 def stable_order(keys: U64, ranks: U32 | None = None) -> npt.NDArray[np.intp]:
-    """Returns the stable order by key, and of equal keys by rank.
+    """Returns the stable order by key, and by rank for equal keys.
 
-    Few keys are equal, and without any there is only one order: NumPy finds that in a
-    quarter of the time that a stable sort takes.
+    Equal keys are rare. Without equal keys there is only one order, which NumPy finds in
+    a quarter of the time of a stable sort.
     """
     order = np.argsort(keys)
     rising = keys[order]
@@ -188,13 +189,14 @@ def sort_order(
     return np.concatenate([some[stable_order(keys[some])] for some in rows])
 
 
-# A shard's rows lie in many parts, each sorted by order key; of equal keys the earlier part
-# comes first, so the order is total. Every exchange ends here: they differ only in where
-# the parts are. Rows of the parts a, b with the keys
+# A shard's rows are in many parts, each sorted by order key. For equal keys the earlier
+# part comes first, so the order is total. Every exchange ends here: exchanges differ only
+# in the location of the parts. Rows of the parts a, b with the keys
 #
 #     a  1 5 9      b  2 3 7
 #
-# and windows of two rows: a[0:1] b[0:1], then a[1:2] b[1:2], then a[2:3] b[2:3].
+# and windows of two rows are read as: a[0:1] b[0:1], then a[1:2] b[1:2], then a[2:3]
+# b[2:3].
 
 
 def merge_windows(
@@ -205,8 +207,9 @@ def merge_windows(
 ) -> Iterator[pa.BinaryArray]:
     """Yields the payloads of a shard in order, in windows.
 
-    A window has that many planned bytes, or one larger record. `break_ties_by_content`
-    orders records with equal keys by their bytes, not by their parts.
+    A window has at most `window_bytes` planned bytes, or one larger record.
+    `break_ties_by_content` orders records with equal keys by their bytes, not by their
+    parts.
     """
     if not parts:
         return
@@ -218,7 +221,7 @@ def merge_windows(
         ranks = np.concatenate([part.ranks for part in parts if part.ranks is not None])
     firsts = offsets_of(np.array([len(part.keys) for part in parts]))
     readers = [part.read for part in parts]
-    del parts  # there may be very many of few rows
+    del parts  # there may be very many small parts
     order = stable_order(keys, ranks)
     keys = keys[order] if break_ties_by_content else keys[:0].copy()
     ends = np.cumsum(planned_bytes[order])
@@ -232,8 +235,8 @@ def merge_windows(
         if break_ties_by_content and stop < len(order):
             stop = _before_tie(keys, starts[-1], stop)
         starts.append(stop)
-    # References are a thousandth of what is planned for their records. To read those of
-    # one window after the other, some from each part, took 7 us for each image.
+    # References take a thousandth of the planned bytes of their records. Reading them
+    # window by window, a few from each part, took 7 us per image.
     at_once = max(1, all_planned // max(1, num_bytes))
     groups = (starts[i : i + at_once + 1] for i in range(0, len(starts) - 1, at_once))
 
@@ -244,7 +247,7 @@ def merge_windows(
             records = _order_ties(records, keys[window])
         return [records.slice(a - edges[0], b - a) for a, b in pairwise(edges)]
 
-    # The next windows are read while the caller works on these.
+    # The next windows are read while the caller processes these.
     for records in ahead(groups, read, 1, most=1):
         yield from records
 
@@ -252,8 +255,8 @@ def merge_windows(
 def _before_tie(keys: U64, start: int, stop: int) -> int:
     """Returns an end at or before `stop` that does not separate equal keys.
 
-    Equal keys that fill more than a window are separated: only equal records can have
-    so many, and their order does not matter.
+    Equal keys that fill more than a window are separated: only equal records can be so
+    many, and their order does not matter.
     """
     first = int(np.searchsorted(keys, keys[stop]))
     return first if first > start else stop
@@ -264,10 +267,10 @@ def _read_rows(
 ) -> pa.BinaryArray:
     """Returns the payloads of a window, in the order of their keys.
 
-    `firsts` numbers each part's first row among all, `window` has such numbers by
-    ascending key.
+    `firsts` are the numbers of each part's first row among all rows. `window` contains
+    such numbers by ascending key.
     """
-    # Those of one part follow each other there, as parts and windows are sorted.
+    # Rows of one part are consecutive, because parts and windows are sorted.
     by_place = np.argsort(window)
     stored = window[by_place]
     part_of = np.searchsorted(firsts, stored, side="right") - 1
@@ -284,7 +287,7 @@ def _read_rows(
 
 
 def _order_ties(records: pa.BinaryArray, keys: U64) -> pa.BinaryArray:
-    """Orders records with equal keys by their bytes."""
+    """Returns the records, with records of equal keys ordered by their bytes."""
     tied = np.flatnonzero(keys[1:] == keys[:-1])
     if not len(tied):
         return records
@@ -300,11 +303,11 @@ def _order_ties(records: pa.BinaryArray, keys: U64) -> pa.BinaryArray:
 READ_WHOLE_BYTES = 1 << 13  # one read of this size costs no more than two small ones
 
 _MAGIC = b"recmill3"
-_BLOCK_ROWS = 64  # of the smallest block, except for the last one
-_BLOCKS = 256  # most of a run, so that there is little to read of each
+_BLOCK_ROWS = 64  # rows of the smallest block, except for the last one
+_BLOCKS = 256  # most blocks of a run, so that the index is short
 _BLOCK = np.dtype([("key", "<u8"), ("start", "<u8"), ("crc32c", "<u8")])
 _ROW = np.dtype([("key", "<u8"), ("length", "<u8"), ("planned", "<u8")])
-_WRITTEN_BYTES = 4 << 20  # of payloads, written at once
+_WRITTEN_BYTES = 4 << 20  # size of the payloads written at once
 
 ReadRange = Callable[[int, int], bytes]
 """Reads the bytes from start to stop of the index's file; fewer if it ends before."""
@@ -315,12 +318,12 @@ class SortedRunIndex:
     """The index of some rows of a run, in the run's order."""
 
     keys: U64  # order key of each row
-    offsets: I64  # where each row's payload starts, and where the last one ends
+    offsets: I64  # start of each row's payload, and end of the last payload
     planned_bytes: I64  # planned bytes of each row
 
 
 def pack_index(keys: U64, offsets: I64, planned_bytes: I64) -> tuple[bytes, int]:
-    """Packs the index of rows by split and key; returns its bytes, and their checksum."""
+    """Returns the index of sorted rows as bytes, and the checksum of its head."""
     rows = np.empty(len(keys), _ROW)
     rows["key"], rows["length"] = keys, np.diff(offsets)
     rows["planned"] = planned_bytes
@@ -364,7 +367,7 @@ def read_index(
     which = slice(0, len(rows))
     if task is not None:
         which = find_rows(rows["key"], run.counts, task, skipped=first * size)
-    # Copies, so that what was read of the file can be freed.
+    # Copies, so that the bytes that were read can be freed.
     return SortedRunIndex(
         rows["key"][which].copy(),
         offsets[which.start : which.stop + 1].copy(),
@@ -375,11 +378,11 @@ def read_index(
 def _find_blocks(
     first_keys: U64, size: int, counts: Sequence[int], task: ShardTask
 ) -> tuple[int, int]:
-    """Returns the first block that may have rows of a shard, and the end of these."""
+    """Returns the start and the end of the blocks that may have rows of a shard."""
     begin = sum(counts[: task.split_index])
     first, end = begin // size, -(-(begin + counts[task.split_index]) // size)
-    # The first of them may begin with rows of another split, and each may end with rows
-    # of the key that the next one begins with.
+    # The first block may begin with rows of another split. Each block may end with rows
+    # of the key with which the next block begins.
     inner = first_keys[first + 1 : end]
     if task.high < 1 << 64:
         end = min(end, first + 1 + int(inner.searchsorted(np.uint64(task.high))))
@@ -400,7 +403,10 @@ def _damaged(uri: str) -> RecordmillError:
 
 
 def write_sorted_run(stem: Path, run: SortedRows) -> SortedRunRef:
-    """Writes a run to files that appear whole or not at all; the path has no ending."""
+    """Writes a run to files that appear completely or not at all.
+
+    `stem` is their path without the ending.
+    """
     offsets = offsets_of(lengths_of(run.rows))
     index, index_crc = pack_index(run.keys, offsets, run.planned_bytes)
     path = stem.with_name(f"{stem.name}.records")
@@ -410,7 +416,7 @@ def write_sorted_run(stem: Path, run: SortedRows) -> SortedRunRef:
 
 
 def append_run(file: IO[bytes], run: SortedRows) -> Part:
-    """Appends the payloads of a run to an open file, from which its part reads them."""
+    """Appends the payloads of a run to an open file; returns a part that reads them."""
     begin = file.tell()
     offsets = offsets_of(lengths_of(run.rows))
     file.writelines(_windows(run.rows, offsets))
@@ -425,8 +431,8 @@ def append_run(file: IO[bytes], run: SortedRows) -> Part:
 def _part_at(
     keys: U64, planned_bytes: I64, offsets: I64, fill: Callable[[memoryview, int], None]
 ) -> Part:
-    """Returns rows whose payloads begin at these offsets; `fill` reads them from one."""
-    read = partial(_read_payloads, offsets, fill)  # there may be very many
+    """Returns a part whose payloads begin at `offsets`; `fill` reads from an offset."""
+    read = partial(_read_payloads, offsets, fill)  # small, for very many parts
     return Part(keys, planned_bytes, int(offsets[-1] - offsets[0]), read)
 
 
@@ -440,7 +446,7 @@ def _read_payloads(
 
 
 def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
-    """Yields the bytes of payloads, in windows to save memory."""
+    """Yields the bytes of payloads in windows, to save memory."""
     num_windows = max(1, int(offsets[-1]) // _WRITTEN_BYTES)
     targets = np.linspace(0, offsets[-1], num_windows + 1)[1:-1]
     edges = [0, *np.searchsorted(offsets, targets).tolist(), len(offsets) - 1]
@@ -453,24 +459,23 @@ def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
         yield data.data[starts[0] : starts[-1]]
 
 
-# Runs in memory belong to this process. Whoever starts a job says how much it may hold,
-# and releases all of it at the end. A run that was held by a process that was killed is
-# not there any more: its range is read again. So the budget bounds the work that went
-# into held runs, too.
+# Runs in memory belong to this process. The launcher of a job sets their budget, and
+# releases all of them at the end. A run in the memory of a killed process is lost: its
+# range is read again. So the budget also bounds the work to create held runs.
 
 
 @dataclass(frozen=True, slots=True)
 class HoldBudget:
-    """What the held runs of a job may have together."""
+    """The limits on all held runs of a job together."""
 
     num_bytes: int  # memory
-    # that workers took to make them, which a killed run loses
+    # time that workers took to create the held runs, which a killed run loses
     seconds: float = math.inf
-    # whether other processes read them: they are files in memory then
+    # whether other processes read the runs, which are then files in memory
     is_shared: bool = False
 
     def shared_by(self, processes: int) -> HoldBudget:
-        """Returns the share of one of several processes, which read each other's runs."""
+        """Returns the budget of one of several processes that read each other's runs."""
         if not hasattr(os, "memfd_create"):  # only Linux has it
             return NO_BUDGET
         return HoldBudget(self.num_bytes // processes, self.seconds, is_shared=True)
@@ -479,14 +484,14 @@ class HoldBudget:
 NO_BUDGET = HoldBudget(0)
 
 
-# Processes read the runs of each other in files in memory, that have no name in any folder:
-# so they take no room of /dev/shm, of which containers have little, and nobody has to remove
-# them. They last as long as the process that made them, which has them open:
+# Processes read each other's runs in files in memory without a name in any folder. So
+# they take no space in /dev/shm, which is small in containers, and need not be removed.
+# They exist as long as the process that created them and keeps them open:
 #
 #     /proc/4242/fd/9 -> /memfd:recordmill-0f3c... (deleted)
 #
 # Such a file is one batch of Arrow IPC: order keys, planned bytes, the columns of the rows.
-# Its pages are mapped where they are read, not copied.
+# Readers map its pages without copying them.
 
 
 _MEMORY_PATH = re.compile(r"/proc/\d+/fd/\d+", re.ASCII)
@@ -494,7 +499,7 @@ _MEMORY_LINK = "/memfd:recordmill-"
 
 
 class MemoryFile:
-    """A sorted run that other processes can read."""
+    """A sorted run in a file in memory, which other processes can read."""
 
     def __init__(self, run: SortedRows) -> None:
         name = f"recordmill-{uuid.uuid4().hex}"
@@ -509,9 +514,9 @@ class MemoryFile:
 
     @staticmethod
     def read(run: SortedRunRef) -> SortedRows:
-        """Returns the run of such a file; raises OSError if it is gone."""
+        """Returns the run in such a file; raises OSError if the file does not exist."""
         path, link = run.memory_file or ("", "")
-        # A checkpoint is a file of the output, so its text leads to no other file.
+        # The path comes from a checkpoint in the output, so it is checked before use.
         is_made_here = _MEMORY_PATH.fullmatch(path) and link.startswith(_MEMORY_LINK)
         if not is_made_here or str(Path(path).readlink()) != link:
             raise FileNotFoundError(path)
@@ -523,7 +528,7 @@ class MemoryFile:
 
 
 def most_files() -> int:
-    """Returns how many files in memory a process may keep open: half of all its files."""
+    """Returns the most files in memory per process: half of its limit on open files."""
     import resource  # not on Windows, which has no such files
 
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
@@ -548,11 +553,12 @@ class HeldRuns:
         seconds: float,
         budget: HoldBudget,
     ) -> bool:
-        """Holds a run in place of an earlier one of this name, if there is room for it.
+        """Holds a run in memory if the budget allows; replaces a run of this name.
 
-        `seconds` are those that it took to make its rows.
+        `seconds` is the time that it took to create its rows. Returns whether the run is
+        held.
         """
-        # Slices share buffers, and so may several rows of views: each counts once.
+        # Slices and rows of views may share buffers: each buffer counts once.
         needed = run.rows.get_total_buffer_size()
         needed += run.keys.nbytes + run.planned_bytes.nbytes
         self._drop((folder, stem))
@@ -569,7 +575,7 @@ class HeldRuns:
         if budget.is_shared:
             try:
                 self._runs[folder, stem] = (MemoryFile(run), needed, seconds)
-            except OSError:  # no memory for it, or no right to make such files
+            except OSError:  # no memory, or no permission to create such files
                 self._drop((folder, stem))
                 return False
         return True
@@ -593,28 +599,28 @@ class HeldRuns:
 
 HELD_RUNS = HeldRuns()
 
-# A FIFO in the place of a run must not block.
+# Non-blocking, in case that the path is a FIFO.
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class SortedRunFolder:
-    """A folder of sorted runs; a small value that can be pickled."""
+    """A folder of sorted runs; small, so that it can be pickled."""
 
-    # its path; or its name in the store, for workers that share no file system
+    # its path, or its name in the store, for workers without a shared file system
     folder: str
-    # what the runs of this process may hold in memory instead
+    # the limits on runs that this process holds in memory instead
     budget: HoldBudget = NO_BUDGET
-    store: Store | None = None  # that has the folder; None for a local one
-    # a local folder above it, below which no link is followed; "" for the folder itself
+    store: Store | None = None  # the store of the folder; None for a local folder
+    # a local parent, below which no link is followed; "" for the folder itself
     anchor: str = field(default="", kw_only=True)
 
     def save(
         self, stem: str, blocks: Sequence[Block], num_splits: int, seconds: float = 0.0
     ) -> SortedRunRef:
-        """Sorts rows and saves them as a run, in memory if the budget has room for it.
+        """Sorts rows and saves them as a run, in memory if the budget allows.
 
-        `seconds` are those that it took to make the blocks.
+        `seconds` is the time that it took to create the blocks.
         """
         run, budget = SortedRows.of(blocks, num_splits), self.budget
         if budget.num_bytes and HELD_RUNS.hold(self.folder, stem, run, seconds, budget):
@@ -628,13 +634,13 @@ class SortedRunFolder:
                 return write_sorted_run(folder.path_of(stem), run)
         with TemporaryDirectory(prefix="run-") as near:
             saved = write_sorted_run(Path(near, stem), run)
-            for ending in ("records", "index"):  # the index last, as it describes both
+            for ending in ("records", "index"):  # the index last: it describes both
                 file = f"{stem}.{ending}"
                 self.store.put_file(Path(near, file), f"{self.folder}/{file}")
         return saved
 
     def held(self, run: SortedRunRef) -> SortedRows | None:
-        """Returns a run that is in memory; None if it is in files."""
+        """Returns a run in memory; None if the run is in files."""
         if not run.in_memory:
             return None
         if run.memory_file is not None:
@@ -647,13 +653,11 @@ class SortedRunFolder:
                 ) from error
         held = HELD_RUNS.get(self.folder, run.stem)
         if not isinstance(held, SortedRows):
-            raise MissingFileError(
-                f"the sorted run {run.stem} is not in memory any more"
-            )
+            raise MissingFileError(f"the sorted run {run.stem} is no longer in memory")
         return held
 
     def _name(self, run: SortedRunRef, ending: str) -> str:
-        """Returns the name of a run's file; its stem, of a checkpoint, leads nowhere else."""
+        """Returns the path of a run's file; checks the stem, which may be unsafe."""
         return f"{self.folder}/{check_file_name(run.stem, self.folder)}.{ending}"
 
     def release(self) -> None:
@@ -661,12 +665,12 @@ class SortedRunFolder:
         HELD_RUNS.release(self.folder)
 
     def keys_and_sizes(self, run: SortedRunRef) -> tuple[U64, I64]:
-        """Returns order key and planned bytes of each row of a run."""
+        """Returns the order key and the planned bytes of each row of a run."""
         found = self.held(run) or self._index(run)
         return found.keys, found.planned_bytes
 
     def part(self, run: SortedRunRef, task: ShardTask) -> Part:
-        """Returns a shard's rows in a run."""
+        """Returns the part of a run that belongs to a shard."""
         held = self.held(run)
         if held is not None:
             return held.part(find_rows(held.keys, held.counts, task))
@@ -681,7 +685,7 @@ class SortedRunFolder:
         if self.store is not None:
             read: ReadRange = partial(self.store.read_range, name)
             return read_index(read, run, self.store.uri_of(name), task)
-        # Each shard reads a part of each: as pathlib opens, this took twice as long.
+        # Each shard reads a part of each run: with pathlib, this took twice as long.
         file = os.open(name, _READ_FLAGS)
         try:
             read = lambda start, stop: os.pread(file, stop - start, start)  # noqa: E731
@@ -690,7 +694,7 @@ class SortedRunFolder:
             os.close(file)
 
     def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
-        """Fills `target` with the run's payload that begins at byte `offset`."""
+        """Fills `target` with bytes of the run's payloads from byte `offset` on."""
         uri = name = self._name(run, "records")
         if self.store is not None:
             uri = self.store.uri_of(name)
@@ -709,10 +713,10 @@ class SortedRunFolder:
             )
 
     def is_present(self, run: SortedRunRef) -> bool:
-        """Tells whether a run's files have the right sizes, and its index its checksum.
+        """Returns whether a run's files have the right sizes, and the index its checksum.
 
-        The payload is not read: framed records have checksums of their own, which are
-        verified when they are gathered.
+        The payloads are not read: framed records have checksums, which are verified when
+        they are gathered.
         """
         try:
             name = self._name(run, "records")
@@ -729,13 +733,13 @@ class SortedRunFolder:
         return size == run.payload_bytes
 
     def is_whole(self, run: SortedRunRef) -> bool:
-        """Tells whether both files of a run exist as they were written."""
+        """Returns whether both files of a run exist, unchanged."""
         if not self.is_present(run):
             return False
         if run.in_memory:
             return True
         name = self._name(run, "records")
-        if self.store is not None:  # None: the store keeps no checksums
+        if self.store is not None:  # checksum None: the store keeps no checksums
             return self.store.checksum(name) in (None, run.payload_crc32c)
         try:
             return crc32c(Path(name).read_bytes()) == run.payload_crc32c
@@ -753,7 +757,7 @@ def gather(
 ) -> Iterator[pa.BinaryArray]:
     """Yields the payloads of a shard in order, from all sorted runs of the job.
 
-    These are in range order; the rest is as in `merge_windows`.
+    `runs` are in range order. For the other arguments see `merge_windows`.
     """
     found = (folder.part(run, task) for run in runs if run.counts[task.split_index])
     return merge_windows(

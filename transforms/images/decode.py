@@ -1,7 +1,6 @@
 """Opens, checks and decodes images, within limits of memory.
 
-Decoded images have 8 bits a channel, gray or colours, each with alpha or without; they
-can be turned as their EXIF data say.
+Decoded images have 8 bits per channel, gray or colours, each with or without alpha.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 GRAY_16 = frozenset({"I;16", "I;16L", "I;16B"})  # Pillow's modes of 16 bits of gray
-# What Pillow's other modes become; those of 32 bits or decimals have no fixed white.
+# Conversions of Pillow's other modes; modes of 32 bits or floats have no fixed white.
 _TO_8_BITS = dict.fromkeys(("P", "CMYK", "YCbCr", "RGBX", "LAB", "HSV"), "RGB")
 _TO_8_BITS |= {"1": "L", "La": "LA", "PA": "RGBA", "RGBa": "RGBA"}
 
@@ -46,14 +45,14 @@ def check_image(
 
     Args:
       data: the whole file.
-      level: header reads the size alone; structure also finds images that are cut or
-        damaged, without decoding; decode decodes every pixel.
-      max_pixels: height x width may not be above, whatever the level.
+      level: header reads the size alone; structure also finds truncated or damaged
+        images, without decoding; decode decodes every pixel.
+      max_pixels: maximum of height x width, at every level.
 
     Raises:
-      ImageHeaderError: it is not an image, or not a whole one; says what was found.
+      ImageHeaderError: the bytes are not an image, or not a whole one.
     """
-    # Nearly all images are JPEGs, and whole: the header and structure of one take 8 us.
+    # Nearly all images are whole JPEGs, whose header and structure take 8 us.
     whole = native.loops.jpeg(data)
     header = read_header(data) if whole is None else ImageHeader("jpeg", *whole)
     check_pixels(header, max_pixels)
@@ -71,25 +70,25 @@ def open_image(
 ) -> Iterator[Image.Image]:
     """Opens an image with Pillow; its pixels are not decoded yet.
 
-    Height x width may not be above `max_pixels` as Pillow sees them either: it makes the
-    whole screen of a GIF, however small the frames are.
+    `max_pixels` also limits Pillow's height x width: it allocates the whole screen of a
+    GIF, even if the frames are small.
 
     Raises:
-      ImageHeaderError: it cannot be opened, or what is done with it fails: damaged bytes
-        raise whatever the decoder meets.
+      ImageHeaderError: the image cannot be opened, or the code in the block raises an
+        error: damaged bytes raise errors of any type in a decoder.
     """
-    from PIL import Image, UnidentifiedImageError  # 50 ms, for those who decode
+    from PIL import Image, UnidentifiedImageError  # 50 ms, only if images are decoded
 
     # Pillow's own limit cannot be set for each image.
     Image.MAX_IMAGE_PIXELS = None
     try:
         with warnings.catch_warnings():
-            # The size is checked here; other warnings are no reason to refuse it.
+            # The size is checked below; other warnings are no reason to reject an image.
             warnings.simplefilter("ignore")
             if header.format == "tiff":
                 check_tags(data)
-            # The decoder of a format may not be another one's, whatever the bytes look
-            # like to it; that of JPEG decodes MPO, too.
+            # Only the decoder of the header's format may be used, even if Pillow detects
+            # another format. The decoder of JPEG also decodes MPO.
             formats = (header.format.upper(),)
             with Image.open(io.BytesIO(data), formats=formats) as image:
                 width, height = image.size
@@ -99,9 +98,9 @@ def open_image(
     except ImageHeaderError:
         raise
     except UnidentifiedImageError as error:
-        # Its text has an address in memory, but a reason is the same in every run.
+        # Its text has an address in memory, but reasons must be equal in every run.
         raise ImageHeaderError(
-            f"{header.format} cannot be decoded: Pillow knows no {header.format} like it"
+            f"{header.format} cannot be decoded: Pillow does not support this {header.format}"
         ) from error
     except Exception as error:
         raise ImageHeaderError(
@@ -112,8 +111,8 @@ def open_image(
 def pixels_of(data: bytes) -> npt.NDArray[Any]:
     """Returns the pixels of an image's first frame, of shape (height, width, channels).
 
-    Gray has one channel, colours three, transparency is one more; a palette becomes its
-    colours, CMYK red, green and blue. 16 bits of gray are uint16.
+    Gray has one channel, colours three, and transparency is another channel. A palette is
+    converted to its colours, CMYK to RGB. 16 bits of gray are uint16.
 
     Raises:
       OutputError: the image cannot be decoded.
@@ -124,11 +123,11 @@ def pixels_of(data: bytes) -> npt.NDArray[Any]:
             if image.mode == "P" and "transparency" in image.info:
                 mode = "RGBA"
             decoded = image if image.mode == mode else image.convert(mode)
-            pixels = np.array(decoded)  # a copy: PyTorch warns of what is read-only
+            pixels = np.array(decoded)  # a copy: PyTorch warns about read-only arrays
     except ImageHeaderError as error:
         raise OutputError(
             f"an image of {len(data)} bytes: {error}; run `recordmill verify --deep` "
-            "to find all such"
+            "to list all such images"
         ) from error
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
@@ -136,10 +135,9 @@ def pixels_of(data: bytes) -> npt.NDArray[Any]:
 def to_8_bits(image: Image.Image) -> Image.Image:
     """Returns an image in one of the modes L, LA, RGB and RGBA.
 
-    A palette becomes its colours; four inks become red, green and blue; one colour that
-    is declared transparent becomes alpha. Of 16 bits of gray the higher 8 are taken. Gray
-    of 32 bits or of decimals has no fixed white: it is stretched to what is in it, which
-    is for showing it only.
+    A palette is converted to its colours, CMYK to RGB, a transparent colour to alpha. For
+    16 bits of gray, the upper 8 are used. Gray of 32 bits or of floats has no fixed
+    white: it is scaled to its own range, which is suitable for display only.
     """
     from PIL import Image
 

@@ -1,9 +1,9 @@
-"""Names the objects in images as the TensorFlow Object Detection API does.
+"""Renames features of objects in images as in the TensorFlow Object Detection API.
 
     objects/bbox        image/object/bbox/ymin, xmin, ymax, xmax
-    objects/label       image/object/class/label from 1, 0 is background; image/object/class/text
-    objects/keypoints   image/object/keypoint/x, y in parts of the sides; .../visibility
-    others              image/object/NAME
+    objects/label       image/object/class/label from 1 (0 is background), .../class/text
+    objects/keypoints   image/object/keypoint/x, y as fractions of sides, .../visibility
+    other features      image/object/NAME
 
 Source: object_detection/data_decoders/tf_example_decoder.py and
 dataset_tools/create_{coco,pascal}_tf_record.py in tensorflow/models.
@@ -36,7 +36,7 @@ _NAMES = {"is_difficult": "difficult", "is_truncated": "truncated", "pose": "vie
 
 
 def detection_features(spec: FeatureSpec) -> list[FeatureSpec]:
-    """Returns the features that one of objects becomes."""
+    """Returns the features of the API for a feature of objects."""
     if spec.name == BOX:
         return [FeatureSpec(name, Kind.FLOAT, shape=(None,)) for name in _SIDES]
     if spec.name == KEYPOINTS:
@@ -61,7 +61,7 @@ def _name_of(name: str) -> str:
 def detection_columns(
     columns: Mapping[str, pa.Array], classes: Sequence[str], sizes: I64
 ) -> dict[str, pa.Array]:
-    """Returns columns of images with those of their objects renamed.
+    """Returns columns of images, with the columns of their objects converted.
 
     `sizes` has the height and width of each image.
     """

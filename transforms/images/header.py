@@ -1,31 +1,32 @@
-"""Reads the header of an image, and finds images that are cut short, without decoding.
+"""Reads the header of an image, and finds truncated images, without decoding.
 
-The format is recognized by content, never by file name. The numbers are those of
-`tf.io.decode_image(data, channels=0)` in TensorFlow 2.21, surprising ones included
+The format is recognized by content, never by file name. Size and depth are the same as
+from `tf.io.decode_image(data, channels=0)` in TensorFlow 2.21, including surprising ones
 (checked by experiment: see tests/helpers/pixel_zoo.py).
 
-TensorFlow cannot decode TIFF, a JPEG of 12 bits, nor a BMP of 1, 4 or 16 bits or with
-the 12-byte info header of OS/2. Their depth is the number of samples per pixel, a palette counting as
-RGB.
+TensorFlow cannot decode TIFF, a JPEG of 12 bits, nor a BMP of 1, 4 or 16 bits or with the
+12-byte info header of OS/2. The depth of these is the number of samples per pixel; a
+palette counts as RGB.
 
-Pillow is not used: it sees 3 channels in a 32-bit BMP and the screen of a GIF, and
-opening a TIFF copies all its tags, each of which may span the whole file.
+Pillow is not used: it reports 3 channels for a 32-bit BMP and the screen size of a GIF,
+and it copies all tags of a TIFF, each of which may span the whole file.
 
-A header tells how large an image is, not whether its pixels are complete. Checked is
-what an interrupted copy or a bad disk breaks, in at most one pass over the bytes:
+A header has the size of an image, but does not show if its pixels are complete. The
+structure checks detect interrupted copies and bad disks, in at most one pass over the
+bytes:
 
     JPEG  an end-of-image marker (FF D9) follows the first scan (FF DA). Inside a scan FF
           is followed by 00 or a restart marker, so pixels cannot contain this marker.
-    PNG   every chunk is complete; IHDR, PLTE, IDAT and IEND have the stored CRC; there is
-          an IDAT; IEND is the last chunk.
+    PNG   every chunk is complete; IHDR, PLTE, IDAT and IEND have the stored CRC; an IDAT
+          exists; IEND is the last chunk.
     GIF   only the header is checked, which needs one complete frame.
     BMP   uncompressed rows: the file has offset + height x row bytes (a multiple of 4).
     WebP  the size in RIFF and every chunk fit in the file.
     TIFF  every strip or tile fits in the file.
 
 For JPEG, PNG and BMP, TensorFlow's decoders require the same: tf.io.decode_image (2.21)
-refuses a JPEG without the marker, accepts one that was cut and then closed by the
-marker, and accepts bytes after the end (see tests/interop/test_image_structure.py).
+rejects a JPEG without the marker, accepts a truncated JPEG that ends with the marker, and
+accepts bytes after the end (see tests/interop/test_image_structure.py).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from typing import Literal, TypeVar
 CheckLevel = Literal["header", "structure", "decode"]
 _Item = TypeVar("_Item")
 
-MAX_PIXELS = 1 << 29  # 512 Mi: 23,170 x 23,170; Pillow refuses above a third of it
+MAX_PIXELS = 1 << 29  # 512 Mi: 23,170 x 23,170; three times Pillow's own limit
 SIGNATURE_BYTES = 16
 # Real images have far fewer segments before their pixels; more would only cost time.
 _MAX_SEGMENTS = 10_000
@@ -66,14 +67,14 @@ class ImageHeaderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """The format and size of an image, as a decoder returns it."""
+    """The format and size of an image."""
 
     format: str  # a key of _FORMATS
     height: int  # rows
     width: int  # pixels in a row
     depth: int  # channels
-    # what makes it one that TensorFlow does not decode, though it does others of its
-    # format, such as "bmp with 4 bits per pixel"; else ""
+    # the reason why TensorFlow does not decode the image, although it decodes other
+    # images of the format, such as "bmp with 4 bits per pixel"; else ""
     variant: str = ""
 
     @property
@@ -104,12 +105,12 @@ def read_header(data: bytes) -> ImageHeader:
 
 
 def check_structure(data: bytes, header: ImageHeader) -> None:
-    """Refuses an image that is not complete, as far as that shows without decoding."""
+    """Raises ImageHeaderError if an image is incomplete; decodes nothing."""
     _FORMATS[header.format][1](data, header)
 
 
 def check_pixels(header: ImageHeader, max_pixels: int = MAX_PIXELS) -> None:
-    """Refuses an image with more pixels than are allowed."""
+    """Raises ImageHeaderError if an image has too many pixels."""
     if header.height * header.width > max_pixels:
         raise ImageHeaderError(
             f"{header.format} of {header.height:,} x {header.width:,} pixels (expected "
@@ -118,28 +119,28 @@ def check_pixels(header: ImageHeader, max_pixels: int = MAX_PIXELS) -> None:
 
 
 def image_format(head: bytes) -> str:
-    """Returns the format of an image by its first SIGNATURE_BYTES bytes or more, or ""."""
+    """Returns the format of an image by at least its first SIGNATURE_BYTES, or ""."""
     found = _SIGNATURE.match(head)
     return (found and found.lastgroup) or ""
 
 
 def is_certain_image(head: bytes) -> bool:
-    """Tests whether a file without an image's name is one.
+    """Checks whether a file is an image for certain, without its name.
 
-    "BM" alone begins too much text; bytes 6 to 9 of a BMP are zero.
+    Text may begin with "BM", so a BMP must also have zeros in bytes 6 to 9.
     """
     kind = image_format(head)
     return bool(kind) and (kind != "bmp" or head[6:10] == bytes(4))
 
 
 def other_image_format(head: bytes) -> str:
-    """Returns the name of an image format that is not read here, or ""."""
+    """Returns the name of an unsupported image format, or ""."""
     starts = _OTHER_IMAGES.items()
     return next((name for name, at in starts if re.match(at, head, re.DOTALL)), "")
 
 
 def may_have_exif(data: bytes, kind: str) -> bool:
-    """Tests whether an image of a format may say how it is turned, in EXIF data or XMP."""
+    """Checks whether an image may have an orientation, in EXIF data or XMP."""
     if kind == "jpeg":  # in APP1
         head = takewhile(lambda segment: segment[0] != 0xDA, _jpeg_segments(data))
         return any(marker == 0xE1 for marker, _ in head)
@@ -149,7 +150,10 @@ def may_have_exif(data: bytes, kind: str) -> bool:
 
 
 def _numbered(name: str, things: str, found: Iterable[_Item]) -> Iterator[_Item]:
-    """Yields what is found before the pixels; refuses more than any real image has."""
+    """Yields the elements before the pixels; raises if there are implausibly many.
+
+    `name` is the format and `noun` the plural of the elements, for the message.
+    """
     for number, each in enumerate(found):
         if number >= _MAX_SEGMENTS:
             raise ImageHeaderError(
@@ -167,8 +171,8 @@ def _cut(name: str, data: bytes) -> ImageHeaderError:
 # frame header, markers C0..CF: length | u8 bits | u16 height | u16 width
 # | u8 components | 3 bytes for each
 #
-# All numbers are big-endian. CMYK and YCCK become RGB, so depth is 3; EXIF orientation
-# is ignored. A grey image of 2 x 3 pixels (height x width):
+# All numbers are big-endian. CMYK and YCCK are decoded to RGB, so depth is 3; EXIF
+# orientation is ignored. A grey image of 2 x 3 pixels (height x width):
 #
 #     FF D8 | FF E0 00 04 4A 46 | FF C0 00 0B 08 00 02 00 03 01 01 11 00
 #             another segment     frame header: 11 bytes, 8 bits, 2, 3, 1 component
@@ -181,11 +185,11 @@ _FRAME = struct.Struct(">HBHHB")
 
 
 def next_marker(data: bytes, offset: int) -> int:
-    """Returns where the next marker of a JPEG ends, from an offset on; 0 for none.
+    """Returns the end of the next marker of a JPEG at or after an offset; 0 for none.
 
-    Fill bytes are skipped and, as libjpeg does, bytes between segments.
+    Fill bytes are skipped and, as in libjpeg, bytes between segments.
     """
-    # Nearly always it is just there: 0.1 us, the search takes 0.5, an image has a dozen.
+    # The marker is nearly always at the offset: 0.1 us instead of 0.5 us for the search.
     if offset + 1 < len(data) and data[offset] == 0xFF and data[offset + 1] in _MARKERS:
         return offset + 2
     found = _MARKER.search(data, offset)
@@ -193,15 +197,17 @@ def next_marker(data: bytes, offset: int) -> int:
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields each marker and where it ends; the content of its segment is skipped.
+    """Yields each marker and its end; the content of its segment is skipped.
 
-    It can contain a thumbnail's markers.
+    The content can contain a thumbnail's markers.
     """
     offset = 2
     while offset := next_marker(data, offset):
         marker = data[offset - 1]
         yield marker, offset
-        if marker >= 0xC0 and not 0xD0 <= marker <= 0xD8:  # others have no length
+        if (
+            marker >= 0xC0 and not 0xD0 <= marker <= 0xD8
+        ):  # other markers have no length
             offset += int.from_bytes(data[offset : offset + 2], "big")
 
 
@@ -249,7 +255,7 @@ def _check_jpeg(data: bytes, _: ImageHeader) -> None:
     scan = next((end for marker, end in _jpeg_segments(data) if marker == 0xDA), None)
     if scan is None:
         raise ImageHeaderError(f"JPEG has no pixels in its {len(data):,} bytes")
-    # From the end, where it almost always is: 0.1 us, a search from the front 62 us.
+    # The marker is usually at the end: 0.1 us, compared with 62 us from the front.
     if data.rfind(b"\xff\xd9", scan) < 0:
         raise ImageHeaderError(
             f"JPEG is cut short: no end-of-image marker (FF D9) in the {len(data):,} bytes"
@@ -259,8 +265,9 @@ def _check_jpeg(data: bytes, _: ImageHeader) -> None:
 # PNG. 89 "PNG" 0D 0A 1A 0A, then chunks: u32 length | type | data | u32 crc
 # IHDR: u32 width | u32 height | u8 bits | u8 colour type | 3 bytes
 #
-# All numbers are big-endian. A palette has depth 3, with a valid tRNS chunk 4; for other
-# colour types tRNS adds nothing. The first chunk of 2 x 3 grey pixels (height x width):
+# All numbers are big-endian. A palette has depth 3, or 4 with a valid tRNS chunk; for
+# other colour types tRNS is ignored. The first chunk of 2 x 3 grey pixels (height x
+# width):
 #
 #     00 00 00 0D "IHDR" | 00 00 00 03 | 00 00 00 02 | 08 00 | 00 00 00 | crc
 
@@ -281,7 +288,7 @@ def _read_png(data: bytes) -> ImageHeader:
         )
     if (actual_crc := zlib.crc32(data[12:29])) != crc:
         raise ImageHeaderError(
-            f"PNG has CRC {actual_crc:08x} over IHDR (expected {crc:08x}, as it says)"
+            f"PNG has CRC {actual_crc:08x} over IHDR (expected {crc:08x}, as stored)"
         )
     if bits not in _BITS.get(colour, ()):
         raise ImageHeaderError(
@@ -294,7 +301,7 @@ def _read_png(data: bytes) -> ImageHeader:
 
 
 def _png_chunks(data: bytes, offset: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yields the type of each chunk, and where its data begin and end."""
+    """Yields the type of each chunk, and the start and end of its data."""
     while offset + 8 <= len(data):
         size, kind = struct.unpack_from(">I4s", data, offset)
         yield kind, offset + 8, offset + 8 + size
@@ -307,7 +314,7 @@ def _has_stored_crc(data: bytes, start: int, end: int) -> bool:
 
 
 def _has_transparent_colours(data: bytes, max_colours: int) -> bool:
-    """Tests whether a palette PNG has a tRNS chunk that libpng does not ignore."""
+    """Checks whether a palette PNG has a tRNS chunk that libpng does not ignore."""
     num_colours, transparent = 0, False
     for kind, start, end in _numbered("PNG", "chunks", _png_chunks(data, 33)):
         if kind == b"IDAT":
@@ -354,12 +361,12 @@ def _check_png(data: bytes, _: ImageHeader) -> None:
 # frame: 2C | u16 left | u16 top | u16 width | u16 height | u8 flags | colour table
 # | u8 code size | sub-blocks: u8 length | data, until length 0
 #
-# All numbers are little-endian. The size is that of the largest frame, not of the screen;
-# frames after a cut do not count. Depth is 3.
+# All numbers are little-endian. The size is the size of the largest complete frame, not
+# of the screen. Depth is 3.
 
 _MAX_BLOCKS = 100_000
-_BLOCK_BYTES = 16  # sub-blocks have up to 255 bytes; a smaller average is refused
-_FREE_BLOCKS = 1_000_000  # after this number of them
+_BLOCK_BYTES = 16  # sub-blocks have up to 255 bytes; a smaller average is rejected
+_FREE_BLOCKS = 1_000_000  # if there are more sub-blocks than this
 
 
 def _read_gif(data: bytes) -> ImageHeader:
@@ -383,7 +390,7 @@ def _read_gif(data: bytes) -> ImageHeader:
             offset = _skip_sub_blocks(data, offset + 11 + _colour_table_bytes(flags))
             height, width = max(height, frame_height), max(width, frame_width)
     except IndexError:
-        pass  # the file is cut: frames before the cut count
+        pass  # the file is truncated: use the complete frames
     if not height:
         raise ImageHeaderError(
             f"GIF has no complete frame in its {len(data)} bytes (expected 1 or more)"
@@ -414,8 +421,8 @@ def _skip_sub_blocks(data: bytes, offset: int) -> int:
 # bits / 8: a palette of 8 bits is not expanded, and 32 bits are 4 channels with or
 # without alpha.
 #
-# TensorFlow decodes 8, 24 and 32 bits that are stored as they are, and takes the numbers
-# of a palette for shades of gray: with any other palette it returns another image.
+# TensorFlow decodes uncompressed 8, 24 and 32 bits, and interprets palette indices as
+# shades of gray: with any other palette it returns a wrong image.
 # Source: tensorflow/core/kernels/image/decode_image_op.cc, DecodeBMP.
 
 _INFO_BYTES = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
@@ -447,24 +454,24 @@ def _read_bmp(data: bytes) -> ImageHeader:
 
 
 def _bmp_end(data: bytes, height: int, width: int, bits: int) -> tuple[int, int, int]:
-    """Returns where the pixels of a BMP end and begin, and the bytes of a row."""
+    """Returns the end and the start of the pixels of a BMP, and the bytes of a row."""
     (start,) = struct.unpack_from("<I", data, 10)
     row_bytes = (width * bits + 31) // 32 * 4
     return start + row_bytes * height, start, row_bytes
 
 
 def _bmp_variant(data: bytes, info_bytes: int, bits: int) -> str:
-    """Returns what TensorFlow does not decode, or ""; see ImageHeader."""
+    """Returns the variant of a BMP that TensorFlow does not decode, or ""."""
     if info_bytes == 12:
         return "bmp of OS/2"
     if bits not in (8, 24, 32):
         return f"bmp with {bits} bits per pixel"
     compression = int.from_bytes(data[30:34], "little")
-    if compression not in (0, 3):  # 3: as they are, with masks of the colours
+    if compression not in (0, 3):  # 3: uncompressed, with masks of the colours
         return f"bmp with compression {compression}"
     if bits != 8:
         return ""
-    # Each number of a gray palette stands for its own shade: 7 for (7, 7, 7).
+    # Each index of a gray palette is its own shade: 7 is (7, 7, 7).
     num_colours = min(int.from_bytes(data[46:50], "little") or 256, 256)
     start = 14 + info_bytes
     palette = data[start : start + 4 * num_colours]
@@ -478,7 +485,7 @@ def _check_bmp(data: bytes, header: ImageHeader) -> None:
     bits_at = 24 if info_bytes == 12 else 28
     bits = int.from_bytes(data[bits_at : bits_at + 2], "little")
     compression = int.from_bytes(data[30:34], "little") if info_bytes >= 40 else 0
-    if compression not in (0, 3):  # run lengths, JPEG or PNG inside have any size
+    if compression not in (0, 3):  # compressed pixels may have any size
         return
     expected, start, row_bytes = _bmp_end(data, header.height, header.width, bits)
     if expected > len(data):
@@ -500,7 +507,7 @@ def _check_bmp(data: bytes, header: ImageHeader) -> None:
 
 
 def _webp_chunks(data: bytes, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yields the type of each chunk, where its data begin, and their length."""
+    """Yields the type of each chunk, and the start and length of its data."""
     offset = 12
     while offset + 8 <= end:
         kind, size = struct.unpack_from("<4sI", data, offset)
@@ -519,7 +526,7 @@ def _read_webp(data: bytes) -> ImageHeader:
             height = int.from_bytes(chunk[7:10], "little") + 1
             width = int.from_bytes(chunk[4:7], "little") + 1
             alpha = bool(chunk[0] & 0x10)
-            if chunk[0] & 0x02:  # animated: each frame has chunks of its own
+            if chunk[0] & 0x02:  # animated: each frame has separate chunks
                 return ImageHeader("webp", height, width, 3 + alpha)
         elif kind == b"ALPH":
             alpha = True
@@ -549,7 +556,8 @@ def _check_webp(data: bytes, _: ImageHeader) -> None:
     end = 8 + int.from_bytes(data[4:8], "little")
     if end > len(data):
         raise ImageHeaderError(
-            f"WebP is cut short: {len(data):,} bytes (expected {end:,}, as RIFF says)"
+            f"WebP is cut short: {len(data):,} bytes (expected {end:,}, as in its RIFF "
+            "header)"
         )
     for kind, start, size in _webp_chunks(data, end):
         if start + size > end:
@@ -570,18 +578,18 @@ _WIDTH, _HEIGHT, _PHOTOMETRIC, _SAMPLES = 256, 257, 262, 277
 _VALUE_BYTES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 _TAG_LISTS = frozenset({34665, 34853, 40965})  # EXIF, GPS, interoperability
 _TIFF_OFFSETS_TO_COUNTS = {273: 279, 324: 325}  # strips, tiles
-_MAX_TIFF_SEGMENTS = 1 << 22  # strips or tiles of one image; more are taken as damage
-_SHARED_TAGS = 2  # tags may point to the same bytes, but not each to the whole file
+_MAX_TIFF_SEGMENTS = 1 << 22  # strips or tiles of one image; more are treated as damage
+_SHARED_TAGS = 2  # maximum size of all tags in file sizes: tags may share bytes
 _SMALL_TAG_BYTES = 1 << 20
 
 _Tag = tuple[int, int, int, bytes]  # tag, type, number of values, bytes of the value
 
 
 class _Tiff:
-    """The tags of a TIFF, in its byte order; whoever asks for them may get struct.error."""
+    """The tags of a TIFF, in its byte order; methods may raise struct.error."""
 
     def __init__(self, data: bytes) -> None:
-        """Reads where the tags of the first page begin."""
+        """Reads the offset of the tags of the first page."""
         self.data, self.order = data, "<" if data.startswith(b"I") else ">"
         is_big = 43 in data[2:4]
         self.pointer, self.entries = ("Q", "Q") if is_big else ("I", "H")
@@ -589,7 +597,7 @@ class _Tiff:
         self.first = self.offset(data[self.value_bytes : 2 * self.value_bytes])
 
     def offset(self, value: bytes) -> int:
-        """Returns the offset that is a tag's value."""
+        """Returns a tag's value as an offset."""
         return int(struct.unpack(self.order + self.pointer, value)[0])
 
     def tags(self, offset: int) -> Iterator[_Tag]:
@@ -603,7 +611,7 @@ class _Tiff:
         return entry.iter_unpack(self.data[start:end])
 
     def numbers(self, kind: int, number: int, value: bytes) -> tuple[int, ...]:
-        """Returns a tag's numbers, which are stored in the tag if they fit in it."""
+        """Returns a tag's numbers, from the tag itself if they fit in it."""
         if kind not in _TIFF_INTEGERS or number > _MAX_TIFF_SEGMENTS:
             raise ImageHeaderError(
                 f"TIFF is damaged: {number:,} strips or tiles of type {kind} (expected "
@@ -616,7 +624,7 @@ class _Tiff:
             return struct.unpack_from(numbers, self.data, self.offset(value))
         except (struct.error, OverflowError):
             raise ImageHeaderError(
-                f"TIFF is cut short: a list of {number:,} numbers lies after its "
+                f"TIFF is cut short: a list of {number:,} numbers is beyond its "
                 f"{len(self.data):,} bytes"
             ) from None
 
@@ -659,16 +667,16 @@ def _check_tiff(data: bytes, _: ImageHeader) -> None:
 
 
 def check_tags(data: bytes) -> None:
-    """Refuses a TIFF whose tags take much more memory than the file: Pillow copies them.
+    """Raises ImageHeaderError if the tags of a TIFF take much more memory than the file.
 
-    Counted are the values outside of the tags themselves, of the first page and of the
-    lists of tags that belong to it (EXIF, GPS), as far as they lie in the file.
+    Pillow copies all tags. The limit applies to the values outside the tags, within the
+    file, of the first page and of its lists of tags (EXIF, GPS).
     """
     found = 0
     try:
         tiff = _Tiff(data)
         lists = [tiff.first]
-        for offset in lists:  # which grows meanwhile
+        for offset in lists:  # the list grows during the loop
             for tag, kind, values, value in tiff.tags(offset):
                 size = values * _VALUE_BYTES.get(kind, 1)
                 if size > tiff.value_bytes:
@@ -685,7 +693,7 @@ def check_tags(data: bytes) -> None:
         )
 
 
-# How the header of each format is read, and how its structure is checked.
+# For each format, the functions that read its header and check its structure.
 _FORMATS = {
     "jpeg": (_read_jpeg, _check_jpeg),
     "png": (_read_png, _check_png),

@@ -1,9 +1,9 @@
 """Moves boxes and points of objects with the pixels of their image.
 
-Boxes are ymin, xmin, ymax, xmax in parts of the image's height and width. Points are
-x, y in pixels: 0.0 is the edge of the first one for an outline; a keypoint is the number
-of a pixel, whose middle is at 0.5. What moves them is a `Placement`, one for each image,
-and all of a batch move at once.
+Boxes are ymin, xmin, ymax, xmax as fractions of the image's height and width. Points are
+x, y in pixels. For an outline, 0.0 is the edge of the first pixel; a keypoint is the
+index of a pixel, whose centre is at 0.5. A `Placement` for each image defines the moves,
+and all objects of a batch move together.
 """
 
 from __future__ import annotations
@@ -30,38 +30,39 @@ BOX, OBJECT_LABEL, AREA, KEYPOINTS, OUTLINE, MASK = (
 )
 BOXES = pa.list_(pa.float32(), 4)
 
-# How cameras store what viewers turn upright; decoders of TensorFlow do not turn it.
-#     1  as it is        2  mirrored           3  upside down     4  both
-#     5  6  7  8         rows and columns are exchanged, too, once it is flipped
+# EXIF orientations: viewers turn images upright, TensorFlow's decoders do not.
+#     1  unchanged       2  mirrored           3  upside down     4  both
+#     5  6  7  8         flipped, then rows and columns are exchanged
 UPRIGHT, FIRST_EXCHANGED = 1, 5
-TURNED_BACK = (1, 1, 2, 3, 4, 5, 8, 7, 6)  # what undoes each orientation
+TURNED_BACK = (1, 1, 2, 3, 4, 5, 8, 7, 6)  # the inverse of each orientation
 FLIPS_X, FLIPS_Y = (2, 3, 7, 8), (3, 4, 6, 7)
 
 
 class Placement(NamedTuple):
-    """Where an image lies in what is made of it: turned, scaled, then cropped or padded."""
+    """The position of an image in its result: turned, scaled, then cropped or padded."""
 
-    orientation: int  # of EXIF, by which it is turned
-    turned: Sides  # its size then
-    scaled: Sides  # and once it is scaled
-    corner: Sides  # its top and left in the result; below 0 where it is cropped
+    orientation: int  # the EXIF orientation by which it is turned
+    turned: Sides  # its size after turning
+    scaled: Sides  # its size after scaling
+    corner: Sides  # its top and left in the result; negative if it is cropped
     size: Sides  # of the result
 
     @classmethod
     def of(cls, size: Sides, orientation: int = UPRIGHT) -> Self:
-        """Returns that of an image of this size which is turned alone."""
+        """Returns the placement of an image of this size that is only turned."""
         turned = size[::-1] if orientation >= FIRST_EXCHANGED else size
         return cls(orientation, turned, turned, (0, 0), turned)
 
     @property
     def moves(self) -> bool:
-        """Tests whether a box has another place in the result."""
+        """Returns True if a box has another position in the result."""
         return self != Placement.of(self.size)
 
     def from_turned(self, orientation: int) -> Placement:
-        """Returns that of what lies on the image as EXIF turns it, by this orientation.
+        """Returns the placement of objects whose coordinates refer to the turned image.
 
-        Where the result is not turned, it is turned back.
+        `orientation` is the EXIF orientation of the image. If the result is not turned,
+        the objects are turned back.
         """
         is_turned = self.orientation == orientation
         turn = UPRIGHT if is_turned else TURNED_BACK[orientation]
@@ -70,36 +71,39 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """The placements of some objects, one a row."""
+    """The placements of objects, one per row."""
 
     orientations: I64
-    turned: I64  # of two columns, as all below
+    turned: I64  # two columns, as in all fields below
     scaled: I64
     corners: I64
     sizes: I64
 
     @classmethod
     def of(cls, placements: Sequence[Placement], counts: Any) -> Self:
-        """Returns those of the objects of images that have so many each."""
+        """Returns the moves of objects from their images' placements.
+
+        `counts` has the number of objects in each image.
+        """
         columns = zip(*placements, strict=True)
         return cls(*(np.repeat(np.array(each), counts, 0) for each in columns))
 
     @property
     def frames(self) -> I64:
-        """Returns the size of the image that objects are on, before it is turned."""
+        """Returns the size of each object's image before turning."""
         exchanged = self.orientations >= FIRST_EXCHANGED
         return np.where(exchanged[:, None], self.turned[:, ::-1], self.turned)
 
     @property
     def growth(self) -> Floats:
-        """Returns by which factor areas in pixels grow."""
+        """Returns the factor by which areas in pixels grow."""
         return np.asarray((self.scaled / self.turned).prod(axis=1))
 
     def moved(self, boxes: npt.NDArray[Any]) -> Floats:
-        """Returns boxes in the frame of the result, from which they may reach out.
+        """Returns boxes as fractions of the result, which they may exceed.
 
-        A box of the upper left quarter of an image that is turned by 6 lies in the upper
-        right quarter of the result: (0, 0, .5, .5) becomes (0, .5, .5, 1).
+        If an image is turned by orientation 6, a box of its upper left quarter is moved
+        to the upper right quarter: (0, 0, .5, .5) becomes (0, .5, .5, 1).
         """
         boxes = boxes.astype(np.float64)
         of_y, of_x = boxes[:, 0::2], boxes[:, 1::2]
@@ -117,9 +121,10 @@ class Moves:
         return both.reshape(-1, 4)
 
     def clipped(self, boxes: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Returns moved boxes, clipped where images are cropped, and which are left.
+        """Returns moved boxes, clipped to cropped images, and a mask of remaining boxes.
 
-        A box that reached out of its image before does so along a side that is not cropped.
+        Along a side that is not cropped, boxes are not clipped: a box that exceeded its
+        image before still exceeds it.
         """
         cropped = np.tile(self.scaled > self.sizes, 2)
         within = np.where(cropped, boxes.clip(0, 1), boxes)
@@ -128,18 +133,18 @@ class Moves:
         return within, np.logical_not((outside & cropped[:, :2]).any(axis=1))
 
     def moved_points(self, points: npt.NDArray[Any]) -> Floats:
-        """Returns points (x, y), one a row, in pixels of the result."""
+        """Returns points (x, y), one per row, in pixels of the result."""
         parts = points[:, ::-1] / self.frames
         return self.moved(np.tile(parts, 2))[:, 1::-1] * self.sizes[:, ::-1]
 
     def moved_keypoints(self, keypoints: npt.NDArray[Any]) -> Floats:
-        """Returns keypoints (x, y, how it is seen), one a row, in pixels of the result.
+        """Returns keypoints (x, y, visibility), one per row, in pixels of the result.
 
-        One that is not labelled, or is cropped away, becomes 0, 0, 0.
+        A keypoint that is not labelled, or is cropped away, becomes 0, 0, 0.
         """
         points = self.moved_points(keypoints[:, :2] + 0.5)
         cropped = (self.scaled > self.sizes)[:, ::-1]
-        near = points.round(6)  # as above
+        near = points.round(6)  # as in `clipped`
         outside = (near < 0) | (near >= self.sizes[:, ::-1])
         gone = (keypoints[:, 2] == 0) | (outside & cropped).any(axis=1)
         moved = np.column_stack([points - 0.5, keypoints[:, 2]])
@@ -149,10 +154,10 @@ class Moves:
 def move_objects(
     columns: Mapping[str, pa.Array], placements: Sequence[Placement]
 ) -> tuple[dict[str, pa.Array], I64]:
-    """Returns columns of images with their objects moved, and how many fell out of each.
+    """Returns columns with moved objects, and the number of objects removed per image.
 
-    An object falls out where the part of the image that it lies on is cropped away. Outlines
-    move one by one (see transforms/images/outlines.py): here they are dropped alone.
+    An object is removed if its part of the image is cropped away. Outlines are moved one
+    by one (see transforms/images/outlines.py); this function only removes them.
     """
     if not any(each.moves for each in placements):
         return {**columns}, np.zeros(len(placements), np.int64)
@@ -183,14 +188,14 @@ def move_objects(
 
 
 def numbers_in(values: pa.Array) -> npt.NDArray[Any]:
-    """Returns the numbers in fixed lists."""
+    """Returns the numbers in fixed-size lists of any depth."""
     while pa.types.is_fixed_size_list(values.type):
         values = values.flatten()
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 def with_numbers(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
-    """Returns numbers as values of a type: in fixed lists, if it is one of these."""
+    """Returns numbers as an array of a type, which may be fixed-size lists."""
     if not pa.types.is_fixed_size_list(kind):
         return pa.array(numbers, kind)
     inner = with_numbers(kind.value_type, numbers)

@@ -1,8 +1,8 @@
-"""Moves the outlines of objects, and draws them as masks, as COCO's tools do.
+"""Moves the outlines of objects, and draws them as masks, with COCO's tools.
 
-An outline is JSON text: a list of polygons, each x, y, x, y, ... in pixels, or the run lengths
-of a mask (RLE): {"size": [height, width], "counts": ...}, as numbers or as the text that
-COCO's tools pack them into.
+An outline is JSON text: a list of polygons, each x, y, x, y, ... in pixels, or the run
+lengths of a mask (RLE): {"size": [height, width], "counts": ...}, as numbers or as text
+in the packed form of COCO's tools.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.images.objects import Moves, Placement
 from recordmill.transforms.images.transform import placed_mask, write_png
 
-_DIGITS = 2  # of a pixel, as COCO writes them
+_DIGITS = 2  # decimals of a pixel, as in COCO's files
 
 
 def place_outline(
     text: str, placement: Placement, *, in_parts: bool, draws: bool
 ) -> tuple[str, bytes]:
-    """Returns an outline on the result, out of which its polygons may reach, and a mask.
+    """Returns an outline moved to the result, which polygons may exceed, and its mask.
 
-    One of YOLO is in parts of the sides, and becomes one in pixels. The mask is a PNG of 1
-    within and 0 around, if it is drawn.
+    Args:
+      text: the outline.
+      placement: the position of the image in the result.
+      in_parts: the coordinates are fractions of the sides, as in YOLO; the result has
+        pixels.
+      draws: draw the mask, a PNG with 1 inside and 0 outside; otherwise it is b"".
 
     Raises:
-      ImageHeaderError: it is not an outline, or of an image of another size.
+      ImageHeaderError: the text is not an outline, or is for an image of another size.
     """
     outline, moved = _parse(text, placement, in_parts=in_parts), list[Any]()
     reads_mask = isinstance(outline, dict) and placement.moves
@@ -85,7 +89,7 @@ def _placed(outline: Any, placement: Placement) -> Image.Image:
             outline = coco.merge(coco.frPyObjects(outline, *frame)) if outline else None
         empty = np.zeros(frame, np.uint8)
         mask = empty if outline is None else np.ascontiguousarray(coco.decode(outline))
-    except Exception as error:  # of pycocotools, for text that others wrote
+    except Exception as error:  # pycocotools raises errors of any type for invalid text
         raise ImageHeaderError(
             f"has an outline that cannot be drawn on {frame[0]:,} x {frame[1]:,} pixels: "
             f"{describe_failure(error)}; correct it in its annotations"

@@ -1,4 +1,4 @@
-"""Defines what is done with the pixels of images: their size, channels and encoding."""
+"""Defines the transformations of images: their size, channels and encoding."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Form = Literal["own", "jpeg", "png", "webp", "raw"]
 Sides = tuple[int, int]  # height and width
 
 MAX_SIDE = 65_535  # of a JPEG
-# As Pillow's own limit for images of three channels: of what is decoded, and of the
-# result. One worker needs some three times as much.
+# Limit of the decoded image and of the result, like Pillow's own limit for images of
+# three channels. One worker needs about three times as much.
 MAX_PIXEL_BYTES = 256 << 20
 QUALITY = 92
 WEBP_QUALITY = 80
@@ -24,17 +24,17 @@ _PAD_VALUE = re.compile(r"\d|[1-9]\d|1\d\d|2[0-4]\d|25[0-5]")
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """The size images are scaled to: both sides, or one and the other in proportion."""
+    """The size to which images are scaled: both sides, or one side in proportion."""
 
     sides: Sides | None = None
     shorter: int = 0
     longer: int = 0
-    draft: int = 2  # a JPEG is decoded at this many times that size, or more
+    draft: int = 2  # a JPEG is decoded at this multiple of the size, or larger
 
     def size_of(self, width: int, height: int) -> tuple[int, int]:
-        """Returns width and height of an image of this size once it is scaled.
+        """Returns the width and height of an image of this size after scaling.
 
-        A side in proportion is rounded, one half up, and at least 1.
+        A proportional side is rounded (halves up), and at least 1.
 
         >>> Resize(shorter=224).size_of(500, 375)
         (299, 224)
@@ -52,31 +52,31 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class PixelRules:
-    """What is done with the pixels of images, in this order."""
+    """The transformations of images, in this order."""
 
-    # whether an image of several frames is a reject; else its first one is taken
+    # reject an image of several frames; otherwise its first frame is used
     rejects_frames: bool = False
-    turns: bool = False  # whether an image is turned as its EXIF data say
-    resize: Resize | None = None  # the size that it is scaled to, or None
-    crop: Sides | None = None  # height and width of what is kept of its middle, or None
-    # height and width of what it is put into the middle of, or None
+    turns: bool = False  # turn images by their EXIF orientation
+    resize: Resize | None = None  # the size after scaling, or None
+    crop: Sides | None = None  # height and width of the kept centre, or None
+    # height and width of the padded result, with the image in its centre, or None
     pad: Sides | None = None
-    pad_value: int = 0  # of all samples around it then
-    mask_pad: int = 255  # of those around its masks
-    # 1 gray, 3 colours, 4 colours and alpha; None as the image has
+    pad_value: int = 0  # of all samples in the padding of images
+    mask_pad: int = 255  # of all samples in the padding of masks
+    # 1 gray, 3 colours, 4 colours and alpha; None for the image's own channels
     channels: int | None = None
-    # how it is encoded. own: JPEG as JPEG, all others as PNG; raw: not at all.
+    # the encoding. own: JPEG as JPEG, all others as PNG; raw: samples without encoding.
     form: Form = "own"
     quality: int = QUALITY  # of JPEG or WebP
-    lossless: bool = False  # whether WebP keeps each pixel
-    # whether every image is decoded and encoded; if not, only those that are turned
+    lossless: bool = False  # WebP is lossless
+    # decode and encode every image; otherwise only images that are turned
     transforms_all: bool = False
-    # whether PNGs have palettes and 16 bits of gray as the image has
+    # PNGs keep the palette and the 16 bits of gray of the image
     keeps_samples: bool = False
 
     @property
     def shape(self) -> tuple[int | None, int | None, int | None]:
-        """Returns height, width and channels of the result; None where they vary."""
+        """Returns height, width and channels of the result; None if one varies."""
         if not self.transforms_all:
             return None, None, None
         sides = self.pad or self.crop or (self.resize.sides if self.resize else None)
@@ -84,7 +84,7 @@ class PixelRules:
         return height, width, self.channels
 
     def form_of(self, file_format: str) -> Form:
-        """Returns how an image of a format is encoded."""
+        """Returns the encoding of an image of a format."""
         if self.form != "own":
             return self.form
         return "jpeg" if file_format == "jpeg" and self.channels != 4 else "png"
@@ -94,7 +94,7 @@ AS_THEY_ARE = PixelRules()
 
 
 def parse_sides(text: str) -> Sides:
-    """Returns the height and width that a text like 224x224 says."""
+    """Parses the height and width in a text like 224x224."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError(
@@ -114,7 +114,7 @@ def _check_sides(height: int, width: int, text: str) -> None:
 
 
 def parse_resize(text: str) -> Resize:
-    """Returns the size that a text like 224x224, shorter=256 or longer=512:scaled says."""
+    """Parses a size like 224x224, shorter=256 or longer=512:scaled."""
     size = text.removesuffix(":scaled")
     draft = 2 if size == text else 1
     if _SIZE.fullmatch(size):
@@ -123,7 +123,7 @@ def parse_resize(text: str) -> Resize:
     if match is None:
         raise ValueError(
             "expected height x width in pixels, such as 224x224, or shorter=N or "
-            f"longer=N, each alone or with :scaled behind it, found {text!r}"
+            f"longer=N, optionally followed by :scaled, found {text!r}"
         )
     side = int(match[2])
     _check_sides(side, 1, text)
@@ -133,7 +133,7 @@ def parse_resize(text: str) -> Resize:
 
 
 def parse_pad(text: str) -> tuple[Sides, int]:
-    """Returns sides and value of a text like 224x224 or 224x224:255."""
+    """Parses sides and padding value of a text like 224x224 or 224x224:255."""
     size, _, value = text.partition(":")
     if value and not _PAD_VALUE.fullmatch(value):
         raise ValueError(
@@ -144,7 +144,7 @@ def parse_pad(text: str) -> tuple[Sides, int]:
 
 
 def parse_reencode(text: str) -> tuple[Form, int, bool]:
-    """Returns form, quality and whether it is lossless, of a text like jpeg:quality=92."""
+    """Parses (form, quality, is lossless) from a text like jpeg:quality=92."""
     form, _, how = text.partition(":")
     match = _QUALITY.fullmatch(how)
     if form == "jpeg" and (match or not how):

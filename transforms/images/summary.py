@@ -1,8 +1,9 @@
-"""Describes images before and after a run: formats, folders, pixels.
+"""Describes the images of a run for its report: formats, folders, pixels.
 
-One TensorFlow op decodes all images only if it does each. TFDS decodes JPEG, PNG and BMP
-to arrays of one rank, but not GIF (which has frames), WebP and TIFF, nor every BMP. With
-one of these among them, readers get the encoded bytes of every image.
+One TensorFlow op decodes the images of a dataset only if it supports all of them. TFDS
+decodes JPEG, PNG and BMP to arrays of one rank, but not GIF (which has frames), WebP,
+TIFF and some BMPs. If a dataset has one of these, readers get the encoded bytes of every
+image.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from recordmill.transforms.inventory import Inventory
 DECODABLE_ENDINGS = (".jpeg", ".jpg", ".png", ".bmp")
 DECODABLE_FORMATS = frozenset({"jpeg", "png", "bmp"})
 
-FACT = "readers get"
-DECODED, ENCODED = "decoded images (TFDS)", "encoded bytes"
+FACT = "images when read"
+DECODED, ENCODED = "decoded by TFDS", "encoded bytes"
 _HINT = (
-    "readers get the encoded bytes of all images. Use `undecodable=reencode` to make "
-    "PNGs of them, `undecodable=reject` to leave them out, or save them as JPEG or PNG"
+    "readers get the encoded bytes of all images. Use `undecodable=reencode` to "
+    "convert them to PNG, `undecodable=reject` to leave them out, or save them as JPEG "
+    "or PNG"
 )
 
 
 def named_undecodable(images: Inventory) -> list[RowIssue]:
-    """Returns the images whose ending is that of a format that TFDS does not decode."""
+    """Returns issues for images with the ending of a format that TFDS cannot decode."""
     others = (".gif", ".webp", ".tif", ".tiff")
     paths = images.where(images.ends_with(others)).paths.to_pylist()
     endings = ((path.rpartition(".")[2].lower(), path) for path in paths)
@@ -43,30 +45,30 @@ def named_undecodable(images: Inventory) -> list[RowIssue]:
 
 
 def warn_undecodable(issues: Sequence[RowIssue]) -> list[InputWarning]:
-    """Returns a warning if there are such formats, by the names or by the content."""
+    """Returns a warning if there are issues of undecodable images, else []."""
     if not issues:
         return []
     told = first_names(
         [f"{count(each.count, each.column)} such as {each.example}" for each in issues]
     )
-    what = f"TFDS cannot decode these images: {told}; so {_HINT}"
+    what = f"TFDS cannot decode these images: {told}; therefore {_HINT}"
     return [InputWarning("undecodable-images", what)]
 
 
 def why_rejected(kind: str) -> str:
-    """Returns why an image of a format that readers cannot decode is a reject."""
+    """Returns the reason why an image in an undecodable format is rejected."""
     return (
-        f"{kind} is not decoded by TFDS (expected JPEG, PNG or plain BMP, because of "
-        "`undecodable=reject`, or because the dataset has only these)"
+        f"{kind} cannot be decoded by TFDS (expected JPEG, PNG or plain BMP, because "
+        "of `undecodable=reject`, or because the dataset has only these)"
     )
 
 
 def observe(
     kinds: Sequence[tuple[str, ...]], paths: Sequence[str]
 ) -> tuple[RowIssue, ...]:
-    """Returns the images that TFDS cannot decode, and those that were changed.
+    """Returns issues for images that TFDS cannot decode, and for changed images.
 
-    The kinds of each are its format or variant, then what was changed.
+    `kinds` has, for each image, its format or variant, then its changes.
     """
     return RowIssue.merged(
         (RowIssue(CHANGED if changes else UNDECODABLE, kind, 1, path, (*changes,)),)
@@ -76,12 +78,12 @@ def observe(
 
 
 def decodable_in(schema: Schema) -> bool:
-    """Tells whether readers of a dataset decode its images."""
+    """Checks whether readers of a dataset decode its images."""
     images = [each for each in schema.features if each.content is Content.IMAGE]
     return bool(images) and all(each.dtype != "bytes" for each in images)
 
 
-# Other sources have columns of images that stay as they are.
+# Other sources have image columns that are stored unchanged.
 
 
 def observe_images(
@@ -89,9 +91,14 @@ def observe_images(
     headers: Sequence[Mapping[str, ImageHeader]],
     names: Sequence[str],
 ) -> tuple[TypeFlags, tuple[RowIssue, ...]]:
-    """Returns whether readers decode the images of each column, and which they do not.
+    """Returns flags of columns with undecodable images, and issues for these images.
 
-    The headers are those of each row, by column, the names those of the rows.
+    A flag is 1 if readers cannot decode all images of the column.
+
+    Args:
+      images: the image columns.
+      headers: the headers of each row, by column.
+      names: the name of each row.
     """
     issues = []
     for image in images:
@@ -104,7 +111,7 @@ def observe_images(
 def with_images(schema: Schema, images: Sequence[str], observed: TypeFlags) -> Schema:
     """Returns a schema in which some columns are images, given their type flags.
 
-    That of a column is 1 if one of its images cannot be decoded, else 0.
+    The flag of a column is 1 if one of its images cannot be decoded, else 0.
     """
     flags = dict(zip(images, observed, strict=False))
     features = []
@@ -124,14 +131,14 @@ def with_images(schema: Schema, images: Sequence[str], observed: TypeFlags) -> S
 
 
 def readers_get(schema: Schema) -> tuple[tuple[str, str], ...]:
-    """Returns the fact of what readers get of the images, if there are any."""
+    """Returns the report entry for the form in which readers get images, if any."""
     if not any(each.content is Content.IMAGE for each in schema.features):
         return ()
     return ((FACT, DECODED if decodable_in(schema) else ENCODED),)
 
 
 def undecodable_in(headers: Mapping[str, ImageHeader], dataset: Schema | None) -> str:
-    """Returns why the images of a row cannot be appended to those of a dataset, or ""."""
+    """Returns the reason why a row's images cannot be appended to a dataset, or ""."""
     for feature in dataset.features if dataset else ():
         if feature.name in headers and feature.dtype != "bytes":
             if (kind := headers[feature.name].kind) not in DECODABLE_FORMATS:
@@ -147,7 +154,7 @@ _CHANNELS = {1: "gray", 3: "three channels", 4: "four channels"}
 
 
 def rules_told(rules: PixelRules, *, reencodes: bool) -> tuple[tuple[str, str], ...]:
-    """Returns the fact of what becomes of the pixels, and of what makes it."""
+    """Returns the report entry for the transformations of pixels and their libraries."""
 
     def sides(found: tuple[int, int]) -> str:
         return f"{found[0]:,} x {found[1]:,}"
@@ -172,20 +179,20 @@ def rules_told(rules: PixelRules, *, reencodes: bool) -> tuple[tuple[str, str], 
         "own": own,
     }
     steps = (
-        "turned as EXIF says" if rules.turns else "",
+        "rotated according to EXIF" if rules.turns else "",
         size,
         f"cropped to {sides(rules.crop)}" if rules.crop else "",
         f"padded to {sides(rules.pad)}" if rules.pad else "",
         _CHANNELS[rules.channels] if rules.channels else "",
-        "what TFDS cannot decode as PNG" if reencodes else "",
-        encoding[rules.form] if rules.transforms_all else "others as they are",
+        "images that TFDS cannot decode as PNG" if reencodes else "",
+        encoding[rules.form] if rules.transforms_all else "others unchanged",
     )
-    return ((PIXELS_FACT, f"{', '.join(filter(None, steps))}; by {_versions()}"),)
+    return ((PIXELS_FACT, f"{', '.join(filter(None, steps))}; with {_versions()}"),)
 
 
 def _versions() -> str:
-    """Returns the versions of what decodes and encodes; with others bytes may differ."""
-    import PIL  # 50 ms with its features, for those who decode
+    """Returns the versions of the image libraries, on which the written bytes depend."""
+    import PIL  # 50 ms with its features, only if images are decoded
     from PIL import features
 
     turbo = features.version("libjpeg_turbo")
@@ -194,7 +201,7 @@ def _versions() -> str:
 
 
 def changes_told(changed: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
-    """Returns the fact of how many images were changed how, beside their size."""
+    """Returns the report entry with the number of images for each change."""
     counts: Counter[str] = Counter()
     for each in changed:
         counts.update(dict.fromkeys(each.changes, each.count))
@@ -204,7 +211,7 @@ def changes_told(changed: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
 
 
 def warnings_of(changed: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
-    """Returns the warning of images of which a part is lost."""
+    """Returns a warning about images of which a part is lost."""
     lost = [each for each in changed if _LOSSES.intersection(each.changes)]
     if not lost:
         return ()
@@ -219,8 +226,8 @@ def warnings_of(changed: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
         hint = ". Use `animated=reject` to leave out images of several frames"
     if MADE_PNG in changes:
         hint += (
-            ". Use `undecodable=keep` to keep their files as they are, or "
+            ". Use `undecodable=keep` to keep their files unchanged, or "
             "`undecodable=reject` to leave them out"
         )
-    what = f"not all of these images is in the records: {first_names(told)}{hint}"
+    what = f"these images are stored only in part: {first_names(told)}{hint}"
     return (InputWarning("partial-images", what),)

@@ -1,10 +1,10 @@
-"""Transforms images and masks as rules say: decodes, turns, scales, crops, pads, encodes.
+"""Transforms images and masks by rules: decodes, turns, scales, crops, pads, encodes.
 
-A JPEG that is to become much smaller is decoded at a half, a quarter or an eighth of its
-size, which its decoder does in less time; never below twice the size that is asked for, so
-that the filter still has pixels to choose from (with `:scaled`, never below that size
-itself). The filter is Pillow's bicubic one, which takes all pixels into account that a pixel
-of the smaller image covers.
+A JPEG that is scaled to a much smaller size is decoded at a half, a quarter or an eighth
+of its size, which is faster. The decoded size is at least twice the requested size, so
+that the filter has enough pixels (with `:scaled`, at least the requested size). The
+filter is Pillow's bicubic filter, which uses all pixels that a pixel of the smaller image
+covers.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-# A zlib library may give other bytes in each version, so PNGs are written here: their bytes
-# depend on their pixels alone.
+# Each version of a zlib library may write other bytes, so PNGs are written here: their
+# bytes depend on their pixels alone.
 #
 #     89 "PNG" 0D 0A 1A 0A | IHDR | PLTE and tRNS for a palette | IDAT | IEND
 #     chunk: u32 length | type | data | u32 crc
 #
-# Every choice is fixed: one IDAT, no interlacing, compression by `deflate`. Before a row of
-# a palette stands filter 0, before all others 4: what is stored is the difference to the
-# one of three neighbours that is nearest to left + above - above left.
+# Every choice is fixed: one IDAT, no interlacing, compression by `deflate`. Rows of a
+# palette have filter 0, all other rows filter 4 (Paeth), which stores the difference to
+# the neighbour (left, above or above left) nearest to left + above - above left.
 #
-# `deflate` makes blocks of the same size, each with its own Huffman code of single bytes,
-# no matches. Any zlib reads it. Three bytes 7 7 9 become one block. 7 stands twice, 9 and
-# the end of the block once:
+# `deflate` writes blocks of equal size, each with its own Huffman code of single bytes,
+# without matches. Any zlib can read it. Three bytes 7 7 9 become one block. 7 occurs
+# twice, 9 and the end of the block once:
 #
 #     length of each code   7: 1 bit   9: 2 bits   end: 2 bits
 #     codes                 7: 0       9: 10       end: 11
 #     bits, from the left   0 0 10 11, after a header that has the lengths
 #
-# An empty stored block follows each, so that it ends with a whole byte.
+# An empty stored block follows each block, so that it ends at a byte boundary.
 
 BLOCK_BYTES = 1 << 18  # fixes the bytes of the stream
 _MAX_CODE_BITS = 15
@@ -83,8 +83,8 @@ _END = 256  # the symbol at the end of a block
 _ZLIB_HEADER = b"\x78\x01"
 _EMPTY_STORED = b"\0\0\xff\xff"
 _LAST_BLOCK = b"\1\0\0\xff\xff"
-_DISTANCE_LENGTHS = (1, 1)  # of two codes that no block uses; some readers want them
-_CODE_LENGTH_BITS = 4  # the length of a code is written with 4 bits, for 0 to 15 alike
+_DISTANCE_LENGTHS = (1, 1)  # of two unused codes, which some readers require
+_CODE_LENGTH_BITS = 4  # each length of a code, 0 to 15, is written with 4 bits
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -94,8 +94,9 @@ def encode_image(
 ) -> tuple[bytes, ImageHeader]:
     """Returns the bytes of an image and their header.
 
-    EXIF data, comments and colour profiles do not come with it. It has 8 bits a channel;
-    for png a palette or 16 bits of gray, too. Raw are the samples, row by row.
+    EXIF data, comments and colour profiles are dropped. The image has 8 bits per channel;
+    for png it may also have a palette or 16 bits of gray. For raw, the bytes are the
+    samples, row by row.
     """
     header = ImageHeader(form, image.height, image.width, len(image.getbands()))
     if form == "raw":
@@ -104,7 +105,7 @@ def encode_image(
         png = write_png(image)
         return png, read_header(png) if image.mode == "P" else header
     buffer = io.BytesIO()
-    image.info = {}  # Pillow writes some of it: comments, resolution
+    image.info = {}  # Pillow would write some of it: comments, resolution
     options = {"lossless": lossless} if form == "webp" else {}
     try:
         image.save(buffer, form.upper(), quality=quality, **options)
@@ -117,7 +118,7 @@ def encode_image(
 
 
 def write_png(image: Image.Image) -> bytes:
-    """Returns an image of 8 bits a channel, a palette or 16 bits of gray as PNG."""
+    """Returns the PNG of an image of 8 bits per channel, a palette or 16 bits of gray."""
     channels, is_palette = len(image.getbands()), image.mode == "P"
     sample_bytes = 2 if image.mode in GRAY_16 else 1
     colour_type = _PALETTE_TYPE if is_palette else _COLOUR_TYPES[channels]
@@ -125,7 +126,7 @@ def write_png(image: Image.Image) -> bytes:
     header = struct.pack(">IIBBBBB", *sides_and_bits, colour_type, 0, 0, 0)
     parts = [_SIGNATURE, *_chunk(b"IHDR", [header])]
     if is_palette:
-        # Up to the highest number that a pixel has; colours after the alphas are opaque.
+        # Up to the highest index of a pixel; colours after the last alpha are opaque.
         num_colours = 1 + int(image.getextrema()[1])  # type: ignore[arg-type]
         colours = bytes(image.getpalette("RGB") or ())[: 3 * num_colours]
         parts += _chunk(b"PLTE", [colours.ljust(3 * num_colours, b"\0")])
@@ -139,7 +140,7 @@ def write_png(image: Image.Image) -> bytes:
 
 
 def _filter(image: Image.Image, pixel_bytes: int) -> Iterator[Bytes]:
-    """Yields rows with their filter byte, some at a time; filter 0 for pixel_bytes 0."""
+    """Yields groups of rows with their filter bytes; filter 0 for pixel_bytes 0."""
     row_bytes = image.width * max(pixel_bytes, 1)
     step = max(1, BLOCK_BYTES // (row_bytes + 1))
     above = np.zeros((1, row_bytes), np.uint8)
@@ -163,13 +164,13 @@ def _filter(image: Image.Image, pixel_bytes: int) -> Iterator[Bytes]:
 
 
 def _paeth(rows: Bytes, pixel_bytes: int) -> Bytes:
-    """Returns what is predicted for each byte of all rows but the first.
+    """Returns the predicted value of each byte of all rows except the first.
 
     >>> _paeth(np.array([[10, 20], [30, 45]], np.uint8), 1).tolist()
     [[10, 30]]
 
-    Left of 30 is nothing, so 0; above it 10; above left 0. 0 + 10 - 0 is nearest to 10.
-    Around 45: left 30, above 20, above left 10; 30 + 20 - 10 = 40 is nearest to 30.
+    For 30: left is 0 (the edge), above 10, above left 0; 0 + 10 - 0 is nearest to 10.
+    For 45: left is 30, above 20, above left 10; 30 + 20 - 10 = 40 is nearest to 30.
     """
     left = np.zeros((len(rows) - 1, rows.shape[1]), np.uint8)
     corner = left.copy()
@@ -194,7 +195,7 @@ def _chunk(kind: bytes, data: list[bytes]) -> list[bytes]:
 def deflate(pieces: Iterable[Bytes]) -> list[bytes]:
     """Returns the parts of a zlib stream of some pieces, with its checksum at the end.
 
-    Each piece begins a block, so how the bytes are divided changes the stream.
+    Each piece begins a new block, so the division into pieces changes the stream.
     """
     parts = [_ZLIB_HEADER]
     checksum = 1
@@ -221,12 +222,12 @@ def _code_lengths(counts: list[int]) -> list[int]:
         lengths = _unlimited_lengths(counts)
         if max(lengths) <= _MAX_CODE_BITS:
             return lengths
-        # Nearer to each other, they get codes of more equal lengths.
+        # Counts with smaller ratios result in codes of more equal lengths.
         counts = [(count + 1) // 2 for count in counts]
 
 
 def _unlimited_lengths(counts: list[int]) -> list[int]:
-    # Trees in an order without ties: by count, then by when they were made.
+    # Trees in an order without ties: by count, then by order of creation.
     heap = [(count, symbol) for symbol, count in enumerate(counts) if count]
     heapq.heapify(heap)
     parents: dict[int, int] = {}
@@ -245,7 +246,7 @@ def _unlimited_lengths(counts: list[int]) -> list[int]:
 
 
 def _codes(lengths: list[int]) -> U64:
-    """Returns the code of each symbol, its first bit lowest."""
+    """Returns the code of each symbol; its first bit is the lowest bit."""
     codes = np.zeros(len(lengths), np.uint64)
     code, before = 0, 0
     used = [(length, symbol) for symbol, length in enumerate(lengths) if length]
@@ -261,10 +262,10 @@ def _reversed(code: int, num_bits: int) -> int:
 
 
 def _block_header(lengths: list[int]) -> tuple[U64, Bytes]:
-    """Returns the values before a block's data, and the number of bits of each.
+    """Returns the values before a block's data, and the number of bits of each value.
 
-    Not the last block (0), dynamic codes (2); 257 and 2 codes; 19 lengths of the codes
-    of lengths: none for repeats (16 to 18), 4 bits for 0 to 15.
+    The values: not the last block (0), dynamic codes (2); 257 and 2 codes; 19 lengths of
+    the codes of lengths: 0 for repeats (16 to 18), 4 bits for 0 to 15.
     """
     head = (0, 2, 0, len(_DISTANCE_LENGTHS) - 1, 15, 0, 0, 0)
     every = (*lengths, *_DISTANCE_LENGTHS)
@@ -275,10 +276,11 @@ def _block_header(lengths: list[int]) -> tuple[U64, Bytes]:
 
 
 def _pack_bits(values: U64, num_bits: Bytes) -> bytes:
-    """Returns numbers of 0 to 15 bits one after the other, the first bit lowest.
+    """Returns the packed bits of numbers of 0 to 15 bits, the lowest bit first.
 
-    Four neighbours become one of 60 bits or less. Less than 64, so in every word of 64
-    bits one of them begins, and only the last of a word reaches into the next.
+    Four neighbours are joined to a number of at most 60 bits. As this is less than 64,
+    one of these numbers begins in every word of 64 bits, and only the last number of a
+    word continues in the next word.
     """
     bits = num_bits.astype(np.uint64)
     for _ in range(2):
@@ -295,17 +297,17 @@ def _pack_bits(values: U64, num_bits: Bytes) -> bytes:
     lasts = np.append(firsts[1:], len(words)) - 1
     packed = np.zeros(len(firsts) + 1, "<u8")
     packed[:-1] = np.bitwise_or.reduceat(values << shifts, firsts)
-    # In two steps, as a shift by 64 is not defined.
+    # In two steps, because a shift by 64 is undefined.
     packed[1:] |= values[lasts] >> np.uint64(1) >> (np.uint64(63) - shifts[lasts])
     return packed.tobytes()[: (int(ends[-1]) + 7) // 8]
 
 
-# What of the file is not in the result, or was changed beside its size.
-FIRST_FRAME = "its first frame"
-NARROWED = "16 bits a channel made 8"
-TURNED = "turned as its EXIF data say"
-BLENDED = "alpha blended over white"
-INKS = "four inks made three colours"
+# Parts of the file that the result lacks, and changes other than its size.
+FIRST_FRAME = "only the first frame"
+NARROWED = "16 bits per channel reduced to 8"
+TURNED = "rotated according to EXIF"
+BLENDED = "alpha blended with white"
+INKS = "CMYK converted to RGB"
 
 _Box = tuple[float, float, float, float]  # left, upper, right and lower edge
 _Size = tuple[int, int]  # width and height
@@ -313,29 +315,29 @@ _Size = tuple[int, int]  # width and height
 _DEEP_PNG_AT = 24  # offset of the bits a channel in a PNG
 _TIFF_BITS = 258  # a tag
 _ORIENTATION_TAG = 0x112
-# Of more bits than anybody says what black and white are, or of another meaning.
+# Modes without a defined black and white, or with another meaning.
 _REFUSED_MODES = frozenset({"I", "F", "LAB", "HSV"})
 
 
 class Transformed(NamedTuple):
-    """The bytes of a transformed image (raw: its samples), and what became of it."""
+    """A transformed image, with the changes that were made."""
 
-    data: bytes
+    data: bytes  # its encoded bytes; for raw, its samples
     header: ImageHeader
     changes: tuple[str, ...]
-    placement: Placement  # where its pixels come from
+    placement: Placement  # the position of the original in the result
 
 
 def transform_image(
     data: bytes, header: ImageHeader, rules: PixelRules, max_pixels: int
 ) -> Transformed | None:
-    """Transforms an image as the rules say; returns None if it stays as it is.
+    """Transforms an image by the rules; returns None if it stays unchanged.
 
-    Of several frames the first one is taken. Height x width may not be above `max_pixels`,
-    which is checked before anything is decoded.
+    The first of several frames is used. `max_pixels` is the maximum of height x width,
+    which is checked before decoding.
 
     Raises:
-      ImageHeaderError: it cannot be decoded, or not be encoded.
+      ImageHeaderError: the image cannot be decoded or encoded.
     """
     if not (rules.transforms_all or rules.turns or rules.rejects_frames):
         return None
@@ -372,19 +374,20 @@ def place_objects(
     made: Transformed | None,
     max_pixels: int,
 ) -> Placement:
-    """Returns how the objects on an image move into what was made of it.
+    """Returns the placement that moves the objects in an image to its result.
 
     Args:
       data: the image file.
-      header: of it.
-      stated: the height and width that its annotations say. If they are those of the file,
-        the objects lie on the image as it is stored, else as EXIF turns it. So do those
-        without a size: OpenCV, with which YOLO's tools read, turns images.
-      made: what `transform_image` returned.
-      max_pixels: height x width may not be above.
+      header: its header.
+      stated: the height and width in its annotations. If they equal the file's, the
+        coordinates of objects refer to the stored image, otherwise to the image turned by
+        its EXIF orientation. Without a size they refer to the turned image as well,
+        because OpenCV, which YOLO's tools use, turns images.
+      transformed_image: the result of `transform_image`.
+      max_pixels: maximum of height x width.
 
     Raises:
-      ImageHeaderError: the sizes disagree; or it cannot be decoded.
+      ImageHeaderError: the sizes disagree, or the image cannot be decoded.
     """
     stored = header.height, header.width
     placement = Placement.of(stored) if made is None else made.placement
@@ -407,7 +410,7 @@ def place_objects(
 
 def _orientation(image: Image.Image, header: ImageHeader) -> int:
     if header.format == "png":
-        image.load()  # `getexif` decodes it, too: damaged pixels are an error
+        image.load()  # `getexif` decodes it as well: damaged pixels raise an error here
     with suppress(Exception):  # damaged EXIF data
         found = image.getexif().get(_ORIENTATION_TAG)
         if isinstance(found, int) and 1 <= found <= 8:
@@ -418,7 +421,7 @@ def _orientation(image: Image.Image, header: ImageHeader) -> int:
 def _is_narrowed(
     image: Image.Image, data: bytes, header: ImageHeader, rules: PixelRules
 ) -> bool:
-    """Tests whether an image of 16 bits a channel is decoded to 8."""
+    """Checks whether an image of 16 bits per channel is decoded to 8 bits."""
     if image.mode in GRAY_16:
         return not rules.keeps_samples
     if header.format == "png":
@@ -432,10 +435,10 @@ def _is_narrowed(
 def _decode(
     image: Image.Image, header: ImageHeader, rules: PixelRules, orientation: int
 ) -> tuple[Image.Image, _Box, _Size]:
-    """Decodes an image in 8 bits a channel, and turns it if the rules say so.
+    """Decodes an image to 8 bits per channel, and turns it if the rules require it.
 
-    Returns its pixels, the box of them in which the whole image lies (a JPEG whose sides
-    are not multiples of eight is decoded to a little more), and its size in the file.
+    Returns the pixels, the box of the whole image in them (a JPEG whose sides are not
+    multiples of eight is decoded to slightly more), and the image's original size.
     """
     turned_size = image.size
     if is_exchanged := rules.turns and orientation >= FIRST_EXCHANGED:
@@ -452,13 +455,13 @@ def _decode(
     _check_bytes(image.size, channels, f"{header.kind} has")
     if image.mode in _REFUSED_MODES:
         raise ImageHeaderError(
-            f"{header.kind} has pixels of the kind {image.mode} (expected 8 or 16 bits a "
-            "channel, gray or colours)"
+            f"{header.kind} has pixels of mode {image.mode} (expected 8 or 16 bits per "
+            "channel, gray or color)"
         )
     image.load()
     is_kept = rules.keeps_samples and (image.mode == "P" or image.mode in GRAY_16)
     pixels = image if is_kept else to_8_bits(image)
-    if header.format == "tiff":  # Pillow has turned it
+    if header.format == "tiff":  # already turned by Pillow
         if not rules.turns:
             pixels = _turned(pixels, TURNED_BACK[orientation])
         return pixels, (0, 0, *pixels.size), pixels.size
@@ -485,7 +488,7 @@ def _turned(image: Image.Image, orientation: int) -> Image.Image:
 
 
 def _turned_box(box: _Box, size: _Size, orientation: int) -> _Box:
-    """Returns where a box of an image lies once the image is turned.
+    """Returns a box of an image after the image is turned.
 
     >>> _turned_box((0, 0, 3, 2), (4, 2), 2)
     (1, 0, 4, 2)
@@ -502,9 +505,9 @@ def _turned_box(box: _Box, size: _Size, orientation: int) -> _Box:
 
 
 def placed_mask(mask: Image.Image, placement: Placement, around: int) -> Image.Image:
-    """Returns a mask of an image as it lies on what was made of it, by nearest neighbour.
+    """Returns a mask moved like its image, with the nearest-neighbour filter.
 
-    Where the result is padded it has samples of `around`.
+    Padding has samples of `around`.
     """
     from PIL import Image
 
@@ -522,9 +525,9 @@ def placed_mask(mask: Image.Image, placement: Placement, around: int) -> Image.I
 
 
 def _require_filled(size: _Size, header: ImageHeader) -> None:
-    """Refuses a GIF of which Pillow has another size than its header and TensorFlow.
+    """Raises ImageHeaderError if Pillow's size of a GIF is not the size in its header.
 
-    What lies on the one has no place on the other, or is no mask of it.
+    TensorFlow uses the size in the header, so objects and masks would not match.
     """
     if sorted(size) != sorted((header.height, header.width)):
         raise ImageHeaderError(
@@ -534,7 +537,10 @@ def _require_filled(size: _Size, header: ImageHeader) -> None:
 
 
 def _check_bytes(size: _Size, channels: int, what: str) -> None:
-    """Refuses an image of this width and height that is too large to be held."""
+    """Raises ImageHeaderError if an image of this size needs too much memory.
+
+    `verb` begins the message: "has" or "would have".
+    """
     width, height = size
     if width * height * channels > MAX_PIXEL_BYTES:
         raise ImageHeaderError(
@@ -547,7 +553,7 @@ def _check_bytes(size: _Size, channels: int, what: str) -> None:
 def _in_channels(
     image: Image.Image, rules: PixelRules, form: str
 ) -> tuple[Image.Image, bool]:
-    """Returns an image in the channels of the rules, and whether alpha was blended."""
+    """Returns an image with the channels of the rules, and True if alpha was blended."""
     from PIL import Image
 
     channels = rules.channels
@@ -567,10 +573,10 @@ def _in_channels(
 
 
 def place(width: int, height: int, rules: PixelRules, orientation: int) -> Placement:
-    """Returns where an image of this size, once it is turned, lies in what is made of it.
+    """Returns the placement of an image, given its size after turning.
 
     Raises:
-      ImageHeaderError: it is smaller than `crop`, or larger than `pad`.
+      ImageHeaderError: the image is smaller than `crop`, or larger than `pad`.
     """
     turned = height, width
     if rules.resize is not None:
@@ -580,16 +586,16 @@ def place(width: int, height: int, rules: PixelRules, orientation: int) -> Place
     if rules.crop is not None:
         if kept_height > height or kept_width > width:
             raise ImageHeaderError(
-                f"has {height:,} x {width:,} pixels, fewer than are cropped (expected "
+                f"has {height:,} x {width:,} pixels, too few to crop (expected "
                 f"{kept_height:,} x {kept_width:,} or more, because of `crop`); use "
-                f"`resize=shorter={max(sides)}`, or `pad` in place of `crop`"
+                f"`resize=shorter={max(sides)}`, or `pad` instead of `crop`"
             )
         top, left = -((height - kept_height) // 2), -((width - kept_width) // 2)
     elif kept_height < height or kept_width < width:
         raise ImageHeaderError(
-            f"has {height:,} x {width:,} pixels, more than it is padded to "
-            f"(expected {kept_height:,} x {kept_width:,} or fewer, because of `pad`); use "
-            f"`resize=longer={min(sides)}`, or `crop` in place of `pad`"
+            f"has {height:,} x {width:,} pixels, too many to pad (expected "
+            f"{kept_height:,} x {kept_width:,} or fewer, because of `pad`); use "
+            f"`resize=longer={min(sides)}`, or `crop` instead of `pad`"
         )
     return Placement(orientation, turned, (height, width), (top, left), sides)
 
@@ -599,7 +605,7 @@ def _placed(
 ) -> Image.Image:
     """Returns the box of an image scaled, cropped and padded.
 
-    What is cropped away is not scaled: the filter is asked for the part that stays.
+    Only the part that remains after cropping is scaled.
     """
     from PIL import Image
 
@@ -628,8 +634,9 @@ def _placed(
     return padded
 
 
-# Samples of masks are classes or objects, not colours: no filter may mix them, and the index
-# of a palette is the number. A mask is turned, scaled, cropped and padded as its image is.
+# Samples of masks are classes or objects, not colours: no filter may mix them, and
+# palette indices are the numbers. A mask is turned, scaled, cropped and padded like its
+# image.
 
 _COMPARED_PIXELS = 1 << 16
 _CHANNELS = {"1": 1, "L": 1, "P": 1, "RGB": 3, "RGBA": 4, **dict.fromkeys(GRAY_16, 1)}
@@ -638,7 +645,7 @@ _PNG_PALETTE = 3
 
 
 class Samples(NamedTuple):
-    """What a pixel of a mask is."""
+    """The channels and dtype of the pixels of a mask."""
 
     channels: int
     dtype: str  # uint8, or uint16 for one channel
@@ -648,14 +655,14 @@ class Samples(NamedTuple):
 
 
 def samples_of(data: bytes, max_pixels: int) -> Samples:
-    """Returns what the pixels of a mask are; decodes nothing."""
+    """Returns the channels and dtype of a mask; decodes nothing."""
     header = check_image(data, level="header", max_pixels=max_pixels)
     with open_image(data, header, max_pixels) as image:
         return _samples(image, header)
 
 
 def has_many_values(data: bytes, max_pixels: int) -> bool:
-    """Returns whether pixels have the many colours of a photo, or evenly its many grays."""
+    """Checks whether an image has many colours or evenly spread grays, like a photo."""
     header = check_image(data, level="header", max_pixels=max_pixels)
     with open_image(data, header, max_pixels) as image:
         channels, dtype = _samples(image, header)
@@ -669,18 +676,18 @@ def has_many_values(data: bytes, max_pixels: int) -> bool:
 def _samples(image: Image.Image, header: ImageHeader) -> Samples:
     if image.mode not in _CHANNELS:
         raise ImageHeaderError(
-            f"{header.kind} has pixels of the kind {image.mode} (expected whole numbers of "
-            "8 or 16 bits in one channel, a palette, or 8 bits in three or four)"
+            f"{header.kind} has pixels of mode {image.mode} (expected integers of 8 or "
+            "16 bits in one channel, a palette, or 8 bits in three or four)"
         )
     dtype = "uint16" if image.mode in GRAY_16 else "uint8"
     return Samples(_CHANNELS[image.mode], dtype)
 
 
 class Frame(NamedTuple):
-    """An image that was read before, and whether it was turned as its EXIF data say."""
+    """The image of a mask."""
 
-    data: bytes
-    is_turned: bool
+    data: bytes  # the image file
+    is_turned: bool  # the image was turned by its EXIF orientation
 
 
 def transform_mask(
@@ -691,14 +698,14 @@ def transform_mask(
     level: CheckLevel,
     max_pixels: int,
 ) -> bytes:
-    """Returns a mask as PNG, or raw, with what is done to its image done to it.
+    """Returns a mask as PNG, or raw, transformed like its image.
 
-    A mask that nothing is done to stays as it is if every reader finds the same numbers
-    in it: a PNG of gray or of colours, or a JPEG.
+    Without a transformation, the file stays unchanged if every reader decodes the same
+    numbers: a PNG of gray or of colours, or a JPEG.
 
     Raises:
-      ImageHeaderError: it is not of the image's size or has other samples, or cannot be
-        decoded.
+      ImageHeaderError: the mask has another size than its image, or other samples, or
+        cannot be decoded.
     """
     if rules.transforms_all and level == "decode":
         level = "structure"
@@ -710,7 +717,7 @@ def transform_mask(
     with open_image(data, header, max_pixels) as image:
         found = _samples(image, header)
         if found.channels > 1 and header.format == "png" and data[_DEEP_PNG_AT] == 16:
-            raise ImageHeaderError("has 16 bits a channel of colours, expected 8")
+            raise ImageHeaderError("has 16 bits per color channel, expected 8")
         if found != samples and (found.channels, samples.dtype) != (1, "uint16"):
             raise ImageHeaderError(
                 f"has {found}, expected {samples} as other masks of the input have"
@@ -729,10 +736,10 @@ def transform_mask(
 def transform_array(
     array: npt.NDArray[Any], frame: Frame, rules: PixelRules
 ) -> npt.NDArray[Any]:
-    """Returns an array, whose first sides are those of its image, moved as a mask is.
+    """Returns an array, whose first axes are height and width, moved like a mask.
 
     Raises:
-      ImageHeaderError: its sides are others.
+      ImageHeaderError: the array does not have the size of its image.
     """
     from PIL import Image
 
@@ -742,7 +749,7 @@ def transform_array(
     placement = place(*size, rules, orientation)
     if not placement.moves:
         return array
-    # The number of each pixel is moved, for values of any type and length.
+    # The indices of pixels are moved, to support values of any type and length.
     values = array.reshape(height * width, *array.shape[2:])
     _check_bytes(placement.size[::-1], array.itemsize * values[:1].size, "would have")
     numbers = np.arange(len(values), dtype=np.int32).reshape(height, width)
@@ -753,7 +760,7 @@ def transform_array(
 
 
 def _turn_of(size: Sides, frame: Frame, rules: PixelRules) -> int:
-    """Returns how what has this height and width is turned with its image."""
+    """Returns the orientation by which a mask or array of this size must be turned."""
     header, orientation = read_header(frame.data), UPRIGHT
     other = header.height, header.width
     is_made = header.format == "gif" and rules.transforms_all  # by Pillow
@@ -766,16 +773,15 @@ def _turn_of(size: Sides, frame: Frame, rules: PixelRules) -> int:
         return orientation
     if size != other[::-1] or orientation < FIRST_EXCHANGED:
         raise ImageHeaderError(
-            "has {:,} x {:,} pixels, expected those of its image, {:,} x {:,}".format(
-                *size, *other
-            )
+            "has {:,} x {:,} pixels, expected the size of its image, {:,} x "
+            "{:,}".format(*size, *other)
         )
-    # It was drawn on the image as viewers show it.
+    # The mask was drawn on the turned image, as viewers show it.
     return UPRIGHT if frame.is_turned else TURNED_BACK[orientation]
 
 
 def _is_plain(data: bytes, header: ImageHeader, samples: Samples) -> bool:
-    """Returns whether readers decode the samples as they are."""
+    """Checks whether readers decode the samples without a change."""
     if header.depth != samples.channels or header.variant:
         return False
     if header.format == "png":
@@ -785,7 +791,7 @@ def _is_plain(data: bytes, header: ImageHeader, samples: Samples) -> bool:
 
 
 def _in_samples(image: Image.Image, samples: Samples) -> Image.Image:
-    """Returns an image of the mode L, I;16, RGB or RGBA with the same numbers."""
+    """Returns an image in mode L, I;16, RGB or RGBA with the same numbers."""
     from PIL import Image
 
     if samples.channels > 1:

@@ -1,4 +1,4 @@
-"""Functions over the bytes of batches: in C, or by NumPy where that is not built."""
+"""Provides loops over the bytes of batches, in C or, if not built, in NumPy."""
 
 from recordmill.transforms.native.interface import describe, loops
 from recordmill.transforms.native.numpy_loops import Buffer, Column

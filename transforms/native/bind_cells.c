@@ -1,4 +1,4 @@
-/* Binds the loops of cells: of CSV, of JSON Lines. */
+/* Binds the loops over cells of CSV and JSON Lines. */
 
 #include "bind.h"
 #include "loops.h"
@@ -51,7 +51,7 @@ PyObject *split_all(PyObject *self, PyObject *args)
     return PyLong_FromLongLong(found);
 }
 
-/* Returns whether names, paths and columns, and what is kept for each, fit each other. */
+/* Returns whether the sizes of names, paths, columns and their buffers are consistent. */
 static int are_paths(
     const Py_buffer *names, const Py_buffer *ends, const Py_buffer *paths,
     const Py_buffer *holds, const Py_buffer *facts, const Py_buffer *seen)

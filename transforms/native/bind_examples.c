@@ -1,4 +1,4 @@
-/* Binds the loops of examples: takes the buffers of columns. */
+/* Binds the loops over examples: acquires the buffers of columns. */
 
 #include "bind.h"
 #include "loops.h"
@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS = 6, BUFFERS = 5 }; /* of a column; all but the kind are buffers */
+enum { FIELDS = 6, BUFFERS = 5 }; /* fields of a column; all but the kind are buffers */
 
 /* Columns whose buffers are held until `release_columns`. */
 struct Columns {
-    struct Entry *entries, *hollow; /* that whose bytes are left out, or NULL */
+    struct Entry *entries, *hollow; /* the column whose bytes are left out, or NULL */
     int64_t count;
     Py_buffer *buffers;
     Py_ssize_t num_buffers;
@@ -25,7 +25,7 @@ static void release_columns(struct Columns *columns)
     memset(columns, 0, sizeof *columns);
 }
 
-/* Takes one field, which may be None. Returns 0 with an exception set on failure. */
+/* Acquires one field, which may be None. Returns 0 with an exception set on failure. */
 static int take(struct Columns *columns, PyObject *object, Py_buffer **taken)
 {
     *taken = NULL;
@@ -56,7 +56,7 @@ int are_offsets(
     return before <= limit;
 }
 
-/* Takes a column for the rows from `first` to `end`. */
+/* Acquires the buffers of a column for the rows from `first` to `end`. */
 static int take_column(
     struct Columns *columns, struct Entry *entry, PyObject *tuple, int64_t first,
     int64_t end)
@@ -96,7 +96,8 @@ static int take_column(
         PyErr_SetString(PyExc_ValueError, "a column's buffers do not fit its rows");
         return 0;
     }
-    /* The entry begins with row `first`: lists point to values, else values are rows. */
+    /* The entry begins with row `first`: lists point to values; without lists, each row
+       has one value. */
     int64_t skipped = lists == NULL ? first : 0;
     entry->key = key->buf;
     entry->key_size = key->len;
@@ -114,7 +115,7 @@ static int take_column(
     return 1;
 }
 
-/* Takes a list of (key, kind, values, offsets, lists, valid); see __init__.py.
+/* Acquires a list of (key, kind, values, offsets, lists, valid); see numpy_loops.Column.
    Returns 0 with an exception set if a buffer is too short for its rows. */
 static int take_columns(
     struct Columns *columns, PyObject *list, int64_t first, int64_t num_rows)
@@ -162,7 +163,7 @@ PyObject *measure_all(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Returns whether each row's place is as large as its example. */
+/* Returns whether the space for each row is as large as its example. */
 static int have_room(
     const struct Columns *columns, const int64_t *sizes, const int64_t *starts,
     int64_t num_rows, int64_t room, int64_t limit)

@@ -1,4 +1,4 @@
-/* Binds the loops of files, their bytes and pixels. */
+/* Binds the loops over files, their bytes and pixels. */
 
 #include "bind.h"
 #include "loops.h"
@@ -33,7 +33,8 @@ PyObject *gather_all(PyObject *self, PyObject *args)
     return PyLong_FromLongLong(found);
 }
 
-/* Makes room for the files' bytes. Returns a list of them, or NULL with an exception. */
+/* Creates a list of bytes objects for the files' contents. Returns NULL with an exception
+   on failure. */
 static PyObject *room_for(
     PyObject *paths, const int64_t *sizes, int64_t count, const char **names,
     uint8_t **targets)
@@ -113,7 +114,7 @@ PyObject *ask_all(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Copies what lies behind the first `skip` bytes of the pieces. Returns how many bytes. */
+/* Copies the bytes after the first `skip` bytes of the pieces. Returns their number. */
 static int64_t copy_behind(
     const Py_buffer *pieces, Py_ssize_t count, int64_t skip, uint8_t *target, int64_t room)
 {

@@ -1,9 +1,9 @@
-/* Binds the loops of frames. */
+/* Binds the loops over frames. */
 
 #include "bind.h"
 #include "loops.h"
 
-/* Returns whether each frame is long enough and lies inside the data. */
+/* Returns whether each frame is long enough and within the data. */
 static int all_inside(
     const int64_t *starts, const int64_t *lengths, int64_t count, int64_t size)
 {

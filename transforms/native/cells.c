@@ -1,15 +1,16 @@
 /* Splits the rows of a CSV text into columns of cells, in two passes.
 
-   The first one measures: it goes from mark to mark (delimiters, quotes, row ends), 64
-   bytes at a time, and notes where each cell ends in its column. The second one copies
-   each cell to its place. For  1,"a""b"\n22,\n  and two columns:
+   The first pass measures: it visits all marks (delimiters, quotes, row ends), 64 bytes
+   at a time, and stores the end of each cell in its column. The second pass copies each
+   cell to its position. For  1,"a""b"\n22,\n  and two columns:
 
        lengths     1 3    2 0
        offsets     column 0: 0 1 3      column 1: 0 3 3
        target      1 2 2 . . .          a " b . . .         (. : slack)
 
-   Only what is plain is split here. A row of another width, text behind a closing quote, a
-   quote that is never closed: then Arrow splits all, and says what is wrong. */
+   Only plain text is split here. If a row has another width, text follows a closing
+   quote, or a quote is never closed, then Arrow splits the whole text and reports the
+   problem. */
 
 #include "loops.h"
 
@@ -50,7 +51,7 @@ int64_t count_row_ends(const uint8_t *text, int64_t size)
     int64_t total = 0;
     while (size > 0) {
         int64_t some = size < 255 ? size : 255;
-        uint8_t count = 0; /* one byte, so that the compiler takes many at a time */
+        uint8_t count = 0; /* one byte, so that the compiler vectorizes the loop */
         for (int64_t at = 0; at < some; at++)
             count += (uint8_t)((text[at] == '\n') | (text[at] == '\r'));
         total += count;
@@ -60,13 +61,13 @@ int64_t count_row_ends(const uint8_t *text, int64_t size)
     return total;
 }
 
-/* Where the first pass is. */
+/* The state of the first pass. */
 struct Place {
-    int64_t row, column, begin; /* `begin`: of the cell */
-    int64_t quotes, last_quote; /* of a cell that begins with one */
+    int64_t row, column, begin; /* `begin`: start of the cell */
+    int64_t quotes, last_quote; /* the quotes in a cell that begins with a quote */
 };
 
-/* Ends a cell. Returns whether all is plain so far. */
+/* Ends a cell. Returns whether the text is plain so far. */
 static inline int end_cell(
     struct Place *place, const struct Cells *cells, int64_t here, int is_row_end)
 {
@@ -108,18 +109,18 @@ static int64_t measure(const struct Cells *cells)
             if (here >= cells->size)
                 break;
             uint8_t byte = text[here];
-            if (place.quotes & 1) { /* in quotes */
+            if (place.quotes & 1) { /* within quotes */
                 if (byte != quote)
                     continue;
             } else if (place.quotes && here != place.last_quote + 1) {
-                return -1; /* text behind the closing quote */
+                return -1; /* text after the closing quote */
             }
             if (byte == quote && quote != NO_QUOTE) {
                 if (place.quotes || here == place.begin) {
                     place.quotes++;
                     place.last_quote = here;
                 }
-                continue; /* in a cell that does not begin with one it is text */
+                continue; /* a quote in a cell that does not begin with a quote is text */
             }
             if (!end_cell(&place, cells, here, byte != delimiter))
                 return -1;
@@ -133,7 +134,7 @@ static int64_t measure(const struct Cells *cells)
     return place.row;
 }
 
-/* Copies a cell that begins with a quote. Returns where it ends in the text. */
+/* Copies a cell that begins with a quote. Returns its end in the text. */
 static const uint8_t *copy_quoted(
     const uint8_t *from, uint8_t quote, uint8_t *to, int64_t length)
 {
@@ -144,7 +145,7 @@ static const uint8_t *copy_quoted(
         memcpy(to, from, (size_t)size);
         to += size;
         length -= size;
-        from = found + 2; /* of two quotes, one is text */
+        from = found + 2; /* two quotes represent one */
     }
     memcpy(to, from, (size_t)length);
     from += length;
@@ -173,7 +174,8 @@ static void copy_cells(const struct Cells *cells, int64_t num_rows)
     }
 }
 
-/* Notes which cells of a column are not empty, one bit for each. Returns how many are. */
+/* Sets a bit for each cell of a column that is not empty. Returns the number of empty
+   cells. */
 static int64_t find_empty(const int32_t *ends, int64_t num_rows, uint8_t *valid)
 {
     int64_t empty = 0;

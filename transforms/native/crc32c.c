@@ -1,15 +1,16 @@
-/* Computes CRC-32C by the processor's instruction, or by eight tables where it has none.
+/* Computes CRC-32C by the processor's instruction, or by eight tables without it.
 
    The CRC of bytes b is the remainder of b as a polynomial over GF(2), divided by
-   x^32 + x^28 + x^27 + ... + 1, with bits reflected (0x82f63b78), begun and ended with
-   all bits inverted. Check value (RFC 3720): crc32c("123456789") = e3069283.
+   x^32 + x^28 + x^27 + ... + 1, with bits reflected (0x82f63b78), and with all bits
+   inverted before and after. Check value (RFC 3720): crc32c("123456789") = e3069283.
 
-   The instruction takes 8 bytes in one cycle but gives its result after three, so one
-   stream of bytes uses a third of the processor; `crc32c_three` fills the gaps with two
-   more.
+   The instruction processes 8 bytes per cycle, but its result is available after three
+   cycles. So one stream of bytes uses a third of the processor; `crc32c_three` processes
+   three streams.
 
-   Tables: of eight bytes at once, table[7] has what the first of them adds to the CRC
-   after seven more bytes, table[0] what the last one adds ("slicing by 8").
+   Tables: eight bytes are processed at once. table[7] contains the contribution of the
+   first byte to the CRC, after seven more bytes, and table[0] the contribution of the
+   last byte ("slicing by 8").
    Source: M. E. Kounavis and F. L. Berry, "Novel Table Lookup-Based Algorithms for
    High-Performance CRC Generation", 2008. */
 
@@ -21,7 +22,7 @@
 #error "written for little-endian processors; recordmill works without these loops"
 #endif
 
-#if defined(CRC32C_BY_TABLE) /* as a test builds it, where there is an instruction */
+#if defined(CRC32C_BY_TABLE) /* for a test, on a processor that has the instruction */
 #define HAS_INSTRUCTION 0
 #elif defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <cpuid.h>
@@ -41,10 +42,10 @@
 #endif
 
 static uint32_t table[8][256];
-static uint32_t power[64]; /* x^8, x^16, x^32, ...: what 1, 2, 4, ... bytes behind do */
+static uint32_t power[64]; /* x^8, x^16, x^32, ... for 1, 2, 4, ... following bytes */
 static int use_instruction;
 
-/* Multiplies two polynomials modulo the CRC's; the highest bit is x^0. */
+/* Returns the product of two polynomials modulo the CRC's; the highest bit is x^0. */
 static uint32_t product(uint32_t a, uint32_t b)
 {
     uint32_t total = 0;
@@ -58,7 +59,7 @@ static uint32_t product(uint32_t a, uint32_t b)
 static uint64_t load_8(const uint8_t *data)
 {
     uint64_t word;
-    memcpy(&word, data, 8); /* data may lie at any address */
+    memcpy(&word, data, 8); /* the data may have any alignment */
     return word;
 }
 
@@ -79,7 +80,7 @@ const char *crc32c_choose(void)
     for (int each = 1; each < 64; each++)
         power[each] = product(power[each - 1], power[each - 1]);
 #if HAS_INSTRUCTION && defined(__x86_64__)
-    unsigned a, b, c = 0, d; /* zig's __builtin_cpu_supports says no to everything */
+    unsigned a, b, c = 0, d; /* zig's __builtin_cpu_supports always returns 0 */
     use_instruction = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_2);
 #else
     use_instruction = HAS_INSTRUCTION;

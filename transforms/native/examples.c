@@ -6,7 +6,7 @@
    Feature   0a len BytesList | 12 len FloatList | 1a len Int64List
    BytesList (0a len bytes)*    FloatList, Int64List  0a len packed values
 
-   The bytes are those of transforms/encode/examples.py, which says more of the format. */
+   The bytes equal those of transforms/encode/examples.py, which describes the format. */
 
 #include "loops.h"
 
@@ -15,7 +15,8 @@
 
 enum { LENGTH_DELIMITED = 0x0a, MAX_VARINT = 10 };
 
-/* Returns the bytes of a varint: 7 bits in each. 300 has 9 bits: (9 * 9 + 64) / 64 = 2. */
+/* Returns the size of a varint in bytes of 7 bits. 300 has 9 bits: (9 * 9 + 64) / 64 =
+   2. */
 static inline int varint_size(uint64_t value)
 {
     int bits = 64 - __builtin_clzll(value | 1);
@@ -42,13 +43,13 @@ static inline uint8_t *put_bytes(uint8_t *at, const uint8_t *data, int64_t size)
     return at + size;
 }
 
-/* Returns the size of a field: its tag, its length and so many bytes. */
+/* Returns the size of a field with its tag and its length. */
 static inline int64_t field_size(int64_t size)
 {
     return 1 + varint_size((uint64_t)size) + size;
 }
 
-/* The sizes of an entry's messages, from the inside to the outside. */
+/* The sizes of an entry's nested messages, from inner to outer. */
 struct Sizes {
     int64_t payload, list, feature, entry;
 };
@@ -58,7 +59,7 @@ static inline int is_one_field(const struct Entry *entry, int64_t payload)
 {
     if (entry->kind == BYTES_LIST)
         return entry->lists == NULL;
-    return payload > 0; /* protobuf leaves out a packed field of no values */
+    return payload > 0; /* protobuf omits a packed field without values */
 }
 
 static inline struct Sizes sizes_of(const struct Entry *entry, int64_t payload)
@@ -104,7 +105,7 @@ static uint8_t *put_payload(uint8_t *at, const struct Entry *entry, int64_t row)
     if (entry->lists != NULL)
         first = entry->lists[row], end = entry->lists[row + 1];
     switch (entry->kind) {
-    case FLOAT_LIST: /* floats lie in memory as they do on the wire: little-endian */
+    case FLOAT_LIST: /* floats are little-endian in memory and on the wire */
         return put_bytes(at, (const uint8_t *)(entry->floats + first), 4 * (end - first));
     case INT64_LIST:
         for (int64_t value = first; value < end; value++)
@@ -122,7 +123,7 @@ static uint8_t *put_payload(uint8_t *at, const struct Entry *entry, int64_t row)
     return at;
 }
 
-/* Writes all of an entry that stands before its payload. */
+/* Writes all bytes of an entry before its payload. */
 static uint8_t *put_prefix(uint8_t *at, const struct Entry *entry, int64_t payload)
 {
     struct Sizes sizes = sizes_of(entry, payload);
@@ -136,8 +137,8 @@ static uint8_t *put_prefix(uint8_t *at, const struct Entry *entry, int64_t paylo
     return at;
 }
 
-/* The prefixes of one entry for payloads of 0, 1, 2, ... bytes, made when needed: they
-   are the same in each row. */
+/* The prefixes of one entry for payloads of 0, 1, 2, ... bytes, created when needed: all
+   rows share them. */
 enum { KNOWN = 64, PREFIX_BYTES = 63, MAX_KEY = 48, MAX_ENTRIES = 1024 };
 struct Prefixes {
     struct {
@@ -157,7 +158,7 @@ static inline uint8_t *put_entry(
         size = (int)(put_prefix(known, entry, payload) - known);
         prefixes->of[payload].size = (uint8_t)size;
     }
-    memcpy(at, known, 32); /* faster than `size` bytes: what follows is written later */
+    memcpy(at, known, 32); /* faster than `size` bytes; the rest is overwritten later */
     if (size > 32)
         memcpy(at + 32, known + 32, PREFIX_BYTES - 32);
     return put_payload(at + size, entry, row);
@@ -168,7 +169,7 @@ static inline int is_missing(const struct Entry *entry, int64_t row)
     return entry->valid != NULL && !entry->valid[row];
 }
 
-/* Returns what an entry adds to its row, with its own tag and length. */
+/* Returns the size of an entry in its row, with its tag and length. */
 static inline int64_t entry_size(const struct Entry *entry, int64_t payload)
 {
     return field_size(sizes_of(entry, payload).entry);
@@ -180,7 +181,7 @@ void measure_features(
     memset(sizes, 0, (size_t)num_rows * sizeof *sizes);
     for (int64_t each = 0; each < num_entries; each++) {
         const struct Entry *entry = entries + each;
-        int64_t known[KNOWN]; /* the sizes for short payloads: a look, not a sum */
+        int64_t known[KNOWN]; /* table of the sizes for short payloads */
         for (int64_t payload = 0; payload < KNOWN; payload++)
             known[payload] = entry_size(entry, payload);
         for (int64_t row = 0; row < num_rows; row++) {
@@ -197,7 +198,8 @@ int64_t example_size(int64_t features_size)
     return field_size(features_size);
 }
 
-/* Makes room for the prefixes of all entries; NULL where that does not pay. */
+/* Allocates the prefixes of all entries; returns NULL if there are too few rows for
+   them. */
 static struct Prefixes *new_prefixes(
     const struct Entry *entries, int64_t num_entries, int64_t num_rows)
 {
@@ -216,7 +218,7 @@ void write_examples(
 {
     struct Prefixes *known = new_prefixes(entries, num_entries, num_rows);
     for (int64_t row = 0; row < num_rows; row++) {
-        /* A copy of a known prefix may reach beyond its row, but not beyond the target. */
+        /* Copying a cached prefix may write beyond its row, but not beyond the target. */
         struct Prefixes *prefixes = starts[row + 1] + PREFIX_BYTES <= limit ? known : NULL;
         uint8_t *at = target + starts[row];
         memset(at, 0, (size_t)head_room);

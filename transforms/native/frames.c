@@ -1,8 +1,8 @@
-/* Seals and checks TFRecord frames, three at a time: see crc32c.c for why three. */
+/* Seals and checks TFRecord frames, three at a time; crc32c.c explains the number. */
 
 #include "loops.h"
 
-/* Masks a CRC as TFRecord stores it. */
+/* Returns a CRC masked as in TFRecord files. */
 static uint32_t masked(uint32_t crc)
 {
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
@@ -22,7 +22,7 @@ static uint64_t load(const uint8_t *source, int bytes)
     return value;
 }
 
-/* Computes the data's CRCs of up to three frames; fewer are filled up by empty ones. */
+/* Computes the CRCs of the data of up to three frames; pads them with empty frames. */
 static void data_crcs(
     const uint8_t *data, const int64_t *starts, const int64_t *lengths, int count,
     uint32_t crc[3])

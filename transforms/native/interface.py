@@ -1,9 +1,9 @@
-"""Chooses who does the functions of the native extension.
+"""Selects the native extension or its replacement in NumPy.
 
-`loops` is the extension in C where it was built, otherwise NumPy (numpy_loops.py, which
-describes the functions): the same results in more time, so workers with and without it
-can share a job. Set the environment variable RECORDMILL_COMPILED=no to turn the
-extension off. See docs/decisions/0009.
+`loops` is the extension in C if it was built, otherwise the module numpy_loops.py, which
+documents the functions. Both produce the same results, the extension in less time, so
+workers with and without it can share a job. Set the environment variable
+RECORDMILL_COMPILED=no to turn the extension off. See docs/decisions/0009.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _load() -> Any:
             module = import_module("recordmill.transforms.native._loops")
         except ImportError:
             return numpy_loops
-        # In a checkout the extension may be older than this file: as if not built.
+        # In a checkout the extension may be outdated, and is then ignored.
         if all(hasattr(module, name) for name in numpy_loops.IN_EXTENSION):
             return module
     return numpy_loops
@@ -36,12 +36,12 @@ else:
 
 
 def describe() -> str:
-    """Returns whether the native extension is used, and what is lost if not."""
+    """Returns a line about the use of the native extension, and how to build it."""
     if loops.CRC32C != "package":
         return f"native extension: yes (CRC-32C by {loops.CRC32C})"
     if _TURNED_OFF:
         return "native extension: no (RECORDMILL_COMPILED turns it off)"
     return (
-        "native extension: no, it was not built (the same results in more time). Install a "
+        "native extension: no, it was not built (same results, but slower). Install a "
         "C compiler, then reinstall recordmill from its source"
     )

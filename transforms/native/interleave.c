@@ -1,9 +1,9 @@
-/* Lays the planes of images side by side, pixel by pixel:
+/* Interleaves the planes of images, pixel by pixel:
 
    r0 r1 r2 | g0 g1 g2 | b0 b1 b2    becomes    r0 g0 b0  r1 g1 b1  r2 g2 b2
 
-   Compilers turn the loop into shuffles of 16 bytes where the processor has them: 0.14 us
-   for 32 x 32 pixels, where byte by byte takes 0.8. */
+   Compilers turn the loop into shuffles of 16 bytes if the processor has them: 0.14 us
+   for 32 x 32 pixels, instead of 0.8 us byte by byte. */
 
 #include "loops.h"
 

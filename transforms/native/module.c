@@ -1,5 +1,5 @@
-/* The Python module `_loops`. What each function does stands in __init__.py; the functions are
-   in bind_*.c, what they bind in the other files. */
+/* The Python module `_loops`. numpy_loops.py documents each function; the functions are
+   in bind_*.c, and the loops that they call in the other files. */
 
 #include "bind.h"
 #include "loops.h"

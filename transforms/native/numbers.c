@@ -1,8 +1,8 @@
-/* Reads cells that hold plain numbers: 0, -12, 3.50; no blanks, no plus, no exponent, no zeros
-   in front of other digits.
+/* Parses cells with plain numbers: 0, -12, 3.50; no blanks, no plus, no exponent, no
+   leading zeros.
 
-   A decimal is a whole number below 2^53, divided by a power of ten up to 10^22. Both are exact
-   as double, so the quotient is the double next to the cell's value.
+   A decimal is a whole number below 2^53, divided by a power of ten up to 10^22. Both are
+   exact as double, so the quotient is the double nearest to the cell's value.
    Source: W. D. Clinger, "How to Read Floating Point Numbers Accurately", 1990. */
 
 #include "loops.h"
@@ -10,10 +10,10 @@
 #include <float.h>
 #include <string.h>
 
-enum { MOST_BYTES = 19 }; /* of a number without its sign: more do not fit into 64 bits */
-enum { FLOAT_DIGITS = 7 }; /* that float32 surely keeps */
+enum { MOST_BYTES = 19 }; /* digits without the sign that fit into 64 bits */
+enum { FLOAT_DIGITS = 7 }; /* digits that float32 certainly preserves */
 
-/* Reads digits up to the first other byte. Returns where that is. */
+/* Reads digits up to the first other byte. Returns its position. */
 static inline const uint8_t *read_digits(
     const uint8_t *at, const uint8_t *end, uint64_t *number)
 {
@@ -22,7 +22,7 @@ static inline const uint8_t *read_digits(
     return at;
 }
 
-/* Reads the digits before a point. Returns where they end, or NULL. */
+/* Reads the digits before a point. Returns their end, or NULL. */
 static inline const uint8_t *read_whole(
     const uint8_t *at, const uint8_t *end, uint64_t *number)
 {
@@ -32,7 +32,7 @@ static inline const uint8_t *read_whole(
     return behind == at || (*at == '0' && behind > at + 1) ? NULL : behind;
 }
 
-/* Signs are taken by arithmetic: a branch on them would be a guess, often a wrong one. */
+/* Signs are applied by arithmetic: a branch would often be mispredicted. */
 static inline int read_integer(const uint8_t *at, const uint8_t *end, int64_t *integer)
 {
     uint64_t number = 0, is_negative = at < end && *at == '-';
@@ -61,11 +61,11 @@ static inline int read_decimal(const uint8_t *at, const uint8_t *end, double *de
     memcpy(&bits, &quotient, 8);
     bits ^= is_negative << 63;
     memcpy(decimal, &bits, 8);
-    /* Where doubles have more bits on their way, they are rounded twice. */
+    /* If intermediate doubles have more bits, they are rounded twice. */
     return number < (uint64_t)1 << 53 && FLT_EVAL_METHOD == 0;
 }
 
-/* Returns the digits of the number that has most, but for zeros at either end. */
+/* Returns the most digits of a number in the cell, without zeros at either end. */
 static int64_t most_digits(const uint8_t *at, const uint8_t *end)
 {
     int64_t digits = 0, most = 0, is_behind_mark = 0;
@@ -97,7 +97,7 @@ void mark_long_numbers(
     }
 }
 
-/* Returns whether a cell is there; bits are in the order of Arrow. */
+/* Returns whether a cell is present; the bits are in Arrow's order. */
 static inline int is_there(const struct Texts *cells, int64_t each)
 {
     return cells->valid == NULL || (cells->valid[each / 8] >> each % 8 & 1);

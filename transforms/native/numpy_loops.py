@@ -1,18 +1,18 @@
-"""Does what the native extension does, by NumPy: the same results, in more time.
+"""Implements the functions of the native extension in NumPy, with the same results.
 
 Arrays of positions and sizes are int64. The extension raises ValueError if a position is
 outside its buffer, before anything is read or written there. NumPy has no fast path for
-`jpeg`, `files`, `cells`, `objects`, `numbers` and `long_numbers`: it answers as the extension
-does for input that is not plain.
+`jpeg`, `files`, `cells`, `objects`, `numbers` and `long_numbers`: here they return the
+values with which the extension reports that an input is not plain.
 
-Examples are written column by column: for
-each column the lengths of its payloads are known first, so the place of every header and
-value in the target is. Parts of one length are copied at once. Two rows of a int64 and
-b bytes, the entries of each row's feature map:
+Examples are written column by column. For each column the lengths of its payloads are
+computed first, which determine the position of every header and value in the target.
+Parts of one length are copied at once. Two rows of a int64 and b bytes, the entries of
+each row's feature map:
 
     row 0    0a 0a 0a 01 61 12 05 1a 03 0a 01 | 07      0a .. 0a 01 62 .. | "x"
     row 1    0a 0a 0a 01 61 12 05 1a 03 0a 01 | 08      0a .. 0a 01 62 .. | "yz"
-    copied   one header to two places | bytes 07, 08      two headers | "x", then "yz"
+    copied   one header, twice | bytes 07, 08             two headers | "x", then "yz"
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ import numpy.typing as npt
 
 Buffer = Any  # bytes, a contiguous array of NumPy, a buffer of Arrow
 Column = tuple[bytes, int, Buffer, Buffer | None, Buffer | None, Buffer | None]
-"""One key of the feature map, and what it holds in every row.
+"""One key of the feature map, and its values in every row.
 
     key      UTF-8
     kind     the tag of its list: 0x0a bytes, 0x12 floats, 0x1a integers; or LEFT_OUT
-    values   int64, float32, or the bytes of all values end to end; of bytes that are left
-             out an array of int64, into which `write` writes where each value belongs
+    values   int64, float32, or the concatenated bytes of all values; for bytes that are
+             left out, an array of int64 into which `write` writes the position of each
+             value
     offsets  int32, for bytes: value i is values[offsets[i]:offsets[i + 1]]
-    lists    int64: the values of row i are lists[i] to lists[i + 1]; None: one in each row
-    valid    one byte for each row, 0 where the feature is missing; None: it never is
+    lists    int64: the values of row i are lists[i] to lists[i + 1]; None: one per row
+    valid    one byte per row, 0 if the feature is missing; None: it is never missing
 """
 IN_EXTENSION = (
     *("CRC32C", "LEFT_OUT", "CELL_SLACK", "NO_QUOTE", "ANY_TIME"),
@@ -46,41 +47,41 @@ IN_EXTENSION = (
     *("copy", "interleave", "row_ends", "cells", "objects", "numbers"),
     "long_numbers",
     *("measure", "write"),
-)  # what the extension has, too
+)  # names that the extension also defines
 
-# A CRC is a polynomial over GF(2). Bytes behind shift it: it is multiplied by x to the
-# number of their bits, modulo the CRC's own polynomial. Then the CRC of these bytes is
-# added, which is XOR:
+# A CRC is a polynomial over GF(2). Bytes that follow shift it: it is multiplied by x to
+# the power of the number of their bits, modulo the CRC's own polynomial. Then the CRC of
+# these bytes is added, which is XOR:
 #
 #     crc("abc")             364b3fb7
-#     two bytes behind it    364b3fb7 * x^16 = af1062e1
+#     two bytes follow       364b3fb7 * x^16 = af1062e1
 #     crc("de")              6b40b476
 #     crc("abcde")           af1062e1 ^ 6b40b476 = c450d697
 #
-# For many CRCs at once the product is looked up. The number of bytes is taken apart into
-# digits of four bits, such as 75,000 = 0x124f8: a CRC is multiplied by x^(8 * 0x8), that by
-# x^(8 * 0xf0), that by x^(8 * 0x400) and so on. A product is the sum of those of the CRC's
-# four bytes, so for each digit there is a table for each of the four.
+# For many CRCs at once the product is looked up. The number of bytes is split into digits
+# of four bits, such as 75,000 = 0x124f8: a CRC is multiplied by x^(8 * 0x8), the product
+# by x^(8 * 0xf0), the next product by x^(8 * 0x400) and so on. Each product is the sum of
+# the products of the CRC's four bytes, so for each digit there is a table for each byte.
 
 U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
-_POLYNOMIAL = 0x82F63B78  # Castagnoli's, its bits reversed
-_ONE = 1 << 31  # the polynomial 1, its bits reversed
+_POLYNOMIAL = 0x82F63B78  # Castagnoli's, with reversed bits
+_ONE = 1 << 31  # the polynomial 1, with reversed bits
 _DIGIT_BITS = 4
 
 
 def combine(first: int, second: int, second_bytes: int) -> int:
-    """Returns the CRC-32C of some bytes and others behind them, from those of both."""
+    """Returns the CRC-32C of two concatenated byte strings from their CRC-32Cs."""
     return (
         int(shifted(np.array([first], np.uint32), np.array([second_bytes]))[0]) ^ second
     )
 
 
 def combine_all(crcs: U32, lengths: I64) -> int:
-    """Returns the CRC-32C of all parts one behind the other, from theirs.
+    """Returns the CRC-32C of concatenated parts from their CRC-32Cs and lengths.
 
     Parts of 3, 2 and 4 bytes are followed by 6, 4 and 0 bytes.
     """
@@ -89,7 +90,7 @@ def combine_all(crcs: U32, lengths: I64) -> int:
 
 
 def shifted(crcs: U32, num_bytes: I64) -> U32:
-    """Returns each CRC multiplied by x to the bits of so many bytes."""
+    """Returns each CRC multiplied by x**(8 * num_bytes)."""
     left = num_bytes
     for tables in _digit_tables():
         if not left.any():
@@ -107,7 +108,7 @@ def shifted(crcs: U32, num_bytes: I64) -> U32:
 
 @cache
 def _digit_tables() -> U32:
-    """Builds the tables: of 16 digits of a length, of 16 values, of a CRC's four bytes."""
+    """Returns the tables, shape (16 digits of a length, 16 values, 4 bytes, 256)."""
     digits = 64 // _DIGIT_BITS
     powers: U32 = np.full((digits, 16), _ONE, np.uint32)
     unit = _ONE >> 8  # x^8: one byte
@@ -116,10 +117,11 @@ def _digit_tables() -> U32:
             powers[digit, value] = _product(unit, int(powers[digit, value - 1]))
         unit = _product(unit, int(powers[digit, 15]))
     tables = np.zeros((digits, 16, 4, 256), np.uint32)
-    # The highest bit of a CRC stands for 1, the next one for x.
+    # The highest bit of a CRC represents 1, the next one x.
     for bit in reversed(range(32)):
         byte, size = bit // 8, 1 << bit % 8
-        # A byte with this highest bit: that of the bits below it, and this one's product.
+        # A byte with this highest bit: the product of the bit; lower bits are added
+        # below.
         tables[:, :, byte, size : 2 * size] = powers[:, :, None]
         carried = (powers & 1) * np.uint32(_POLYNOMIAL)
         powers = ((powers >> 1) ^ carried).astype(np.uint32)
@@ -130,7 +132,7 @@ def _digit_tables() -> U32:
 
 
 def _product(a: int, b: int) -> int:
-    """Computes the product of two polynomials modulo the CRC's; the highest bit is x^0."""
+    """Returns the product of two polynomials modulo the CRC's; the highest bit is x^0."""
     total, bit = 0, _ONE
     while bit:
         if a & bit:
@@ -140,19 +142,19 @@ def _product(a: int, b: int) -> int:
     return total
 
 
-# ruff: noqa: ARG001 (arguments are those of the extension)
+# ruff: noqa: ARG001 (the arguments match the extension)
 
 
-CRC32C = "package"  # makes checksums; in the extension an "instruction" or a "table"
-LEFT_OUT = 0x0B  # the kind of bytes that are measured and not written, of one column
-CELL_SLACK = 0  # bytes that the target of `cells` needs behind each column
-NO_QUOTE = ord("\n")  # the byte that stands for no quote
-ANY_TIME = -(1 << 63)  # says that a file may be from any time
+CRC32C = "package"  # source of checksums; in the extension "instruction" or "table"
+LEFT_OUT = 0x0B  # kind of a column of bytes that are measured but not written
+CELL_SLACK = 0  # bytes that the target of `cells` needs after each column
+NO_QUOTE = ord("\n")  # the byte that means that there is no quote character
+ANY_TIME = -(1 << 63)  # means that the modification time of a file is not checked
 
-HEAD_BYTES, TAIL_BYTES = 12, 4  # of a frame: length and its checksum; that of the data
+HEAD_BYTES, TAIL_BYTES = 12, 4  # of a frame: length with its checksum; data checksum
 MAX_VARINT_BYTES = 10
 _MASK_DELTA = 0xA282EAD8
-_BYTES, _FLOATS = 0x0A, 0x12  # kinds of columns; others hold integers
+_BYTES, _FLOATS = 0x0A, 0x12  # kinds of columns; other kinds are integers
 HEAD = np.dtype([("length", "<u8"), ("crc", "<u4")])
 
 crc32c = _crc32c.crc32c
@@ -173,12 +175,12 @@ def varint(value: int) -> bytes:
 
 
 def field_header(tag: bytes, length: int) -> bytes:
-    """Returns what stands before a length-delimited field's bytes."""
+    """Returns the header of a length-delimited field: its tag and its length."""
     return tag + varint(length)
 
 
 def varint_lengths(values: npt.NDArray[Any]) -> I64:
-    """Returns the bytes that the varint of each value takes, 1 to 10."""
+    """Returns the size of the varint of each value in bytes, 1 to 10."""
     unsigned = values.view(np.uint64)
     lengths = np.ones(len(values), np.int64)
     largest = int(unsigned.max(initial=0))
@@ -190,17 +192,17 @@ def varint_lengths(values: npt.NDArray[Any]) -> I64:
     return lengths
 
 
-# The same few lengths come again in every batch.
+# The same few lengths occur in every batch.
 @lru_cache(maxsize=1 << 16)
 def entry_header(
     key: bytes, kind: int, payload_length: int, *, delimited: bool
 ) -> bytes:
-    """Returns all of a feature's map entry that stands before a payload of so many bytes.
+    """Returns the header of a feature's map entry: all bytes before its payload.
 
     `delimited` payloads are one length-delimited field of the list (packed numbers, one
     bytes value), not a series of such fields.
     """
-    # An empty packed field is left out by protobuf, an empty bytes value is not.
+    # Protobuf omits an empty packed field, but not an empty bytes value.
     inner = b""
     if delimited and (payload_length or kind == _BYTES):
         inner = field_header(b"\x0a", payload_length)
@@ -231,9 +233,9 @@ def write(
 ) -> None:
     """Writes each row's Example between `head_room` and `tail_room` zero bytes.
 
-    The rows are those of the columns from `first` on, as many as there are sizes. The
-    i-th of them is target[starts[i]:starts[i + 1]]; `sizes` are those of `measure`,
-    which count what is left out.
+    The rows begin at `first` in the columns; their number is the number of sizes. The
+    i-th row is written to target[starts[i]:starts[i + 1]]. `sizes` come from `measure`,
+    which includes the bytes that are left out.
     """
     out = np.frombuffer(target, np.uint8)
     _copy(out, starts[:-1], bytes(head_room))
@@ -258,11 +260,11 @@ def write(
 
 
 def _values_of(column: Column, first: int, num_rows: int) -> tuple[I64, I64, I64, I64]:
-    """Finds the values of some rows of a column.
+    """Returns the locations and sizes of the values of some rows of a column.
 
-    Returns the rows that have values, counted from `first`; the index of each of their
-    values; the bytes that it takes in the payload; and how many values each of the rows
-    has. All floats of a row, which lie together, count as one.
+    The result is a tuple: the rows that have values, counted from `first`; the index of
+    each value; the size of each value in the payload, in bytes; and the number of values
+    of each row. All floats of a row, which are contiguous, count as one value.
     """
     _, kind, values, offsets, lists, valid = column
     rows = np.arange(num_rows)
@@ -288,7 +290,7 @@ def _values_of(column: Column, first: int, num_rows: int) -> tuple[I64, I64, I64
 
 
 def _headers_of(column: Column, payloads: I64) -> tuple[list[bytes], I64]:
-    """Returns the headers that there are, and which of them each row has."""
+    """Returns the distinct headers, and the index of each row's header."""
     key, kind, lists = bytes(column[0]), column[1], column[4]
     kind = _BYTES if kind == LEFT_OUT else kind
     delimited = lists is None or kind != _BYTES
@@ -303,7 +305,7 @@ def _headers_of(column: Column, payloads: I64) -> tuple[list[bytes], I64]:
 def _put_values(
     out: U8, places: I64, column: Column, values: I64, lengths: I64
 ) -> None:
-    """Writes values of a column to their places."""
+    """Writes the values of a column to their positions."""
     _, kind, source, offsets, lists, _ = column
     if kind == _FLOATS:
         _copy(out, places, source, 4 * values, lengths)
@@ -323,9 +325,9 @@ def _put_values(
 
 
 def _varint_rows(values: U64, lengths: I64) -> U8:
-    """Makes varints, left-aligned in a matrix of shape (values, longest varint).
+    """Returns varints, left-aligned in a matrix of shape (values, longest varint).
 
-    The values 3, 300, 7 give the rows 03 00, ac 02, 07 00; the zeros are not used.
+    The values 3, 300, 7 become the rows 03 00, ac 02, 07 00; the zeros are not used.
     """
     rows = np.empty((len(values), int(lengths.max(initial=1))), np.uint8)
     for index in range(rows.shape[1]):
@@ -335,7 +337,7 @@ def _varint_rows(values: U64, lengths: I64) -> U8:
 
 
 def _put(out: U8, places: I64, parts: Sequence[bytes], which: I64) -> I64:
-    """Writes one of some parts to each place; returns their lengths."""
+    """Writes one of several parts to each position; returns the written lengths."""
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
     starts = offsets_of(lengths)[which]
     _copy(out, places, b"".join(parts), starts, lengths[which])
@@ -349,7 +351,7 @@ def _copy(
     starts: I64 | None = None,
     lengths: I64 | None = None,
 ) -> None:
-    """Copies parts of a source to their places, or all of it to each."""
+    """Copies parts of a source to their positions, or the whole source to each."""
     data = np.frombuffer(source, np.uint8)
     if starts is None or lengths is None:
         starts = np.zeros(len(places), np.int64)
@@ -357,7 +359,7 @@ def _copy(
     distinct, which = distinct_lengths(lengths)
     order: npt.NDArray[Any] | slice = slice(None)
     if len(distinct) > 1:
-        # So small numbers are sorted by counting.
+        # NumPy sorts narrow integers by counting.
         narrow = which.astype(np.min_scalar_type(len(distinct)))
         order = np.argsort(narrow, kind="stable")
     places, starts = places[order], starts[order]
@@ -374,7 +376,7 @@ def _copy(
 def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
     """Returns the distinct lengths, ascending, and the index into them for each row.
 
-    Lengths [7, 3, 7] give ([3, 7], [1, 0, 1]).
+    For lengths [7, 3, 7] it is ([3, 7], [1, 0, 1]).
     """
     longest = int(lengths.max(initial=0))
     if longest >= 1 << 16:  # below this a table is faster than sorting
@@ -388,21 +390,21 @@ def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
 
 
 def unaligned_rows(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Views a buffer as overlapping items, one that begins at every byte."""
+    """Returns a view of a buffer as overlapping elements, one starting at every byte."""
     dtype = np.dtype(item)
     num_items = max(0, len(data) - dtype.itemsize + 1)
     return np.ndarray((num_items,), dtype, buffer=data.data, strides=(1,))
 
 
 def offsets_of(lengths: npt.NDArray[np.integer]) -> I64:
-    """Returns the offsets of concatenated rows: lengths [2, 0, 3] give [0, 2, 2, 5]."""
+    """Returns the offsets of concatenated rows: [0, 2, 2, 5] for lengths [2, 0, 3]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def mask(crc: int) -> int:
-    """Masks a CRC-32C as TFRecord stores it."""
+    """Returns a CRC-32C masked as in TFRecord files."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
@@ -413,16 +415,16 @@ def _masked(crcs: U32) -> U32:
 
 def length_crcs(lengths: I64) -> U32:
     """Returns the masked CRC-32C of every length, stored as u64."""
-    # A CRC begins with all bits set; the next four bytes are added to it, and shift it.
+    # A CRC starts with all bits set; the next four bytes are added to it, and shift it.
     four = np.full(len(lengths), 4)
     crcs = shifted(~lengths.astype(np.uint32), four)
     return _masked(~shifted(crcs ^ (lengths >> 32).astype(np.uint32), four))
 
 
 def _crcs_of(data: U8, starts: I64, stops: I64, earlier: U32 | None = None) -> U32:
-    """Computes the CRC-32C of parts of a buffer, each behind bytes with an earlier CRC."""
+    """Returns the CRC-32C of parts of a buffer, each continuing a previous CRC."""
     before = np.zeros(len(starts), np.uint32) if earlier is None else earlier
-    # A call for each part, 0.25 us: no library takes a batch.
+    # One call per part, 0.25 us: no library accepts a batch.
     parts = map(data.data.__getitem__, map(slice, starts.tolist(), stops.tolist()))
     return np.fromiter(map(crc32c, parts, before.tolist()), np.uint32, len(starts))
 
@@ -447,8 +449,8 @@ def seal_around(
 ) -> int:
     """Writes lengths and checksums of frames that each lack a cell.
 
-    Its sizes[i] bytes belong before data[cuts[i]], and crcs[i] is their CRC-32C.
-    Returns that of all frames with their cells.
+    The cell's sizes[i] bytes belong before data[cuts[i]], and crcs[i] is their CRC-32C.
+    Returns the CRC-32C of all frames with their cells.
     """
     buffer = np.frombuffer(data, np.uint8)
     begins, ends = starts[:-1] + HEAD_BYTES, starts[1:] - TAIL_BYTES
@@ -478,14 +480,14 @@ def damaged(data: Buffer, starts: Buffer, lengths: Buffer) -> int:
 
 
 def frames(data: Buffer, at: int, starts: Buffer) -> int:
-    """Finds frames that follow each other from data[at] on, by their heads alone.
+    """Finds consecutive frames from data[at] on by their heads.
 
-    Writes where each begins, and behind these where the last one ends; at most as
-    many as there is place for. Returns how many.
+    Writes the start of each frame, and then the end of the last one, into `starts`, whose
+    size limits their number. Returns the number of frames.
     """
     view = memoryview(data).cast("B")
     starts[0], count = at, 0
-    # A step for each record: its length tells where the next one is.
+    # One step per record: its length determines the start of the next one.
     while count < len(starts) - 1 and len(view) - at >= HEAD_BYTES + TAIL_BYTES:
         length = int.from_bytes(view[at : at + 8], "little")
         found = int.from_bytes(view[at + 8 : at + HEAD_BYTES], "little")
@@ -516,10 +518,10 @@ def gather(
 
 
 def status(paths: bytes, sizes: Buffer, modified: Buffer, changed: Buffer) -> None:
-    """Writes size and times of files: nanoseconds since 1970.
+    """Writes sizes and times of files, in nanoseconds since 1970.
 
-    Each path ends with a zero byte. The size is -1 where there is no regular file, it
-    cannot be asked, or 64 bits do not hold its times.
+    Each path ends with a zero byte. The size remains -1 if the path is no regular file,
+    its status cannot be read, or 64 bits cannot represent its times.
     """
     most = np.iinfo(np.int64).max
     for index, path in enumerate(paths.split(b"\0")[:-1]):
@@ -533,10 +535,10 @@ def status(paths: bytes, sizes: Buffer, modified: Buffer, changed: Buffer) -> No
 
 
 def copy(pieces: list[memoryview], skip: int, target: Buffer) -> int:
-    """Copies the bytes of pieces to the target, one behind the other.
+    """Copies the bytes of concatenated pieces to the target.
 
-    Leaves out the first `skip` bytes of all, and ends where the target does. Returns
-    how many bytes were copied.
+    Skips the first `skip` bytes, and stops at the end of the target. Returns the number
+    of bytes that were copied.
     """
     view = memoryview(target).cast("B")
     done = 0
@@ -549,10 +551,10 @@ def copy(pieces: list[memoryview], skip: int, target: Buffer) -> int:
 
 
 def interleave(rows: Buffer, before: int, count: int, images: Buffer) -> None:
-    """Lays the planes of so many images side by side: rrr ggg bbb as rgb rgb rgb.
+    """Converts the planes of `count` images to pixels: rrr ggg bbb to rgb rgb rgb.
 
-    The planes of an image follow each other in its row, with `before` bytes before
-    them; all rows have one length, and all images.
+    The planes of an image are consecutive in its row, after `skipped_bytes` bytes. All
+    rows have one length, and all images have one size.
     """
     if not count:
         return
@@ -564,22 +566,22 @@ def interleave(rows: Buffer, before: int, count: int, images: Buffer) -> None:
 
 
 def row_ends(text: Buffer) -> int:
-    r"""Returns how many bytes of a text are \r or \n."""
+    r"""Returns the number of bytes \r and \n in a text."""
     return bytes(text).count(b"\r") + bytes(text).count(b"\n")
 
 
 def jpeg(data: Buffer) -> tuple[int, int, int] | None:
-    """Returns height, width and depth of a JPEG; None if it is perhaps not whole."""
-    return None  # whether it is whole is for others to find
+    """Returns height, width and depth of a JPEG; None if it may be incomplete."""
+    return None  # the caller parses it in Python
 
 
 def files(paths: tuple[bytes, ...], sizes: Buffer, modified: Buffer) -> list[bytes]:
     """Reads whole files.
 
-    Ends before one that cannot be read, has not its size, or was not written at its
-    time: nanoseconds since 1970, or ANY_TIME.
+    Stops before a file that cannot be read, has another size, or has another modification
+    time (nanoseconds since 1970, or ANY_TIME).
     """
-    return []  # each is read alone
+    return []  # the caller reads each file separately
 
 
 def cells(
@@ -595,21 +597,21 @@ def cells(
     """Splits the rows of a CSV text into columns of cells, without their quotes.
 
     Args:
-      text: whole rows; only the last one may lack its end.
+      text: whole rows; only the last row may lack its line end.
       delimiter, quote: bytes; the quote may be NO_QUOTE.
-      max_rows: that there is place for.
-      offsets: is filled; int32, `max_rows` + 1 for each column, from 0.
-      valid: is filled for columns with empty cells; a bit for each row, 0 where the
-        cell is empty, whole bytes for `max_rows` rows of each column.
-      facts: is filled; int64 for each column: where its cells begin in the target;
-        behind these for each column: how many are empty.
-      target: is filled with the text of the cells. As long as the text, and CELL_SLACK
-        for each column.
+      max_rows: most rows for which the other buffers have space.
+      offsets: output, int32: `max_rows` + 1 offsets for each column, from 0.
+      valid: output for columns with empty cells: a bit for each row, 0 if the cell is
+        empty; whole bytes for `max_rows` rows of each column.
+      facts: output, int64: for each column the start of its cells in the target, and then
+        for each column the number of empty cells.
+      target: output, the text of the cells. As long as the text, plus CELL_SLACK for each
+        column.
 
     Returns:
-      The number of rows; or -1 if there are more than `max_rows`, if one has another
-      number of cells than there are columns, if text stands behind a closing quote or
-      a quote is never closed.
+      The number of rows; or -1 if there are more than `max_rows`, if a row has another
+      number of cells than there are columns, if text follows a closing quote, or if a
+      quote is never closed.
     """
     return -1  # Arrow splits the rows
 
@@ -630,24 +632,24 @@ def objects(
 ) -> tuple[int, int]:
     """Splits lines that are JSON objects into columns of cells.
 
-    A path is a column, or what else rows may have: a value or an object that columns
-    are in. A line is odd if it is not such an object, or not for sure.
+    A path is a column, or another value that rows may have, or an object that contains
+    columns. A line is odd if it is not certainly such an object.
 
     Args:
-      text: whole lines, at most as many as places; each with its end.
-      names: of paths, as they may be spelled in JSON, end to end.
-      ends: int32: where each name ends, from 0.
-      paths: int32: the path of each name; those of columns come first.
+      text: whole lines with their ends, at most as many as `places` has space for.
+      names: the concatenated names of paths, in all their JSON spellings.
+      ends: int32: the end of each name in `names`.
+      paths: int32: the path of each name; the paths of columns come first.
       holds: for each path `s` for text, `i` integers, `d` decimals, `b` booleans, `n`
         nulls only, `o` objects only, `*` anything: the cell is then the value's JSON.
-      seen: int64, 0 for each path.
-      spans: place for two int32 for each row and column.
-      places: int64: is filled with where rows begin; from the end on, odd lines.
-      offsets, facts, target: as of `cells`; facts has how many are missing.
-      valid: as of `cells`, all 0; is filled for all columns.
+      path_lines: workspace, int64, 0 for each path.
+      spans: workspace, two int32 for each row and column.
+      places: output, int64: the starts of rows; from the end backwards, of odd lines.
+      offsets, facts, target: as in `cells`; `facts` has the numbers of missing cells.
+      valid: as in `cells`, initially 0; filled for all columns.
 
     Returns:
-      The number of rows, and of odd lines; or -1, -1: nothing was split.
+      The numbers of rows and of odd lines; or -1, -1 if nothing was split.
     """
     return -1, -1  # json reads each line
 
@@ -655,19 +657,19 @@ def objects(
 def numbers(
     offsets: Buffer, data: Buffer, valid: Buffer | None, is_float: bool, target: Buffer
 ) -> bool:
-    """Reads cells that hold plain numbers, such as 0, -12 and (as floats) 3.50.
+    """Parses cells with plain numbers, such as 0, -12 and (as floats) 3.50.
 
-    Returns whether all cells are plain; if not, what is in the target means nothing.
-    Cell i is data[offsets[i]:offsets[i + 1]]; `valid` has a bit for each cell, 0 where
-    it is missing. The target is int64 or float64, 0 where a cell is missing.
+    Returns whether all cells are plain; if not, the content of the target is undefined.
+    Cell i is data[offsets[i]:offsets[i + 1]]. `valid` has a bit for each cell, 0 if it is
+    missing. The target is int64 or float64, and 0 for missing cells.
     """
     return False  # Arrow casts the cells
 
 
 def long_numbers(offsets: Buffer, data: Buffer, marks: Buffer) -> bool:
-    """Marks cells with a number of more than 7 digits, but for zeros at either end.
+    """Marks cells with a number of more than 7 digits, without zeros at either end.
 
-    A point or a comma may be between two digits. Returns whether it did. Cell i is
-    data[offsets[i]:offsets[i + 1]]; a mark is a byte, 1 or 0.
+    A point or a comma may be between two digits. Returns whether the cells were searched.
+    Cell i is data[offsets[i]:offsets[i + 1]]; a mark is a byte, 1 or 0.
     """
     return False  # Arrow searches the cells

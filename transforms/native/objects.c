@@ -1,21 +1,22 @@
-/* Splits lines that are JSON objects into columns of cells, in two passes, as cells.c does.
+/* Splits lines that are JSON objects into columns of cells, in two passes, like cells.c.
 
-   The first one notes where each value lies, the second one copies them. Of the columns "a"
-   and "o/x",  {"a": "b\n", "o": {"x": 1.5}}  has the cells b, newline and 1.5. A line is odd
-   if it is no such object for sure, if its keys are others or stand twice, or if a value may
-   not be what its column asks for: json of Python reads it, and says what is wrong. The
-   other lines are JSON, and mean here what they mean there. */
+   The first pass stores the position of each value, and the second pass copies the
+   values. For the columns "a" and "o/x",  {"a": "b\n", "o": {"x": 1.5}}  has the cells b,
+   newline and 1.5. A line is odd if it is not certainly such an object, if it has other
+   or repeated keys, or if a value may not match its column. Python's json reads odd
+   lines, and reports problems. The other lines are valid JSON, and are read with the same
+   result as by json. */
 
 #include "loops.h"
 
 enum {
     MISSING = -1,
-    MOST_OBJECTS = 8, /* inside each other */
+    MOST_OBJECTS = 8, /* of nested objects */
     MOST_LISTS = 32,
     MOST_TRIES = 64, /* names that a key is compared with */
-    MOST_BYTES = 40, /* of a number, so with two digits of exponent it is within double */
-    INTEGER_DIGITS = 18, /* fewer than those of the largest */
-    EXACT_DIGITS = 15 /* double holds each integer of so many */
+    MOST_BYTES = 40, /* of a number: with two digits of exponent a double */
+    INTEGER_DIGITS = 18, /* fewer than the digits of the largest int64 */
+    EXACT_DIGITS = 15 /* double can represent all integers with so many digits */
 };
 
 static inline const uint8_t *skip_blanks(const uint8_t *at)
@@ -25,8 +26,9 @@ static inline const uint8_t *skip_blanks(const uint8_t *at)
     return at;
 }
 
-/* Each of these returns where what begins at `at` ends, or NULL if it is odd. The text ends
-   with a line's end, which no token has in it: so none is left by a step of one byte. */
+/* Each of these functions returns the end of the token that begins at `at`, or NULL if it
+   is odd. The text ends with a line end, which no token contains. So a step of one byte
+   never leaves the text. */
 
 static inline const uint8_t *read_word(const uint8_t *at, const char *word)
 {
@@ -44,7 +46,7 @@ static inline const uint8_t *read_digits(const uint8_t *at)
     return at == begin ? NULL : at;
 }
 
-/* Finds the number of an integer's digits, too; 0 if it is none. */
+/* Also computes the number of an integer's digits; 0 if the number is no integer. */
 static inline const uint8_t *read_number(const uint8_t *at, int64_t *digits)
 {
     const uint8_t *begin = at, *whole = at + (*at == '-'), *exponent;
@@ -62,11 +64,11 @@ static inline const uint8_t *read_number(const uint8_t *at, int64_t *digits)
         if ((at = read_digits(exponent)) == NULL || at > exponent + 2)
             return NULL;
     }
-    /* -0 is an integer in Python, which has no sign. */
+    /* -0 is an integer in Python, where it loses its sign. */
     return at - begin > MOST_BYTES || (*digits && *begin == '-' && *whole == '0') ? NULL : at;
 }
 
-/* Reads four digits of an escape; returns -1 if they are none. */
+/* Reads four hexadecimal digits of an escape; returns -1 for other characters. */
 static int32_t read_unit(const uint8_t *at)
 {
     int32_t unit = 0;
@@ -79,7 +81,7 @@ static int32_t read_unit(const uint8_t *at)
     return unit;
 }
 
-/* Reads an escape, and writes what it stands for. */
+/* Reads an escape, and writes its character. */
 static const uint8_t *read_escape(const uint8_t *at, uint8_t text[4], int64_t *length)
 {
     static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -107,7 +109,7 @@ static const uint8_t *read_escape(const uint8_t *at, uint8_t text[4], int64_t *l
     return at;
 }
 
-/* Reads a string; finds how many bytes it has without its escapes. */
+/* Reads a string; computes the number of its bytes without escapes. */
 static inline const uint8_t *read_string(const uint8_t *at, int64_t *length)
 {
     const uint8_t *begin = ++at;
@@ -156,7 +158,7 @@ static const uint8_t *read_list(const uint8_t *at, int depth)
     return *at == ']' ? at + 1 : NULL;
 }
 
-/* Reads a value that is no object, and notes where it lies. */
+/* Reads a value that is no object, and stores its position. */
 static inline const uint8_t *read_value(
     const uint8_t *at, const uint8_t *text, uint8_t holds, struct Span *span)
 {
@@ -190,7 +192,7 @@ static inline const uint8_t *read_value(
     return at;
 }
 
-/* Returns the index of the name that a key spells, at `first` or behind; -1 for none. */
+/* Returns the index, from `first` on, of the name that equals a key; -1 for none. */
 static inline int64_t find_name(
     const struct Objects *objects, int64_t first, int64_t object, const uint8_t *key,
     int64_t size)
@@ -211,7 +213,7 @@ static inline int64_t find_name(
     return -1;
 }
 
-/* Reads an object, with those in it. `line` is a number that no other line has. */
+/* Reads an object with its nested objects. `line` is a unique number of the line. */
 static const uint8_t *read_object(
     const uint8_t *at, const struct Objects *objects, int64_t line, struct Span *spans)
 {
@@ -259,7 +261,7 @@ static const uint8_t *read_object(
     }
 }
 
-/* Notes which cells of a row are there, and where they end in their columns. */
+/* Stores which cells of a row are present, and their ends in their columns. */
 static void end_row(const struct Objects *objects, int64_t row, const struct Span *spans)
 {
     for (int64_t column = 0; column < objects->num_columns; column++) {

@@ -1,5 +1,5 @@
 /* Reads many small parts of a file, or many whole files: in Python each call takes as long
-   as a thousand bytes, and other threads hold the interpreter when it ends. */
+   as a thousand bytes, and other threads hold the interpreter lock when it ends. */
 
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64
@@ -10,7 +10,7 @@
 
 #include "loops.h"
 
-/* Fills the target from a position of a file on. Returns whether there was so much. */
+/* Fills the target from a position of a file on. Returns 0 if the file ends before. */
 static int fill(int descriptor, uint8_t *into, size_t left, off_t from)
 {
     while (left > 0) {
@@ -38,7 +38,7 @@ int64_t gather_parts(
     return -1;
 }
 
-/* Returns whether a file was read whole, and is the one that was listed. */
+/* Returns whether a file was read completely, and has not changed since it was listed. */
 static int read_file(const char *path, int64_t size, int64_t modified, uint8_t *target)
 {
     struct stat now;
@@ -46,7 +46,7 @@ static int read_file(const char *path, int64_t size, int64_t modified, uint8_t *
     if (descriptor < 0)
         return 0;
     int good = fill(descriptor, target, (size_t)size, 0)
-        && fstat(descriptor, &now) == 0 /* after the last byte was read: see require_seen */
+        && fstat(descriptor, &now) == 0 /* after the last byte was read */
         && now.st_size == size && (modified == ANY_TIME || modified == modified_at(&now));
     close(descriptor);
     return good;

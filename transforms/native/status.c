@@ -1,5 +1,5 @@
-/* Asks the system for sizes and times of many files: Python's own call takes 2 us for each
-   beside the system's one, and holds the interpreter. */
+/* Reads sizes and times of many files: Python's own call takes 2 us per file in addition
+   to the system call, and holds the interpreter lock. */
 
 #define _POSIX_C_SOURCE 200809L
 #define _DARWIN_C_SOURCE /* or Apple's struct stat has no timespecs */
@@ -19,7 +19,7 @@
 
 enum { SECOND = 1000000000 };
 
-/* Returns nanoseconds since 1970; ANY_TIME where 64 bits do not hold them (year 2263). */
+/* Returns nanoseconds since 1970; ANY_TIME if they exceed 64 bits (year 2263). */
 static int64_t nanoseconds(struct timespec time)
 {
     int64_t most = INT64_MAX / SECOND, seconds = time.tv_sec;

@@ -1,1 +1,1 @@
-"""Rows of a user's pipeline (dicts, batches, examples, bytes) to records and back."""
+"""Converts rows of pipelines (dicts, batches, examples, bytes) to records and back."""

@@ -1,4 +1,4 @@
-"""Identifies the elements of a pipeline's collection, and what can be made of each."""
+"""Identifies the elements of a pipeline's collection and converts them to batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Message(Protocol):
 
 
 def element_kind(element: object, job: JobSpec) -> ElementKind:
-    """Returns the kind of an element; refuses one that cannot become a record."""
+    """Returns the kind of an element; raises UsageError if it cannot become a record."""
     if isinstance(element, Mapping | pa.RecordBatch | pa.Table):
         kind: ElementKind = "dict" if isinstance(element, Mapping) else "batch"
         if job.declared is None:
@@ -76,7 +76,7 @@ def element_kind(element: object, job: JobSpec) -> ElementKind:
 def parse_example(element: object, data: bytes) -> Example | None:
     """Parses an element as an example; returns None if its bytes are not one."""
     if isinstance(element, Message):
-        # TensorFlow's class or ours: both have the same fields.
+        # TensorFlow's class or recordmill's: both have the same fields.
         return element  # type: ignore[return-value]
     try:
         return Example.FromString(data)
@@ -85,7 +85,7 @@ def parse_example(element: object, data: bytes) -> Example | None:
 
 
 def size_of(value: Any) -> int:
-    """Estimates the bytes of a value."""
+    """Returns the estimated size of a value in bytes."""
     if isinstance(value, str | bytes | bytearray):
         return len(value)
     if isinstance(value, np.ndarray | memoryview):
@@ -115,24 +115,25 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, dt.date | dt.time | dt.timedelta | Decimal):
         return str(value)
-    return f"<{type(value).__name__}>"  # repr() can hold an address
+    return f"<{type(value).__name__}>"  # repr() may contain an address
 
 
-# A row is sent on as it comes, so what decides must be in the row itself and the job.
+# Rows are processed one by one, so the split of a row depends only on the row and the
+# job.
 
-_MOST_KNOWN = 1 << 12  # values of examples whose splits are kept
+_MOST_KNOWN = 1 << 12  # most values of examples whose splits are cached
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """What decides the split of each row."""
+    """The rule that determines the split of each row."""
 
-    job: JobSpec  # what the rows become
-    option: str = ""  # the option by which a column decides, or ""
-    # that column, or a feature of examples; None if the whole record decides
+    job: JobSpec  # the job of the rows
+    option: str = ""  # the option that names the column, or ""
+    # a column, or a feature of examples; None if the whole record determines the split
     column: str | None = None
-    # of the column, if it tells splits; None if rows with equal values in it fall into
-    # one split by a hash
+    # role of the column if its values name splits; None if rows with equal values share a
+    # split by a hash
     role: SplitRole | None = None
     _known: dict[tuple[type, Any], int | None] = field(
         default_factory=dict, compare=False, repr=False
@@ -151,9 +152,9 @@ class SplitRule:
         return cls(job, "split_by" if job.split_by is not None else "", job.split_by)
 
     def find(self, values: pa.Array) -> pa.Array:
-        """Returns what decides for each value of the column: a split, or a hash.
+        """Returns the split index, or its hash, for each value of the column.
 
-        It is null for a row whose value tells no split; see `reason`.
+        It is null for a row whose value names no split; see `reason`.
         """
         try:
             if self.role is None:
@@ -169,8 +170,11 @@ class SplitRule:
             ) from error
 
     def find_in_example(self, example: Example) -> tuple[int | None, Any]:
-        """Returns what decides for an example, or None, and the value, or values."""
-        assert self.column is not None  # or nothing is looked for
+        """Returns the split index or hash of an example, and its value or values.
+
+        The first is None if the value names no split.
+        """
+        assert self.column is not None  # otherwise it is not called
         features = example.features.feature
         feature = features[self.column] if self.column in features else Feature()
         if self.role is None:
@@ -179,7 +183,7 @@ class SplitRule:
         if len(values) > 1:
             return None, values
         value = values[0] if values else None
-        # Alone a value takes 25 to 40 us, and many rows have the same.
+        # A single value takes 25 to 40 us, and many rows have the same value.
         key = type(value), value
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
@@ -189,10 +193,10 @@ class SplitRule:
 
     def reason(self, value: Any) -> str:
         """Returns why a row with this value cannot be converted."""
-        assert self.role is not None  # by hashes every row falls into a split
+        assert self.role is not None  # hashes assign every row to a split
         if isinstance(value, list):
             return (
-                f"{self.column}: {len(value):,} values; each row needs one, that tells "
+                f"{self.column}: {len(value):,} values; each row needs one that names "
                 "its split"
             )
         return self.role.reason(None if value is None else str(value))
@@ -200,8 +204,8 @@ class SplitRule:
     def assign(self, origins: U64, found: U64 | None) -> npt.NDArray[np.uint8]:
         """Returns the index of each row's split.
 
-        `found` is what decides, from `find`; else it is the hashes of the records,
-        `origins`.
+        `splits_or_hashes` is the result of `find`, without nulls; if None, the hashes of
+        the records, `origins`, determine the splits.
         """
         if self.role is not None and found is not None:
             return found.astype(np.uint8)
@@ -222,13 +226,13 @@ def _values_of(feature: Feature) -> list[str | int | float]:
     ]
 
 
-# The runner decides which rows share a bundle, so the record of a row must depend on that
-# row alone. Each value has a form: how deep its lists are nested, and what they hold.
-# Values of the same form make one array of one type:
+# The runner decides which rows share a bundle, so the record of a row must depend only on
+# that row. Each value has a form: the depth of its nested lists, and the type inside.
+# Values of the same form are converted to one array of one type:
 #
 #     bool, int, float, str, bytes     bool, int64 (uint64 beyond), float64, string, binary
 #     numpy scalars and arrays         the same; arrays keep their dtype
-#     datetime, date, time, timedelta  microseconds (UTC where there is a zone), days
+#     datetime, date, time, timedelta  microseconds (UTC if there is a time zone), days
 #     Decimal                          decimal
 #     lists and tuples                 lists; integers among floats are floats
 #     an empty list                    the type of the feature
@@ -272,14 +276,14 @@ _ARRAY_KINDS = "biufMm"  # booleans, numbers, times
 
 
 class InvalidValueError(Exception):
-    """A value from which no feature can be made; the message says why."""
+    """The error for a value that cannot be converted; its message is the reason."""
 
 
 def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
-    """Converts a NumPy array to a value that Arrow takes; keeps other values.
+    """Returns a NumPy array as a value that Arrow accepts, and other values unchanged.
 
     Raises:
-      InvalidValueError: the array does not have the shape of one of the features.
+      InvalidValueError: the array does not match the shape of one of the features.
     """
     if not isinstance(value, np.ndarray):
         return value
@@ -325,10 +329,9 @@ def form_of(value: Any) -> Form | None:
 
 
 def array_of(values: Sequence[Any], form: Form, feature: DeclaredFeature) -> pa.Array:
-    """Returns an array of plain values of one form, and of missing ones.
+    """Returns an array of plain values of one form; missing values are null.
 
-    Empty lists have the type of the feature. Where Arrow cannot hold a value, its
-    errors leave.
+    Empty lists have the type of the feature. Errors of Arrow about values are raised.
     """
     depth, leaf = form
     if not leaf:  # nested as deep as the values and at least as the feature
@@ -357,12 +360,12 @@ def _leaf_of(kind: type) -> str | None:
 
 
 def _form_inside(values: Sequence[Any]) -> Form:
-    """Returns the form that all items of a list share."""
+    """Returns the form that all elements of a list share."""
     if not values:
         return 0, ""
     kind: type = type(values[0])
     leaf = _leaf_of(kind)
-    if leaf is not None and set(map(type, values)) == {kind}:  # the usual case is fast
+    if leaf is not None and set(map(type, values)) == {kind}:  # fast path
         return 0, _BY_VALUE[leaf](values) if leaf in _BY_VALUE else leaf
     items = (item.tolist() if isinstance(item, np.ndarray) else item for item in values)
     forms = {form for form in map(form_of, items) if form is not None}
@@ -411,16 +414,16 @@ _BY_VALUE: Mapping[str, Callable[[Sequence[Any]], str]] = {
 
 Row = Mapping[str, Any]
 
-# Stands for a column that only decides the split.
+# The feature of a column that is used only for the split.
 _GROUP = DeclaredFeature.model_validate("string")
 
 
 Table = tuple[list[int], pa.RecordBatch | str]
-"""Indices of rows with the same forms, and a batch of them, or why one is not valid."""
+"""Indices of rows with the same forms, and their batch, or the reason of a reject."""
 
 
 class TableBuilder:
-    """A converter of dicts to batches; no dict depends on the others."""
+    """A converter of dicts to batches, each independent of the others."""
 
     def __init__(self, declared: DeclaredSchema, rule: SplitRule) -> None:
         self._features: dict[str, list[DeclaredFeature]] = {}
@@ -431,7 +434,7 @@ class TableBuilder:
             self._features.setdefault(rule.column, [_GROUP])
 
     def build(self, rows: Sequence[Row]) -> Iterator[Table]:
-        """Yields batches of the rows: the columns of features, and what tells splits."""
+        """Yields batches of the rows, with the columns of features and the split rule."""
         columns: dict[str, list[Any]] = {}
         forms: dict[str, list[Form | None]] = {}
         invalid_rows: dict[int, str] = {}
@@ -470,7 +473,7 @@ class TableBuilder:
                 if len(members) == 1:
                     yield members, f"column {name!r}: {error}"
                     return
-                for index in members:  # one by one, to find those that Arrow rejects
+                for index in members:  # one by one, to find the rows that Arrow rejects
                     yield from self._tables(columns, [index], forms)
                 return
         yield members, pa.RecordBatch.from_pydict(arrays)
@@ -482,7 +485,7 @@ class TableBuilder:
         if rule.column is None:
             return
         for row, form in zip(rows, forms[rule.column], strict=True):
-            # Without a value that tells its split, a row is a reject.
+            # With a role, a row without a value for its split is a reject.
             if rule.role is None and rule.column not in row:
                 raise UsageError(
                     f"{rule.option}={rule.column!r}: a row has no such key; it has "
@@ -502,7 +505,7 @@ def _group_by_form(
 ) -> Iterator[tuple[list[int], dict[str, Form]]]:
     """Yields (row indices, form of each column) for rows that can share a batch.
 
-    A missing value fits a column of any form.
+    A missing value matches any form.
     """
     shared: dict[str, Form] = {}
     mixed: list[str] = []

@@ -1,8 +1,8 @@
 """Encodes rows of a pipeline as blocks of framed records, with keys from their content.
 
-Such a row has no origin in an input. Its order key and its split are seeded hashes of
-its record, so they do not depend on order, bundles or runner. Equal records have equal
-keys; their order makes no difference.
+Such a row has no origin in an input. Its order key and its split are seeded hashes of its
+record, so they do not depend on order, bundles or runner. Equal records have equal keys;
+their order does not matter.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 Digest = tuple[int, int]
 """Sums of two 64-bit hashes of each row, modulo 2**64: independent of the order."""
 
-_MAX_BUCKETS = 1 << 22  # of all splits together
+_MAX_BUCKETS = 1 << 22  # total of all splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ class RowsSummary:
     rows_read: int = 0  # number of rows, rejects included
     rows_rejected: int = 0  # number of rejects
     digest: Digest = (0, 0)  # of all rows
-    # planned bytes and records of the rows that became records, or b""
+    # histogram of the rows that became records, or b""
     histogram: PackedHistogram = b""
     # features of examples without a schema
     observed: ObservedFeatures = field(default_factory=ObservedFeatures)
-    # sorted runs that hold the records, with the scratch exchange
+    # sorted runs of the records, with the scratch exchange
     runs: tuple[SortedRunRef, ...] = ()
     reject: bytes = b""  # one of the rejects, as a line of JSON, or b""
 
@@ -95,7 +95,7 @@ class RowsTotals:
         self.rows_rejected += summary.rows_rejected
         self.digest = add_digests(self.digest, summary.digest)
         self.observed.add(summary.observed)
-        if summary.reject:  # the same one in every order
+        if summary.reject:  # the minimum, which does not depend on the order
             self.reject = min(self.reject or summary.reject, summary.reject)
         if summary.histogram:
             self.histogram.add(summary.histogram)
@@ -107,7 +107,7 @@ class RowsTotals:
 
 
 def rows_bucket_bits(job: JobSpec) -> int:
-    """Chooses the bits of a histogram bucket when the size of all rows is unknown."""
+    """Returns the bits of a histogram bucket if the size of all rows is unknown."""
     wanted = MAX_BUCKET_BITS
     if job.sharding.num_shards is not None:
         wanted = (job.sharding.num_shards * BUCKETS_PER_SHARD - 1).bit_length()
@@ -122,12 +122,12 @@ def add_digests(one: Digest, other: Digest) -> Digest:
 def content_hashes(framed: pa.BinaryArray) -> npt.NDArray[np.uint64]:
     """Returns two 64-bit hashes of each record's bytes, shape (rows, 2).
 
-    They are the first 16 bytes of its SHA-256, little-endian, on every machine.
+    They are the first 16 bytes of its SHA-256 as little-endian numbers, on every machine.
     """
     offsets, buffer = array_parts(framed)
     starts = (offsets[:-1] + HEAD_BYTES).tolist()
     ends = (offsets[1:] - TAIL_BYTES).tolist()
-    # A Python call per record, 1 us each: no library hashes a batch.
+    # One Python call per record, 1 us each: no library hashes a batch.
     datas = map(buffer.data.__getitem__, map(slice, starts, ends))
     digests = b"".join([sha256(data).digest() for data in datas])
     words = np.frombuffer(digests, "<u8").reshape(-1, 4)[:, :2]
@@ -135,9 +135,10 @@ def content_hashes(framed: pa.BinaryArray) -> npt.NDArray[np.uint64]:
 
 
 def rows_fingerprint(job: JobSpec, totals: RowsTotals) -> str:
-    """Hashes all that fixes the bytes of a dataset: format version, job and all rows.
+    """Returns the hash of all that determines a dataset's bytes: format, job and rows.
 
-    The reject limit changes no byte (see recordmill.transforms.tasks.context).
+    The reject limit is omitted, because it changes no byte (see
+    recordmill.transforms.tasks.fingerprint).
     """
     digest = blake2b(digest_size=16)
     digest.update(f"recordmill {FORMAT_VERSION}\n".encode())
@@ -154,7 +155,7 @@ RejectLine = tuple[Digest, bytes]
 
 
 def reject_limit_error(rows: str, limit: str, line: bytes) -> RejectLimitError:
-    """Makes the error of too many rejects, which shows one of them."""
+    """Returns the error for too many rejects, with one of them as an example."""
     reject = json.loads(line)
     raw = base64.b64decode(reject["raw"])
     shown = raw[:_SHOWN_BYTES].decode(errors="backslashreplace")
@@ -166,7 +167,7 @@ def reject_limit_error(rows: str, limit: str, line: bytes) -> RejectLimitError:
 
 
 def summarize_rejects(rejects: Sequence[RejectLine]) -> RowsSummary:
-    """Summarizes rows that were rejected."""
+    """Returns the summary of rejected rows."""
     digest = (0, 0)
     for own, _ in rejects:
         digest = add_digests(digest, own)
@@ -185,15 +186,15 @@ _BATCH_BYTES = 8 << 20  # ... or size
 class RowsEncoder:
     """An encoder of the rows of one bundle, which buffers them into batches."""
 
-    job: JobSpec  # what the rows become
+    job: JobSpec  # the job of the rows
     bucket_bits: int  # leading bits of the order key that number a histogram bucket
-    rows_rejected: int = 0  # rows that became no record so far
-    # those that `take_rejects` has not returned yet
+    rows_rejected: int = 0  # number of rejects so far
+    # the rejects that `take_rejects` has not returned yet
     rejects: list[RejectLine] = field(default_factory=list)
     _dicts: list[Row] = field(default_factory=list)
     _records: list[bytes] = field(default_factory=list)
-    _groups: list[int] = field(default_factory=list)  # what decides records' splits
-    _bytes: int = 0  # of the buffered dicts and records, approximately
+    _groups: list[int] = field(default_factory=list)  # splits or hashes of records
+    _bytes: int = 0  # approximate size of the buffered dicts and records
     _observed: ObservedFeatures = field(default_factory=ObservedFeatures)
     _tables: TableBuilder | None = None
     _rule: SplitRule = field(init=False)
@@ -272,7 +273,7 @@ class RowsEncoder:
     def _frame_records(
         self, records: list[bytes], groups: list[int]
     ) -> Iterator[tuple[Block, RowsSummary]]:
-        """Frames records unchanged; rejects those that do not fit a declared schema."""
+        """Frames records unchanged; rejects records that do not match the schema."""
         array = pa.array(records, pa.binary())
         kept = np.arange(len(records))
         if self.job.declared is not None:
@@ -321,8 +322,8 @@ class RowsEncoder:
             try:
                 parts = list(self._frame(batch))
             except SchemaError as error:
-                # In a batch of dicts the type of a column is the type of its values:
-                # rejects.
+                # The column types of a batch of dicts come from its values, so a schema
+                # error makes rows rejects.
                 if len(own) == 1:
                     self._reject(str(error), row_as_json(own[0]))
                 for row in own if len(own) > 1 else ():
@@ -345,7 +346,7 @@ class RowsEncoder:
     ) -> Iterator[tuple[Block, RowsSummary]]:
         """Yields the block of a batch's records; rejects rows without a split.
 
-        `rows_of` returns the batch's rows, for those that are rejects.
+        `rows_of` returns the batch's rows; it is called only if there are rejects.
         """
         if self._rule.column is None:
             yield from self._block(binary_payloads(framed.rows), None)
@@ -396,6 +397,6 @@ class RowsEncoder:
         self.rejects.append(((first, second), line))
         self.rows_rejected += 1
         limit = self.job.max_rejects.text
-        # A limit that is a share can be checked only after the last row.
+        # A relative limit can be checked only after the last row.
         if limit.isdigit() and self.rows_rejected > int(limit):
             raise reject_limit_error(f"{self.rows_rejected} rows or more", limit, line)

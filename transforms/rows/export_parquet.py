@@ -1,10 +1,11 @@
-"""Writes a dataset as Parquet files, with what Hugging Face `datasets` has to know of them.
+"""Writes a dataset as Parquet files, with metadata for Hugging Face `datasets`.
 
-    data/{split}-00000-of-00004.parquet      a file for each shard, the rows in its order
+    data/{split}-00000-of-00004.parquet      a file for each shard, with rows in its order
 
-Images and audio files are structs of bytes and path, class labels are int64: `datasets` reads
-them as Image, Audio and ClassLabel by the metadata `huggingface` of the schema, and so does
-`recordmill convert parquet`. Arrays, and values with a shape, are lists in lists.
+Images and audio files are structs of bytes and path, and class labels are int64.
+`datasets` and `recordmill convert parquet` read them as Image, Audio and ClassLabel,
+according to the schema metadata `huggingface`. Arrays, and values with a shape, are
+nested lists.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from recordmill.transforms.dataset.reader import ShardToRead
 from recordmill.transforms.encode.columns import nest
 from recordmill.transforms.storage import Store
 
-_GROUP_BYTES = 32 << 20  # of a row group, about, as Arrow holds it
+_GROUP_BYTES = 32 << 20  # approximate size of a row group in Arrow's memory format
 _FILE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 def export_parquet(
     store: Store, manifest: Manifest, target: Store, on_progress: OnProgress
 ) -> list[str]:
-    """Fills a new place with Parquet files; see `export_shards`."""
+    """Writes Parquet files to a new target; see `export_shards`."""
     schema = schema_of_dataset(store, manifest)
 
     def write(shard: ShardToRead, path: Path) -> None:
@@ -74,7 +75,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
 
 
 def to_table(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """Returns decoded columns as a table has them."""
+    """Returns a decoded batch with the column types of the Parquet file."""
     audio = audio_files(schema)
     columns = [
         _file(batch[spec.name])
@@ -114,7 +115,7 @@ def _lengths(lists: pa.Array) -> I64:
 
 
 def _array(column: pa.Array, spec: FeatureSpec, present: Any) -> pa.Array:
-    """Returns arrays as lists of numbers; of several unknown sides all as one list."""
+    """Returns arrays as nested lists; with several unknown sides, as flat lists."""
     offsets, data = array_parts(column)
     dtype = np.dtype(spec.dtype).newbyteorder("<")
     values = data[offsets[0] : offsets[-1]].view(dtype).astype(spec.dtype, copy=False)
@@ -124,7 +125,7 @@ def _array(column: pa.Array, spec: FeatureSpec, present: Any) -> pa.Array:
 
 
 def _nested(values: pa.Array, lengths: I64, shape: Shape, present: Any) -> pa.Array:
-    """Nests the values of each row, of which one side at most is unknown."""
+    """Returns the values of each row as nested lists; at most one side is unknown."""
     known = math.prod(side for side in shape if side is not None)
     unknown = lengths // known if known else np.zeros_like(lengths)
     sides = [np.where(present, unknown if side is None else side, 0) for side in shape]
@@ -136,7 +137,7 @@ def _nested(values: pa.Array, lengths: I64, shape: Shape, present: Any) -> pa.Ar
 
 
 def _features(schema: Schema) -> dict[str, Any]:
-    """Returns what `datasets` is told of columns; it sees itself what others are."""
+    """Returns the features of columns that `datasets` cannot infer from Parquet types."""
     told, audio = {}, audio_files(schema)
     for spec in schema.features:
         feature: dict[str, Any] = {}

@@ -1,15 +1,15 @@
-"""Writes a dataset as tar shards, as the package webdataset and recordmill read them.
+"""Writes a dataset as tar shards, which the package webdataset and recordmill can read.
 
     {split}-000000.tar        a file for each shard; its samples, in the order of its rows:
 
-    00000000.jpg              an image or an audio file, by what its bytes are
+    00000000.jpg              an image or an audio file; the ending is its format
     00000000.cls              the only class label
     00000000.json             all other values
-    00000000.{name}           bytes, and text or numbers whose name says so: txt, npy
+    00000000.{name}           bytes, and text or numbers with such a name: txt, npy
 
-Names that files of a sample had before they were converted stay: `left.png`, `mp4`, `json/box/x`.
-The key of a sample is the value of the feature `key` if no other sample of its shard has it,
-else the number of the row in its split.
+Names from a converted WebDataset are preserved: `left.png`, `mp4`, `json/box/x`. The key
+of a sample is the value of the feature `key` if it is unique in the shard, else the
+number of the row in its split.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from recordmill.transforms.storage import Store
 
 KEY = "key"
 _JSON = "json/"
-_OTHER_ENDINGS = {"jpeg": "jpg", "id3": "mp3"}  # of formats that have another name
-_ENDINGS = {"array": "npy", "bytes": "bin"}  # where names do not say what files hold
+_OTHER_ENDINGS = {"jpeg": "jpg", "id3": "mp3"}  # endings that differ from the format
+_ENDINGS = {"array": "npy", "bytes": "bin"}  # used if the name has no known ending
 _WAY_OUT = "Rename it, or use `recordmill export parquet`"
 
 
 def export_webdataset(
     store: Store, manifest: Manifest, target: Store, on_progress: OnProgress
 ) -> list[str]:
-    """Fills a new place with tar shards, and the labels files; see `export_shards`.
+    """Writes tar shards and labels files to a new target; see `export_shards`.
 
     Raises:
-      UsageError: a feature fits into no file of a sample.
+      UsageError: a feature cannot be stored in a file of a sample.
     """
     schema = schema_of_dataset(store, manifest)
     layout = Layout(schema)
@@ -64,7 +64,7 @@ def export_webdataset(
         seen = set[str]()
         with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
             for batch in shard.batches():
-                # A loop for each row: tarfile makes headers one by one.
+                # A loop over rows: tarfile creates headers one by one.
                 for row in to_dicts(batch, schema):
                     number = f"{next(numbers[shard.split]):08d}"
                     key, files = layout.sample(row, number, seen)
@@ -86,13 +86,13 @@ def export_webdataset(
 
 
 class Layout:
-    """Which file of a sample each feature becomes."""
+    """The assignment of features to files of a sample."""
 
     def __init__(self, schema: Schema) -> None:
         images = [s for s in schema.features if s.content is Content.IMAGE]
         self._audio = audio_files(schema)
         labels = [s for s in schema.features if s.class_names and not s.shape]
-        # what is before the ending, where it is not in the name but in the bytes
+        # prefix of the file name, for features whose bytes determine the ending
         self._by_content: dict[str, str] = {}
         self._files: dict[str, str] = {}  # ending of the file, by feature
         self._values = list[str]()  # features that are in JSON
@@ -101,8 +101,8 @@ class Layout:
             has_list = spec.shape and spec.content is not Content.IMAGE
             if _is_bytes(spec) and (has_list or spec.sequence):
                 raise UsageError(
-                    f"feature {spec.name!r}: lists of bytes fit into no file of a "
-                    f"sample. {_WAY_OUT}"
+                    f"feature {spec.name!r}: lists of bytes cannot be stored as a file "
+                    f"of a sample. {_WAY_OUT}"
                 )
             if spec.content is Content.IMAGE and kind_of(name) != "image":
                 self._by_content[spec.name] = "" if len(images) == 1 else f"{name}."
@@ -119,7 +119,7 @@ class Layout:
                 self._files[spec.name] = name if is_said else f"{name}.{_ENDINGS[kind]}"
 
     def as_read(self, schema: Schema) -> Schema:
-        """Returns a schema with the names of columns by which samples are read again."""
+        """Returns a schema with the column names that a reader of the samples uses."""
         names = {name: f"{_JSON}{name}" for name in self._values} | self._files
         return Schema(
             tuple(
@@ -132,7 +132,7 @@ class Layout:
     def sample(
         self, row: Mapping[str, Any], number: str, seen: set[str]
     ) -> tuple[str, dict[str, bytes]]:
-        """Returns the key and the files of a row; `seen` has the keys before."""
+        """Returns the key and the files of a row; adds the key to `used_keys`."""
         given = row.get(KEY)
         key = number
         if isinstance(given, str) and given not in seen and _is_key(given):
@@ -141,13 +141,13 @@ class Layout:
             key += "-"
         seen.add(key)
         files: dict[str, bytes] = {}
-        known: dict[str, Any] = {KEY: key}  # what the sample says without JSON
+        known: dict[str, Any] = {KEY: key}  # values that readers find without JSON
 
         def put(name: str, ending: str, data: bytes) -> None:
             if ending in (*files, "json"):
                 raise UsageError(
-                    f"feature {name!r} would be the file KEY.{ending} of a sample, as "
-                    f"another one is. {_WAY_OUT}"
+                    f"feature {name!r} would be the file KEY.{ending} of a sample, but "
+                    f"another feature already is. {_WAY_OUT}"
                 )
             files[ending] = data
 
@@ -156,7 +156,7 @@ class Layout:
             if value is None:
                 continue
             if name in self._audio:
-                form = audio_format(value[:16]) or "bin"  # of what is not read here
+                form = audio_format(value[:16]) or "bin"  # if the format is unknown
                 ending += _OTHER_ENDINGS.get(form, form)
             elif name in self._by_content:
                 form = read_header(value).format
@@ -179,7 +179,7 @@ class Layout:
 
 
 def _is_key(text: str) -> bool:
-    """Returns whether a text can be the key of a sample: its files stay below a folder."""
+    """Returns whether a text can be the key of a sample and is a safe path."""
     is_below = is_parsed(partial(check_file_name, text))
     return is_below and key_of(f"{text}.x") == (text, "x")
 
@@ -189,7 +189,7 @@ def _is_same(known: Any, value: Any) -> bool:
 
 
 def _is_bytes(spec: FeatureSpec) -> bool:
-    """Tells whether values are bytes that are neither text nor numbers."""
+    """Returns whether values are bytes that are neither text nor numbers."""
     return spec.content is Content.IMAGE or (
         spec.kind is Kind.BYTES
         and (spec.content is Content.VALUES or spec.dtype == "bytes")
@@ -198,7 +198,7 @@ def _is_bytes(spec: FeatureSpec) -> bool:
 
 
 def _file_kind(spec: FeatureSpec) -> MemberKind | None:
-    """Returns what the file of a feature holds; None if it is in JSON."""
+    """Returns the kind of a feature's file; None if the feature is stored in JSON."""
     if spec.name.startswith(_JSON) or spec.sequence:
         return None
     if spec.content is Content.IMAGE:
@@ -216,7 +216,7 @@ def _file_kind(spec: FeatureSpec) -> MemberKind | None:
 
 
 def _encoded(name: str, value: Any, ending: str) -> bytes:
-    """Returns a value as the file that holds nothing else."""
+    """Returns the bytes of the file that contains only this value."""
     if isinstance(value, bytes):
         return value
     if kind_of(ending) != "array":
@@ -230,14 +230,14 @@ def _encoded(name: str, value: Any, ending: str) -> bytes:
 
 
 def _json_of(values: Mapping[str, Any]) -> bytes:
-    """Returns values as a JSON object; those of json/box/x are in objects, as they were."""
+    """Returns values as a JSON object; names like json/box/x become nested objects."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         place, last = found, name.removeprefix(_JSON)
         while name.startswith(_JSON) and "/" in last:
             folder, _, rest = last.partition("/")
             inner = place.setdefault(folder, {})
-            if not isinstance(inner, dict):  # a value and an object of one name
+            if not isinstance(inner, dict):  # a value and an object with one name
                 break
             place, last = inner, rest
         place[last] = value

@@ -1,12 +1,12 @@
-"""Draws rows from several datasets, in proportion to weights.
+"""Samples rows from several datasets, in proportion to weights.
 
     photos, drawings = open_dataset("out/photos"), open_dataset("out/drawings")
     both = mix({photos: 0.7, drawings: 0.3}, seed=1)
     for batch in both.numpy_batches(64, epoch=0):
         step(batch["image"], batch["label"])
 
-Which dataset a row comes from, and which of its rows that is, are functions of the seed
-and the epoch. So a mix is shared by workers, and continues at a row, as a dataset does.
+The dataset of each row, and the row's number in it, depend only on the seed and the
+epoch. So workers can share a mix, and it can continue at a row, like a dataset.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from recordmill.transforms.rows.open_dataset import (
 )
 from recordmill.transforms.tfrecord import crc32c
 
-_RING_BLOCK = 128  # rows of a local dataset
-_MOST_ROWS = 1 << 32  # of an epoch: their numbers are in memory
+_RING_BLOCK = 128  # rows per block in the ring of a local dataset
+_MOST_ROWS = 1 << 32  # most rows of an epoch, whose numbers are in memory
 
 StoppingStrategy = Literal["first_exhausted", "all_exhausted"]
 
@@ -46,19 +46,23 @@ def mix(
     seed: int,
     stopping_strategy: StoppingStrategy = "first_exhausted",
 ) -> Mix:
-    """Returns a dataset that draws from several.
+    """Returns a dataset that samples rows from several datasets.
 
     Args:
-      weights: of the datasets, any positive numbers; they must have the same features.
-      seed: of the draws and of each dataset's order, unless a reader gives another one.
-      stopping_strategy: where an epoch ends. "first_exhausted": with the last row of the
-        dataset that ends first, so no row comes twice; of the others, the next epoch
-        takes the rows that follow. "all_exhausted": with the last row of the one that ends
-        last; the others begin again meanwhile.
+      weights: datasets with their weights, any positive numbers. The datasets must have
+      the
+        same features.
+      seed: seed of the samples and of each dataset's order; a reader can override it.
+      stopping_strategy: the end of an epoch. "first_exhausted": the epoch ends with the
+      last
+        row of the first exhausted dataset, so no row is repeated. The next epoch
+        continues with the following rows of the other datasets. "all_exhausted": the
+        epoch ends with the last row of the last exhausted dataset; the other datasets
+        start over meanwhile.
 
     Raises:
       UsageError: a weight is not positive; a dataset has no rows, other features or other
-        options than the first, or is compressed; or there is no such strategy.
+        options than the first dataset, or is compressed; or the strategy is unknown.
     """
     if stopping_strategy not in get_args(StoppingStrategy):
         raise UsageError(
@@ -77,14 +81,15 @@ def mix(
     sizes = np.array([*map(len, weights)])
     shares = np.array([*weights.values()], np.float64)
     ends_first = stopping_strategy == "first_exhausted"
-    with np.errstate(over="ignore"):  # by a tiny weight; refused below
+    with np.errstate(over="ignore"):  # tiny weights are refused below
         wanted = sizes / shares
         exact = shares * (wanted.min() if ends_first else wanted.max())
     if not (exact.min() >= 0.5 and exact.sum() <= _MOST_ROWS):
         raise UsageError(
-            f"mix: weights from {shares.min():g} to {shares.max():g} draw {exact.min():g} "
-            f"rows of a dataset in an epoch of {exact.sum():g}; expected at least 0.5 of at "
-            f"most {_MOST_ROWS:g}. Use weights that are nearer to each other"
+            f"mix: weights from {shares.min():g} to {shares.max():g} draw "
+            f"{exact.min():g} rows of a dataset in an epoch of {exact.sum():g}; "
+            f"expected at least 0.5 of at most {_MOST_ROWS:g}. Use weights that differ "
+            "less"
         )
     draws = np.rint(exact)
     draws = np.maximum(1, np.minimum(draws, sizes) if ends_first else draws)
@@ -92,7 +97,7 @@ def mix(
 
 
 def _problem(first: Dataset, data: Dataset, weight: float) -> str:
-    """Returns why a dataset cannot be drawn from beside the first, or ""."""
+    """Returns the reason why a dataset cannot be mixed with the first one, or ""."""
     if not isinstance(data, Dataset):
         return f"is {data!r}; expected what open_dataset returns"
     if not isinstance(weight, Real) or not 0 < weight < math.inf:
@@ -100,15 +105,15 @@ def _problem(first: Dataset, data: Dataset, weight: float) -> str:
     if not len(data):
         return "has no rows; leave it out"
     if isinstance(data, Mix):
-        return "is a mix; give the datasets in it, each with a weight"
+        return "is a mix; pass the datasets in it, each with a weight"
     if data._is_packed:
         return (
-            "its shards are compressed, so no single rows can be drawn; convert it with "
+            "its shards are compressed, so single rows cannot be read; convert it with "
             "`compression=none`"
         )
     if changes := differences(first.schema, data.schema):
         return (
-            f"is unlike the first one: {'; '.join(changes)}. Convert both with one "
+            f"differs from the first one: {'; '.join(changes)}. Convert both with one "
             "`schema`"
         )
     names = ("class_names", "_payload", "_images", "_fill")
@@ -121,15 +126,15 @@ def _problem(first: Dataset, data: Dataset, weight: float) -> str:
 
 
 class Mix(Dataset):
-    """The rows that an epoch draws from several datasets.
+    """A dataset of the rows that an epoch samples from several datasets.
 
-    Its length is that of an epoch. By number it has the rows of epoch 0, in their order.
+    Its length is the number of rows of an epoch. Row numbers refer to epoch 0.
     """
 
     def __init__(
         self, members: Sequence[Dataset], draws: Sequence[int], seed: int
     ) -> None:
-        """Stores the datasets, and how many rows an epoch draws of each."""
+        """Stores the datasets, and the number of rows that an epoch samples from each."""
         first = members[0]
         super().__init__(
             [shard for member in members for shard in member._shards],
@@ -140,7 +145,7 @@ class Mix(Dataset):
             fill=first._fill,
         )
         self._members, self._draws, self._seed = members, draws, seed
-        # A window has the bytes that it may have by the rows drawn, not by those stored.
+        # The size of a window depends on the sampled rows, not on the stored rows.
         mean = [sum(s.entry.bytes for s in m._shards) / len(m) for m in members]
         stored = np.average(mean, weights=[*map(len, members)])
         drawn = np.average(mean, weights=draws)
@@ -155,7 +160,7 @@ class Mix(Dataset):
         return self.stream()
 
     def take(self, indices: Sequence[int] | npt.NDArray[np.integer]) -> pa.RecordBatch:
-        """Returns the rows that epoch 0 has at these places; see Dataset."""
+        """Returns the rows at these positions in epoch 0; see `Dataset.take`."""
         if self._first_epoch is None:
             self._first_epoch = self._order(None, 0)(0, len(self))
         places = checked_numbers(np.asarray(indices, np.int64), len(self))
@@ -166,10 +171,10 @@ class Mix(Dataset):
         return crc32c(repr((keys, self._draws, self._seed)).encode())
 
     def _order(self, seed: int | None, epoch: int) -> Order:
-        """Returns which records an epoch draws.
+        """Returns the order of an epoch, as numbers of records.
 
-        A dataset of 5 rows, of which an epoch draws 3, is a ring; an epoch takes the rows
-        that follow those of the epoch before, in an order of its own:
+        A dataset of 5 rows, of which an epoch samples 3, is a ring. An epoch takes the
+        rows that follow the rows of the previous epoch, in its own order:
 
             ring       3 0 4 1 2
             epoch 0    0 4 3        epoch 1    3 1 2        epoch 2    4 1 0

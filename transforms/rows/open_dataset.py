@@ -52,9 +52,9 @@ from recordmill.transforms.tfrecord import crc32c
 # feature's shape             array of a batch of n rows
 # []                          (n,), of the feature's dtype; text and bytes: objects
 # [3], [32, 32, 3]            (n, 3), (n, 32, 32, 3)
-# all else                    (n,) of objects: what to_dicts gives for each row
+# all else                    (n,) of objects: the values of to_dicts for each row
 #
-# Where a value is missing, the column is one of objects, with None. All may be written to.
+# A column with missing values is an array of objects, with None. All arrays are writable.
 
 Column = npt.NDArray[Any]
 
@@ -62,7 +62,7 @@ _TEXT = ("string", "bytes")
 
 
 def to_numpy(batch: pa.RecordBatch, schema: Schema) -> dict[str, Column]:
-    """Returns an array for each feature of columns that were decoded."""
+    """Returns an array for each feature of a decoded batch."""
     return {
         feature.name: _column(batch[feature.name], feature)
         for feature in schema.features
@@ -99,14 +99,14 @@ def _of_values(array: pa.Array, name: str, shape: tuple[int, ...]) -> Column | N
             return None
         array = array.flatten()
     values: Column = array.to_numpy(zero_copy_only=False)
-    # Arrow's own memory is read-only, and PyTorch warns of that.
+    # Arrow's memory is read-only, about which PyTorch warns.
     owned = np.require(values.astype(name, copy=False), requirements="W")
     return owned.reshape(rows, *shape)
 
 
 def objects(values: Sequence[Any]) -> Column:
     """Returns an array of objects, one for each value."""
-    # Assigned, as np.array would make a matrix of arrays of one shape.
+    # Assigned one by one: np.array would stack arrays of one shape.
     column = np.empty(len(values), object)
     for index, value in enumerate(values):
         column[index] = value
@@ -114,27 +114,27 @@ def objects(values: Sequence[Any]) -> Column:
 
 
 def decoded(image: bytes | None) -> Column | None:
-    """Returns the pixels of an image, or None of one that is missing."""
+    """Returns the pixels of an image; None if the image is missing."""
     return None if image is None else pixels_of(image)
 
 
 def stacked(images: list[Column | None]) -> Column:
-    """Returns images of one shape as one array, others as one of objects."""
+    """Returns images of one shape as one array, other images as an array of objects."""
     kinds = {None if one is None else (one.shape, one.dtype) for one in images}
     if len(kinds) == 1 and None not in kinds:
         return np.stack([one for one in images if one is not None])
     return objects(images)
 
 
-# Reading and decoding have a fixed price, so the rows of several batches are read at once:
+# Reading and decoding have a fixed cost, so the rows of several batches are read at once:
 #
 #     batches   [5, 2], [7, 1], [3, 0]          numbers of rows, in an epoch's order
 #     windows   [5, 2, 7, 1], [3, 0]            for windows of 4 rows
-#     yielded   window 0 with 0, 2 and 2, 4;    what of a window is a batch
+#     yielded   window 0 with 0, 2 and 2, 4;    start and end of each batch in its window
 #               window 1 with 0, 2
 
-# Measured on two cores: 360,000 rows a second with one, 369,000 with two, 350,000 with
-# three or four: half of the work is Python's.
+# Measured on two cores: 360,000 rows a second with one thread, 369,000 with two, 350,000
+# with three or four: half of the work holds the interpreter lock.
 _THREADS = 2
 
 Item = TypeVar("Item")
@@ -144,11 +144,11 @@ Read = TypeVar("Read")
 def read_ahead(
     batches: Iterable[I64], begin: Callable[[I64], Callable[[], Read]], window_rows: int
 ) -> Iterator[tuple[Read, int, int]]:
-    """Yields for each batch the window it is in, and where in it: first row and end.
+    """Yields the window of each batch, and the batch's first row and end in it.
 
-    A window ends with the batch that reaches `window_rows`. `begin` is called with its
-    rows, in the caller's thread; what it returns is called in another one, and reads
-    them. Two windows are read, or being read, before they are asked for.
+    A window ends with the batch that reaches `window_rows`. `begin` is called with the
+    window's row numbers in the caller's thread. The function that it returns is called in
+    another thread, and reads the rows. Two windows are read ahead.
     """
 
     def windows() -> Iterator[tuple[list[int], Callable[[], Read]]]:
@@ -166,12 +166,12 @@ def read_ahead(
             yield read, start, stop
 
 
-_SHARDS = 16  # of a store, opened or read at once
-_OPEN_SHARDS = 256  # mapped at once; others are opened again when they are needed
+_SHARDS = 16  # shards of a store that are opened or read at once
+_OPEN_SHARDS = 256  # most mapped shards; others are opened again when they are needed
 
 
 def checked_numbers(numbers: I64, count: int) -> I64:
-    """Returns numbers of rows, negative ones from the end, or raises IndexError."""
+    """Returns row numbers with negative ones resolved; raises IndexError."""
     wrong = (numbers < -count) | (numbers >= count)
     if wrong.any():
         raise IndexError(f"row {numbers[np.argmax(wrong)]} of {count}")
@@ -192,19 +192,19 @@ class RecordsByNumber:
         self.is_local = all(isinstance(shard.store, LocalStore) for shard in shards)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what another process needs: all but the open files."""
+        """Returns the state for another process: all attributes except the open files."""
         return {**self.__dict__, "_open": OrderedDict()}
 
     def __len__(self) -> int:
         return self._firsts[-1]
 
     def reader(self, numbers: I64) -> Callable[[], pa.BinaryArray]:
-        """Opens the shards of some records; not by several threads at once.
+        """Opens the shards of some records; not thread-safe.
 
-        What it returns reads and verifies them, in any thread.
+        Returns a function that reads and verifies the records, in any thread.
         """
         shard_of = np.searchsorted(self._firsts, numbers, side="right") - 1
-        # In a store by place, so that neighbours come together, by one request.
+        # In a store by position, so that one request reads neighbouring records.
         order = np.argsort(shard_of if self.is_local else numbers, kind="stable")
         needed, begins = np.unique(shard_of[order], return_index=True)
         sections = np.split(numbers[order], begins[1:])
@@ -239,18 +239,19 @@ class RecordsByNumber:
         return found
 
 
-# Of a dataset in a store, rows that follow each other are read together, as a request takes
-# 50 ms, and 3 ms of the processor: blocks of 2 MiB are drawn, and 16 are read at once, mixed.
+# In a dataset in a store, consecutive rows are read together, because a request takes 50
+# ms, and 3 ms of processor time: blocks of 2 MiB are shuffled, and 16 of them are read at
+# once and mixed.
 _BLOCK_BYTES = 2 << 20
 _BUFFER = 16
 
-_DRAWS = 1 << 10  # random places at once: one by one they would take longer than a row
+_DRAWS = 1 << 10  # random positions computed at once: single ones are slower than a row
 
 Order = Callable[[int, int], I64]  # order(start, stop): numbers of these rows
 
 
 def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:
-    """Returns random numbers that depend on the arguments alone."""
+    """Returns a random generator whose numbers depend only on the arguments."""
     require_whole(epoch=epoch)
     if not isinstance(seed, SupportsIndex):
         raise UsageError(f"seed={seed!r}: expected a whole number")
@@ -258,11 +259,12 @@ def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:
 
 
 def row_order(count: int, seed: int | None, epoch: int, *, block: int) -> Order:
-    """Returns a function from places in an epoch to the numbers of rows.
+    """Returns a function from positions in an epoch to row numbers.
 
-    Every row comes once. The order depends on nothing but the arguments; without a seed
-    it is that in which the rows lie. With a `block` of rows that should be read together,
-    blocks are drawn, and the rows of some blocks are mixed; 0 draws rows.
+    Every row occurs once. The order depends only on the arguments; without a seed it is
+    the stored order. `block` is the number of rows that should be read together: blocks
+    are shuffled, and the rows of some consecutive blocks are mixed. With 0, rows are
+    shuffled.
     """
     if seed is None:
         return np.arange
@@ -277,7 +279,7 @@ def row_order(count: int, seed: int | None, epoch: int, *, block: int) -> Order:
 
 
 def shuffled_blocks(count: int, random: np.random.Generator, block: int) -> I64:
-    """Returns the numbers of rows, in blocks whose order is drawn."""
+    """Returns row numbers in blocks of consecutive rows, with shuffled blocks."""
     blocks = random.permutation(-(-count // block)) * block
     rows = (blocks[:, None] + np.arange(block)).ravel()
     return rows[rows < count]
@@ -292,22 +294,22 @@ def share_of(
     num_workers: int = 1,
     read: int = 0,
 ) -> Iterator[tuple[int, int]]:
-    """Yields which places of an epoch a worker reads next, batch by batch: first and end.
+    """Yields the first position and the end of each batch of a worker in an epoch.
 
-    The batches go to the workers in turn, so together they are the same for any number
-    of workers. 10 rows by 3, 2 workers:
+    The batches are assigned to the workers in turn, so that all workers together read the
+    same batches for any number of workers. 10 rows in batches of 3, 2 workers:
 
         start=0            worker 0: 0-3, 6-9      worker 1: 3-6, 9-10
         start=3            worker 0: 3-6, 9-10     worker 1: 6-9
         start=0, read=4    worker 0: 7-9           worker 1: none
 
     Args:
-      count: rows of the epoch.
-      size: rows of a batch.
-      start: rows that all workers together had consumed when these began.
-      worker: which worker this is, from 0.
-      num_workers: how many share the rows.
-      read: rows of its share that this worker has consumed since.
+      count: number of rows of the epoch.
+      size: number of rows of a batch.
+      start: number of rows that all workers together had consumed at the start.
+      worker: index of this worker, from 0.
+      num_workers: number of workers that share the rows.
+      read: number of rows of its share that this worker has consumed since the start.
     """
     first = start + (worker + read // size * num_workers) * size
     skipped = read % size
@@ -321,7 +323,7 @@ def share_of(
 def mixed(
     rows: Iterable[Item], seed: int, epoch: int, worker: int, buffer: int
 ) -> Iterator[Item]:
-    """Yields rows in another order: the next one is any of those that wait."""
+    """Yields rows in random order, by choosing each from a buffer of rows."""
     random = generator(seed, epoch, worker)
     draws = (random.integers(buffer, size=_DRAWS).tolist() for _ in itertools.count())
     places = itertools.chain.from_iterable(draws)
@@ -337,8 +339,8 @@ def mixed(
         yield waiting[place]
 
 
-_WINDOW_BYTES = 4 << 20  # of records that are decoded at once: it has a fixed price
-STREAM_ROWS = 32  # of a stream, in turn to each worker
+_WINDOW_BYTES = 4 << 20  # size of the records that are decoded at once
+STREAM_ROWS = 32  # rows of a stream that each worker reads in turn
 
 Row = dict[str, Any]
 
@@ -356,17 +358,20 @@ def open_dataset(
     """Opens a finished dataset.
 
     Args:
-      dataset: its folder, a path or a URL.
-      split: name of a split, or several; by default all, in the manifest's order.
-      decode: whether images that are kept as files become arrays of their pixels.
-      fill: what stands for missing values, by feature, like {"age": -1}.
+      dataset: path or URL of its folder.
+      split: name of a split, or several names; by default all splits, in the manifest's
+        order.
+      decode: whether images that are stored as files are decoded to arrays of pixels.
+      fill: replacements for missing values, by feature, like {"age": -1}.
       storage: non-secret options of the dataset's storage.
-      cache: a local folder that keeps what is read of shards in a store, for all
-        processes and datasets that name it. Local datasets need none.
-      cache_bytes: limit of that folder; parts least recently used go first.
+      cache: a local folder that caches parts of remote shards, shared by all processes
+      and
+        datasets that name it. Local datasets need none.
+      cache_bytes: size limit of that folder; the least recently used parts are removed
+      first.
 
     Raises:
-      UsageError: there is no such split, no such feature to fill, or no such cache.
+      UsageError: a split, a feature in `fill` or the cache folder does not exist.
       OutputError: there is no finished dataset.
     """
     store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
@@ -387,9 +392,9 @@ def open_dataset(
 
 
 def padded(values: Sequence[Any]) -> Sequence[Any]:
-    """Returns arrays padded with zeros behind their values, so that they have one shape.
+    """Returns arrays padded with zeros at their ends, so that all have one shape.
 
-    Other values stay as they are, and so do arrays that differ in their number of axes.
+    Other values, and arrays with different numbers of axes, are returned unchanged.
     """
     shapes = {np.shape(value) for value in values if isinstance(value, np.ndarray)}
     if len(shapes) < 2 or len({len(shape) for shape in shapes}) > 1:
@@ -403,14 +408,14 @@ def padded(values: Sequence[Any]) -> Sequence[Any]:
 
 
 class Dataset(Sequence[Row]):
-    """The rows of some splits, by number.
+    """The rows of some splits, with access by number.
 
-    It can be pickled, for the workers of a data loader, and has the methods that
-    PyTorch's DataLoader and Grain ask of a data source. What an IterableDataset of PyTorch
-    needs is in torch_rows.py.
+    It can be pickled for the workers of a data loader, and has the methods of a data
+    source for PyTorch's DataLoader and Grain. An IterableDataset of PyTorch is in
+    torch_rows.py.
 
     Attributes:
-      schema: its features.
+      schema: schema of the rows.
       class_names: names of the classes, by feature.
     """
 
@@ -444,7 +449,7 @@ class Dataset(Sequence[Row]):
         self._block = 0
         if not self._records.is_local:
             rows = _BLOCK_BYTES * len(self._records) // max(1, num_bytes)
-            self._block = 1 << max(0, rows.bit_length() - 1)  # so that batches fit in
+            self._block = 1 << max(0, rows.bit_length() - 1)  # aligned with batches
             self._window_rows = self._block * _BUFFER
 
     def __repr__(self) -> str:
@@ -463,27 +468,27 @@ class Dataset(Sequence[Row]):
     def __getitem__(self, index: SupportsIndex | slice) -> Row | list[Row]:
         """Returns one row as {feature: value}, or the list of a slice's rows.
 
-        Values are as read_rows gives them.
+        The values are those of `read_rows`.
         """
         if isinstance(index, slice):
             return self.__getitems__(range(*index.indices(len(self))))
         return self.__getitems__([index.__index__()])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Row]:
-        """Returns the rows of these numbers; PyTorch's DataLoader asks for batches so."""
+        """Returns the rows of these numbers; PyTorch's DataLoader calls it per batch."""
         return list(self._rows(self.take(indices)))
 
     def __iter__(self) -> Iterator[Row]:
-        """Yields all rows in their order; of compressed shards, too."""
+        """Yields all rows in their order; also supports compressed shards."""
         for shard in self._shards:
             for batch in shard.batches():
                 yield from self._rows(self._filled(batch))
 
     def collate(self, rows: Sequence[Row]) -> Any:
-        """Makes a batch of rows: DataLoader(data, 32, collate_fn=data.collate).
+        """Returns a batch of rows: DataLoader(data, 32, collate_fn=data.collate).
 
-        Arrays of several shapes, such as images, are padded with zeros. All else is done
-        by PyTorch's default_collate.
+        Arrays of different shapes, such as images, are padded with zeros. PyTorch's
+        default_collate does the rest.
         """
         from torch.utils.data import default_collate
 
@@ -492,8 +497,8 @@ class Dataset(Sequence[Row]):
             values = [row[name] for row in rows]
             if any(value is None for value in values):
                 raise UsageError(
-                    f"feature {name!r} has missing values, which make no batch; open the "
-                    f"dataset with fill={{{name!r}: ...}}"
+                    f"feature {name!r} has missing values, which cannot be batched; "
+                    f"open the dataset with fill={{{name!r}: ...}}"
                 )
             batch[name] = default_collate(padded(values))
         return batch
@@ -521,10 +526,10 @@ class Dataset(Sequence[Row]):
         """Returns the rows of these numbers, in this order, as a batch.
 
         Args:
-          indices: numbers of rows; negative ones count from the end.
+          indices: numbers of rows; negative numbers count from the end.
 
         Raises:
-          IndexError: there is no such row.
+          IndexError: a row does not exist.
           UsageError: the shards are compressed.
           CorruptRecordError: a record is damaged.
         """
@@ -532,7 +537,7 @@ class Dataset(Sequence[Row]):
         return self._reader(checked_numbers(numbers, len(self._records)))()
 
     def _reader(self, numbers: I64) -> Callable[[], pa.RecordBatch]:
-        """Opens shards; what it returns reads and decodes rows, in any thread."""
+        """Opens shards; returns a function that reads and decodes rows, in any thread."""
         read = self._records.reader(numbers)
 
         def decode() -> pa.RecordBatch:
@@ -540,7 +545,7 @@ class Dataset(Sequence[Row]):
             for row, reason in found.row_errors:
                 raise OutputError(
                     f"row {numbers[row]} does not fit the dataset's schema: {reason}; "
-                    "run `recordmill verify --deep` to see all such"
+                    "run `recordmill verify --deep` to list all such records"
                 )
             return self._filled(found.batch)
 
@@ -557,19 +562,19 @@ class Dataset(Sequence[Row]):
         drop_last: bool = False,
         start: int = 0,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields batches of rows, a column for each feature.
+        """Yields batches of rows with a column for each feature.
 
         Args:
-          size: rows in a batch; the last one may have fewer.
-          seed: of the order; None reads the rows as they lie.
-          epoch: another one gives another order of the same seed.
-          worker: which worker this is, from 0. Each takes its share of the batches.
-          num_workers: how many share them.
-          drop_last: whether to leave out a last batch that has fewer rows.
-          start: rows of the epoch that were consumed before, by any number of workers.
+          size: number of rows per batch; the last batch may have fewer.
+          seed: seed of the order; None keeps the stored order.
+          epoch: number of the epoch; each epoch has another order.
+          worker: index of this worker, from 0; it gets its share of the batches.
+          num_workers: number of workers that share the batches.
+          drop_last: whether to omit a last batch with fewer rows.
+          start: number of rows of the epoch that any number of workers consumed before.
 
         Raises:
-          UsageError: there is no such worker, or no row in a batch.
+          UsageError: the worker index or the batch size is out of range.
         """
         share = self._share(size, start, worker, num_workers)
         order = self._batches(size, seed, epoch, share, drop_last)
@@ -588,10 +593,10 @@ class Dataset(Sequence[Row]):
         drop_last: bool = False,
         start: int = 0,
     ) -> Iterator[dict[str, Column]]:
-        """Yields batches as {feature: array}; arguments are those of `batches`.
+        """Yields batches as {feature: array}; for the arguments see `batches`.
 
-        Values of one shape are stacked: CIFAR's images are (size, 32, 32, 3). Others
-        make arrays of objects; see `to_numpy`.
+        Values of one shape are stacked: CIFAR's images are (size, 32, 32, 3). Other
+        values become arrays of objects; see `to_numpy`.
         """
 
         def begin(numbers: I64) -> Callable[[], dict[str, Column]]:
@@ -612,7 +617,7 @@ class Dataset(Sequence[Row]):
             {name: column[first:end] for name, column in columns.items()}
             for columns, first, end in read_ahead(order, begin, window)
         )
-        if self._images:  # apart from reading, which may wait for a store
+        if self._images:  # decoded separately, as reading may wait for a store
             yield from ahead(batches, with_pixels, _THREADS, most=_THREADS)
         else:
             yield from batches
@@ -629,25 +634,26 @@ class Dataset(Sequence[Row]):
         start: int = 0,
         read: int = 0,
     ) -> Iterator[Row]:
-        """Yields each row once; of compressed shards, too.
+        """Yields each row once; also supports compressed shards.
 
-        Rows of compressed shards come in the order of their shard, whole shards go to the
-        workers, and the shards' order and a buffer shuffle them. All others are
-        shuffled and shared as `batches` does it.
+        Each compressed shard is read by one worker from start to end. The order of the
+        shards is shuffled, and a buffer mixes their rows. Rows of other shards are
+        shuffled and shared as in `batches`.
 
         Args:
-          seed: of the order; None reads the rows as they lie.
-          epoch: another one gives another order of the same seed.
-          buffer: rows of compressed shards that wait in memory, to be mixed.
-          worker: which worker this is, from 0.
-          num_workers: how many share the rows.
-          size: rows that go to each worker in turn.
-          start: rows of the epoch that were consumed before, by any number of workers;
-            not of compressed shards.
-          read: rows of its share that this worker consumed since.
+          seed: seed of the order; None keeps the stored order.
+          epoch: number of the epoch; each epoch has another order.
+          buffer: number of rows of compressed shards in the buffer in memory.
+          worker: index of this worker, from 0.
+          num_workers: number of workers that share the rows.
+          size: number of rows that each worker reads in turn.
+          start: number of rows of the epoch that any number of workers consumed before;
+          not
+            supported for compressed shards.
+          read: number of rows of its share that this worker has consumed since.
 
         Raises:
-          UsageError: there is no such worker, or no row in the buffer.
+          UsageError: the worker index or the buffer size is out of range.
         """
         require_whole(buffer=buffer)
         if buffer < 1:
@@ -657,7 +663,7 @@ class Dataset(Sequence[Row]):
             order = self._batches(size, seed, epoch, share, False)
             window = self._window_rows // num_workers
             for batch, first, _ in read_ahead(order, self._reader, window):
-                if first == 0:  # of each window
+                if first == 0:  # once per window
                     yield from self._rows(batch)
             return
         shards = row_order(len(self._shards), seed, epoch, block=0)
@@ -672,14 +678,14 @@ class Dataset(Sequence[Row]):
         yield from itertools.islice(rows, read, None)
 
     def _order_key(self) -> int:
-        """Returns a checksum of all that an order depends on beside seed and epoch."""
+        """Returns a checksum of all that determines orders besides seed and epoch."""
         shards = [
             (s.entry.records, s.entry.bytes, s.entry.crc32c) for s in self._shards
         ]
         return crc32c(repr((self._block, shards)).encode())
 
     def _checked_start(self, start: int) -> int:
-        """Returns a number of rows after which an epoch can continue, or raises UsageError."""
+        """Returns `start`; raises UsageError if an epoch cannot continue there."""
         if not isinstance(start, SupportsIndex) or not 0 <= start <= len(self):
             raise UsageError(
                 f"start={start!r}: expected from 0 to the {len(self):,} rows of an epoch"

@@ -3,12 +3,13 @@
     for row in read_rows("out/iris", "train"):
         print(row["species"], row["petal_length_cm"])
 
-It imports neither Beam nor TensorFlow. Every checksum is verified on the way.
+This module imports neither Beam nor TensorFlow. Every checksum is verified during
+reading.
 
     feature's shape                   value
     []                                bool, int, float, str or bytes
-    [3], [null], [28, 28, 1]          NumPy array of the dtype and shape; of text and
-                                      bytes nested lists
+    [3], [null], [28, 28, 1]          NumPy array of the dtype and shape; nested lists
+                                      for text and bytes
     several unknown dimensions        nested lists
     image                             the bytes of its file
     missing                           None
@@ -38,7 +39,7 @@ _Shape = tuple[int | None, ...]
 
 
 def to_dicts(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
-    """Yields a dict for each row of columns that were decoded; others are left out."""
+    """Yields a dict for each row of a decoded batch; missing columns are omitted."""
     columns = {
         feature.name: column_values(batch[feature.name], feature)
         for feature in schema.features
@@ -50,14 +51,14 @@ def to_dicts(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
 
 
 def require_whole(**numbers: Any) -> None:
-    """Refuses a number that is not 0, 1, 2..."""
+    """Raises UsageError for numbers that are not 0, 1, 2..."""
     for name, number in numbers.items():
         if not isinstance(number, Integral) or number < 0:
             raise UsageError(f"{name}={number!r}: expected a whole number, 0 or more")
 
 
 def require_share(name: str, number: int, of: str, total: int) -> None:
-    """Refuses the number of a reader, worker or process that there is not."""
+    """Raises UsageError for an index of a reader, worker or process out of range."""
     require_whole(**{name: number, of: total})
     if not 0 <= number < total:
         raise UsageError(
@@ -66,7 +67,7 @@ def require_share(name: str, number: int, of: str, total: int) -> None:
 
 
 def column_values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
-    """Returns the value of each row, as the table at the top says."""
+    """Returns the value of each row, as in the table at the top of this module."""
     if feature.sequence:
         steps = column_values(array.values, replace(feature, sequence=False))
         return [span and steps[span] for span in _spans(array)]
@@ -89,14 +90,14 @@ def column_values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
         ]
     values = array.values.to_numpy(zero_copy_only=False)
     return [
-        # A copy: a view would keep the whole batch in memory as long as the row.
+        # A copy, because a view of a row would keep the whole batch in memory.
         span and _shaped(values[span].astype(feature.dtype), shape)
         for span in _spans(array)
     ]
 
 
 def _spans(array: pa.ListArray) -> list[slice | None]:
-    """Returns where the values of each row are; None where they are missing."""
+    """Returns the slice of each row's values; None for missing values."""
     bounds = pairwise(array.offsets.to_pylist())
     valid = array.is_valid().to_pylist()
     return [
@@ -105,7 +106,7 @@ def _spans(array: pa.ListArray) -> list[slice | None]:
 
 
 def _shaped(values: np.ndarray[Any, Any], shape: _Shape) -> np.ndarray[Any, Any]:
-    """Returns values in a shape; a side that cannot be computed is 0."""
+    """Returns values reshaped to a shape; an unknown side that is undefined is 0."""
     known = math.prod(size for size in shape if size is not None)
     open_side = len(values) // known if known else 0
     return values.reshape([open_side if size is None else size for size in shape])
@@ -119,23 +120,22 @@ def read_batches(
     num_readers: int = 1,
     storage: Mapping[str, Any] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields Arrow batches of some thousand rows, a column for each feature.
+    """Yields Arrow batches of some thousand rows with a column for each feature.
 
-    Of several readers, such as the workers of a data loader, each takes every
+    With several readers, such as the workers of a data loader, each reads every
     num_readers-th shard. At most 8 MB of records, or one larger record, are in memory.
 
     Args:
-      dataset: its folder, a path or a URL.
-      split: name of a split, or several; by default all.
-      reader_index: which reader this is, from 0.
-      num_readers: how many readers share the shards.
+      dataset: path or URL of its folder.
+      split: name of a split, or several names; by default all splits.
+      reader_index: index of this reader, from 0.
+      num_readers: number of readers that share the shards.
       storage: non-secret options of the dataset's storage.
 
     Raises:
-      UsageError: there is no such split or reader.
-      OutputError: there is no finished dataset, or its files are not those of its
-        manifest.
-      CorruptRecordError: a damaged record.
+      UsageError: a split does not exist, or the reader index is out of range.
+      OutputError: there is no finished dataset, or its files differ from its manifest.
+      CorruptRecordError: a record is damaged.
     """
     for shard in _shards(dataset, split, reader_index, num_readers, storage):
         yield from shard.batches()
@@ -151,8 +151,8 @@ def read_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yields each row as {feature: value}.
 
-    Values are numbers, text and bytes; with a shape, NumPy arrays; None where a value
-    is missing. Arguments and errors are those of read_batches.
+    Values are numbers, text and bytes, or NumPy arrays if they have a shape. A missing
+    value is None. For arguments and errors see `read_batches`.
     """
     for shard in _shards(dataset, split, reader_index, num_readers, storage):
         for batch in shard.batches():
@@ -166,7 +166,7 @@ def _shards(
     num_readers: int,
     storage: Mapping[str, Any] | None,
 ) -> list[ShardToRead]:
-    """Returns the shards of one reader."""
+    """Returns the shards that a reader reads."""
     require_share("reader_index", reader_index, "num_readers", num_readers)
     store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
     shards = shards_to_read(store, read_manifest(store), split)

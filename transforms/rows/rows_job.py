@@ -1,17 +1,17 @@
-"""Runs the job of WriteDataset, from the summary of all rows to the dataset. No Beam.
+"""Runs the job of WriteDataset without Beam, from the totals of all rows to the dataset.
 
 The fingerprint is known only after the last row, so there are two workspaces:
 
     .recordmill/rows-ID/        the heartbeat, and sorted runs with the scratch exchange;
-                                ID is random, made with the pipeline, and file names in
-                                it are unique
-    .recordmill/FINGERPRINT/    all else (see recordmill.transforms.tasks.workspace)
+                                ID is random, created with the pipeline, and file names
+                                in the folder are unique
+    .recordmill/FINGERPRINT/    other files (see recordmill.transforms.tasks.workspace)
 
-Files of a repeated bundle stay in the first without being used, and are removed with
-it.
+Files of a repeated bundle stay in the first workspace without being used, and are removed
+with it.
 
-The first step writes the heartbeat, and all others begin behind it: the pipeline holds no
-lease until it publishes, and without the heartbeat others would remove both workspaces
+The first step writes the heartbeat before all other steps. The pipeline holds no lease
+before it publishes, and without the heartbeat other runs would remove both workspaces
 (transforms/tasks/launches.py).
 """
 
@@ -73,21 +73,21 @@ _NO_FINGERPRINT = "0" * 32
 
 @dataclass(frozen=True, slots=True)
 class RowsPlan:
-    """A planned dataset, made after the last row."""
+    """The plan of a dataset, created after the last row."""
 
-    # its shards; none if the output already holds exactly this dataset
+    # its shards; none if the output already contains exactly this dataset
     to_write: ShardsToWrite
-    result: RangeResult  # of all rows, as if they were one input range
+    result: RangeResult  # result of all rows, as if they were one input range
 
 
 def context_of_rows(
     job: JobSpec, store: Store, options: RunOptions, *, remote: bool
 ) -> RunContext:
-    """Returns the run of a pipeline's rows before the first of them.
+    """Returns the run context of a pipeline before its first row.
 
-    Its key is random, its workspace takes the sorted runs; `plan_rows` knows the key of
-    the dataset, and what features records without a schema have. `remote` is whether
-    workers can be on other machines.
+    Its run key is random, and its workspace gets the sorted runs. `plan_rows` computes
+    the key of the dataset, and the features of records without a schema. `remote` is
+    whether workers can be on other machines.
     """
     run_key = f"rows-{uuid4().hex[:11]}"
     return RunContext(
@@ -105,13 +105,13 @@ def context_of_rows(
 def begin_rows(_: object, rows: RunContext, process: RunProcess | None) -> str:
     """Checks that the output can be used, and writes the pipeline's heartbeat.
 
-    Returns the digest of the manifest in the output, which is the one that the pipeline may
-    replace. `process` is the one with which the pipeline ends; None if its workers can be
-    on other machines. Safe to repeat.
+    Returns the digest of the manifest in the output: the pipeline may replace only this
+    manifest. `process` is the process with which the pipeline ends; None if its workers
+    can be on other machines. Safe to repeat.
     """
     store = rows.workspace.store.with_short_retries()
     with _spelled_for_python():
-        # Whether a dataset there is this one, or is replaced, is known later.
+        # The comparison with an existing dataset is only possible after the last row.
         check_output(store, _NO_FINGERPRINT, overwrite=True)
     store.preflight()
     replaces = seen_manifest(store)
@@ -124,9 +124,10 @@ def begin_rows(_: object, rows: RunContext, process: RunProcess | None) -> str:
 
 
 def plan_rows(totals: RowsTotals, rows: RunContext, replaces: str) -> RowsPlan:
-    """Plans the dataset and creates its workspace; refuses too many rejects.
+    """Returns the plan of the dataset, and creates its workspace.
 
-    `replaces` is the digest that `begin_rows` returned.
+    `replaces` is the digest that `begin_rows` returned. Raises RejectLimitError if there
+    are too many rejects.
     """
     with keeping_alive(rows.workspace):
         return _plan_rows(totals, rows.publishing_with(replaces=replaces))
@@ -143,7 +144,7 @@ def _plan_rows(totals: RowsTotals, rows: RunContext) -> RowsPlan:
     records = totals.rows_read - rejected
     if not records:
         raise InputError(
-            f"no record to write: {count(totals.rows_read, 'row')} read, {rejected:,} rejected"
+            f"no records to write: {count(totals.rows_read, 'row')} read, {rejected:,} rejected"
         )
     schema = RECORD_SCHEMA
     if job.declared is not None:
@@ -173,7 +174,7 @@ def _plan_rows(totals: RowsTotals, rows: RunContext) -> RowsPlan:
 
 
 def write_rejects(grouped: tuple[int, Iterable[bytes]], plan: RowsPlan) -> RejectTotals:
-    """Writes one file of rejects, (its number, its lines), sorted; returns their totals."""
+    """Writes one file of rejects, (its number, its lines), sorted; returns the totals."""
     number, lines = grouped
     data = b"".join(line + b"\n" for line in sorted(lines))
     workspace = plan.to_write.context.workspace
@@ -191,15 +192,15 @@ def publish_rows(
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectTotals],
 ) -> Manifest:
-    """Publishes the dataset; once, and safe to repeat."""
+    """Publishes the dataset once; safe to repeat. Returns the manifest."""
     context, result = plan.to_write.context, plan.result
     workspace, store = context.workspace, context.workspace.store
 
     def stage_dataset(allowed: RunContext) -> Manifest:
         if not plan.to_write.plan.splits:
             raise OutputError(
-                f"{store.uri}: this dataset was there when the run began, and is not "
-                "there any more. Run the pipeline again"
+                f"{store.uri}: this dataset existed when the run began, but no longer "
+                "exists. Run the pipeline again"
             )
         results = [replace(result, rejects=sum(rejects, NO_REJECTS))]
         metadata = {
@@ -218,17 +219,17 @@ def publish_rows(
         _spelled_for_python(),
     ):
         manifest = publish(context, stage_dataset)
-        if lease.is_held():  # else another run may be at work there
+        if lease.is_held():  # otherwise another run may be active there
             rows.workspace.remove()
             workspace.remove()
-            # Each pipeline that failed left at least its heartbeat.
+            # Each failed pipeline left at least its heartbeat.
             remove_leftovers(store, find_leftovers(store, spare=workspace.name))
     return manifest
 
 
 @contextmanager
 def _spelled_for_python() -> Iterator[None]:
-    """Spells options in errors as the arguments of WriteDataset."""
+    """Rewrites option names in errors as arguments of WriteDataset."""
     try:
         yield
     except (OutputError, UsageError) as error:

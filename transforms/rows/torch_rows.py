@@ -1,4 +1,4 @@
-"""Offers the rows of a dataset as an IterableDataset of PyTorch, which continues by a state.
+"""Provides a resumable IterableDataset of PyTorch for the rows of a dataset.
 
     rows = TorchRows(open_dataset("out/digits", "train"), seed=1, batch_size=32)
     for epoch in range(2):
@@ -6,8 +6,8 @@
         for batch in DataLoader(rows, batch_size=32, num_workers=2):
             step(batch["image"], batch["label"])
 
-A DataLoader also takes what open_dataset returns, and then asks for rows by number: with a
-sampler of its own, and not of compressed shards.
+A DataLoader also accepts a Dataset from open_dataset. It then requests rows by number,
+with its own sampler, which does not work with compressed shards.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from recordmill.schemas.errors import UsageError
 from recordmill.transforms.rows.open_dataset import STREAM_ROWS, Dataset, Row
 from recordmill.transforms.rows.read_rows import require_share, require_whole
 
-# Which worker of which rank reads batch 0, 1, 2, ... of an epoch; 2 ranks, 2 workers each:
+# The rank and the worker that read each batch of an epoch; 2 ranks with 2 workers each:
 #
 #     batch       0   1   2   3   4   5
 #     rank        0   1   0   1   0   1
 #     worker      0   0   1   1   0   0
 #
-# A loader takes a batch from each of its workers in turn. So when each rank has consumed n
-# batches, these are the first 2 n of the epoch, for any number of workers.
+# A loader takes a batch from each of its workers in turn. So after each rank has consumed
+# n batches, the first 2 n batches of the epoch are consumed, for any number of workers.
 
 
-_NOBODY, _HERE, _OVER = -1, -2, -3  # who has taken a loaded state: else a pass's seed
+_NOBODY, _HERE, _OVER = -1, -2, -3  # taker of a loaded state, or the seed of a pass
 
 
 class _Place(NamedTuple):
-    """Where a pass begins."""
+    """The position at which a pass begins."""
 
     epoch: int
-    start: int = 0  # rows of the epoch that all had consumed when the loader began
+    start: int = 0  # rows of the epoch that all workers had consumed at the start
     read: int = 0  # rows that this worker had consumed since
 
 
 class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installed here
-    """The rows of a dataset, each once in an epoch, shared by the loader's workers."""
+    """The rows of a dataset, each once per epoch, shared by the loader's workers."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
         """Stores the arguments; nothing is read.
 
         Args:
-          data: what open_dataset or mix returns.
-          seed: of the order; None reads the rows as they lie.
-          buffer: rows of compressed shards that each worker mixes.
-          rank: which process of a distributed run this is, from 0.
-          num_ranks: how many there are; each reads its share of the rows.
-          batch_size: that of the loader, so that its batches are the same for any number
-            of workers; `state` needs it.
+          data: a dataset from open_dataset or mix.
+          seed: seed of the order; None keeps the stored order.
+          buffer: number of rows of compressed shards that each worker mixes.
+          rank: index of this process in a distributed run, from 0.
+          num_ranks: number of processes; each reads its share of the rows.
+          batch_size: batch size of the loader, so that its batches are the same for any
+            number of workers; required for `state`.
 
         Raises:
-          UsageError: there is no such rank.
+          UsageError: the rank is out of range.
         """
         super().__init__()
         require_share("rank", rank, "num_ranks", num_ranks)
@@ -80,17 +80,17 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
         self._num_ranks = num_ranks
         self._batch_size = batch_size
         self._epoch = 0
-        self._loaded: _Place | None = None  # of a state, until a pass takes it
-        self._taker: Any = None  # by whom; all copies of this share it
-        self._begun: _Place | None = None  # by this copy, in its worker
-        self._read = 0  # rows that it has given since the loader began
+        self._loaded: _Place | None = None  # from a state, until a pass takes it
+        self._taker: Any = None  # the pass that took it; shared by all copies
+        self._begun: _Place | None = None  # start of this copy's pass, in its worker
+        self._read = 0  # rows that this copy has yielded since the loader's start
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch, before a loader begins it: each has another order.
+        """Sets the epoch, before a loader begins it; each epoch has another order.
 
-        The epoch of a loaded state continues where the state was made; another one begins
-        at its first row. Workers that the loader keeps (`persistent_workers`) do not hear
-        of it.
+        The epoch of a loaded state continues at the state's position; another epoch
+        begins at its first row. It has no effect in workers that the loader keeps
+        (`persistent_workers`).
         """
         if self._loaded and epoch != self._loaded.epoch:
             self._loaded = None
@@ -98,7 +98,7 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
 
     def __iter__(self) -> Iterator[Row]:
         """Returns the rows of this process and this worker."""
-        # Begins at once, as a loader may drop an iterator before it asks for a row.
+        # Begins immediately, as a loader may drop an iterator before it requests a row.
         self._begun = place = self._take_place()
         self._read = place.read
         rows = self._data.stream(seed=self._seed, **place._asdict(), **self._share())
@@ -110,10 +110,10 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
             yield row
 
     def _take_place(self) -> _Place:
-        """Returns where a pass begins; only the first one begins at a loaded state.
+        """Returns the start of a pass; only the first pass begins at a loaded state.
 
-        Its workers have copies of this, which a copy in the next pass must know of. All
-        workers of a pass, and no others, have one seed.
+        Each worker has a copy of this object. A copy in the next pass must know that the
+        state was taken. All workers of a pass, and no others, have the same seed.
         """
         place, self._loaded = self._loaded, None
         if place:
@@ -125,53 +125,56 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
         return place or _Place(self._epoch)
 
     def _place(self) -> _Place:
-        """Returns where the pass of now began, or the next one will."""
+        """Returns the start of the current pass, or of the next one."""
         loaded = self._loaded if self._loaded and int(self._taker) != _OVER else None
         return self._begun or loaded or _Place(self._epoch)
 
     def state(self, rows_consumed: int) -> dict[str, int | None]:
         """Returns the state after some rows, with which any number of workers can continue.
 
-        `batch_size` must be that of the loader. The state can be written as JSON.
+        `batch_size` must be the batch size of the loader. The state can be written as
+        JSON.
 
         Args:
-          rows_consumed: rows that the loader of this process gave since it began.
+          rows_consumed: number of rows from the loader of this process since its start.
 
         Raises:
-          UsageError: the shards are compressed; no batch size; the rows end amid a batch;
-            or the loader began at a state of its own.
+          UsageError: the shards are compressed; the batch size is missing; the rows end
+            within a batch; or the loader began at a state of `state_dict`.
         """
         epoch, began, read = self._place()
         size, ranks, count = self._batch_size, self._num_ranks, len(self._data)
         require_whole(rows_consumed=rows_consumed)
         if size is None or read:
             raise UsageError(
-                "state: this loader began at a state of StatefulDataLoader; ask it for the next"
+                "state: this loader started from a state of StatefulDataLoader; get the next state from StatefulDataLoader"
                 if read
-                else "state: give TorchRows the `batch_size` of the loader"
+                else "state: pass the `batch_size` of the loader to TorchRows"
             )
         place = began + -(-rows_consumed // size) * size * ranks
         if rows_consumed % size and place < count:
             raise UsageError(
                 f"state after {rows_consumed} rows: expected whole batches of "
-                f"`batch_size={size}` rows, that of the loader, from each rank"
+                f"`batch_size={size}` rows, as in the loader, from each rank"
             )
         return self._state(epoch, self._data._checked_start(min(place, count)))
 
     def state_dict(self) -> dict[str, int | None]:
-        """Returns the state of this copy, in its worker; StatefulDataLoader asks for it."""
+        """Returns the state of this copy, in its worker, for StatefulDataLoader."""
         epoch, start, _ = self._place()
         return {**self._state(epoch, start), **self._share(), "read": self._read}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues at a state: the next pass of a loader begins there, and no other.
+        """Loads a state: only the next pass of a loader begins there.
 
         Args:
-          state: of `state`, for any number of workers; or of `state_dict`, for the same
-            worker of as many.
+          state: from `state`, for any number of workers; or from `state_dict`, for the
+          same
+            worker among the same number of workers.
 
         Raises:
-          UsageError: the state is of another dataset, order or worker, or is none.
+          UsageError: the state belongs to another dataset, order or worker, or is
+          invalid.
         """
         lacks = [name for name in self._state(0, 0) if name not in state]
         if lacks:
@@ -184,9 +187,9 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
             if state.get(name) != expected[name]:
                 raise UsageError(
                     f"state: {name!r} is {state.get(name)}, expected {expected[name]}; "
-                    "open the same dataset, with the same seed, buffer, ranks and batch "
-                    "size. Only what `state(rows_consumed)` returns is for any number of "
-                    "workers"
+                    "open the same dataset, with the same seed, buffer, ranks and "
+                    "batch size. Only the result of `state(rows_consumed)` works with "
+                    "any number of workers"
                 )
         place = _Place(state["epoch"], state["start"], state.get("read", 0))
         require_whole(**place._asdict())
@@ -203,7 +206,7 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
         }
 
     def _share(self) -> dict[str, int]:
-        """Returns the share of the loader's worker that calls this."""
+        """Returns the share of rows of the current worker of the loader."""
         info = get_worker_info()
         worker, num_workers = (info.id, info.num_workers) if info else (0, 1)
         return {

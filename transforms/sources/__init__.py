@@ -1,1 +1,1 @@
-"""Sources: the input formats. `base` says what each of them offers, `registry` finds them."""
+"""Sources of the input formats: `base` defines their interface, `registry` loads them."""

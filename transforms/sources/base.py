@@ -1,11 +1,12 @@
-"""Defines what every input format offers: a Source lists, cuts and reads its input.
+"""Defines the interface of every input format: a Source lists, cuts and reads its input.
 
-A source is a frozen value: building one touches no storage, and it travels to the
-workers pickled. `prepare` is the one step that reads of the input before the run. The
+A source is a frozen dataclass: building one accesses no storage, and it is sent to the
+workers pickled. `prepare` is the only step that reads from the input before the run. The
 order of the calls:
 
-    prepare(files, append) -> cut(files) -> survey(range) of each, where needed -> resolve_ranges
-    -> sample(range) of some -> read(range) of each, or list_references + read_windows
+    prepare(files, append) -> cut(files)
+    -> survey(each range) -> resolve_ranges, if needs_survey
+    -> sample(some ranges) -> read(each range), or list_references + read_windows
 """
 
 from __future__ import annotations
@@ -54,19 +55,19 @@ _Found = TypeVar("_Found")
 class Rows:
     """Rows read from one input range."""
 
-    # the columns; for references, only what is known without reading a row
+    # the columns; for references, only the columns known without reading a row
     batch: pa.RecordBatch
     origins: U64  # a hash of each row's origin, the same in every run
     positions: I64  # each row's position in its range, rising (see keys.position_keys)
-    # row index -> (byte offset in the file, the row's raw bytes); for rejects
+    # row index -> (byte offset in the file, the row's raw bytes), for rejects
     raw: Callable[[int], tuple[int, bytes]]
-    # each row's file, where a range holds several; else () for the range's own
+    # each row's file, if a range has several files; () for the path of the range
     paths: Sequence[str] = ()
-    # planned bytes of each row, where the plan must not depend on reading
+    # planned bytes of each row, if the plan must not depend on reading
     planned_bytes: I64 | None = None
-    # the index of each row's split among `own_splits`, where a column tells it
+    # the index of each row's split among `own_splits`, if a column names it
     splits: npt.NDArray[np.uint8] | None = None
-    # a hash for each row, where those with equal ones stay in one split; None:
+    # a hash for each row; rows with equal hashes stay in one split. None means
     # `origins`
     groups: U64 | None = None
 
@@ -77,7 +78,7 @@ class Rows:
         return position_keys(input_range, self.positions)
 
     def taken(self, kept: I64, batch: pa.RecordBatch | None = None) -> Rows:
-        """Returns the rows of these indices, with another batch if one is given."""
+        """Returns the rows at these indices, with another batch if one is given."""
         return replace(
             self,
             batch=self.batch.take(pa.array(kept)) if batch is None else batch,
@@ -95,23 +96,25 @@ class Rows:
 
 @dataclass(slots=True)
 class RowSink:
-    """What is found beside the rows of a range while it is read."""
+    """The findings about one input range that are collected while its rows are read."""
 
     rejects: list[Reject] = field(default_factory=list)  # rows that could not be read
-    # of parts of the input that were read; once a range was read whole, they name each
-    # of its bytes (`tells_checksums`)
+    # checksums of the parts of the input that were read; after a range was read
+    # completely, they cover each of its bytes (`tells_checksums`)
     checksums: Checksums = field(default_factory=Checksums)
-    issues: tuple[RowIssue, ...] = ()  # rows that the end of the run reports
+    issues: tuple[RowIssue, ...] = ()  # issues that are reported after the run
     # the type flags of each column, if the source infers types
     observed: TypeFlags = ()
-    # missing values of each column, in the schema's column order
+    # number of missing values of each column, in the schema's column order
     nulls: tuple[int, ...] = ()
-    # rows of the input that are neither rows nor rejects, because a function (`map`)
-    # leaves them out
+    # number of input rows for which a function (`map`) returned no row and that are
+    # not rejects
     dropped: int = 0
-    added: int = 0  # rows beside the first that comes from a row of the input
-    left_out: int = 0  # rows that sampling left out
-    copied: int = 0  # copies that balancing made
+    added: int = (
+        0  # number of rows after the first that a function made of an input row
+    )
+    left_out: int = 0  # number of rows that sampling dropped
+    copied: int = 0  # number of copies that balancing created
 
     def add(
         self,
@@ -120,7 +123,7 @@ class RowSink:
         nulls: Sequence[int] = (),
         issues: Sequence[RowIssue] = (),
     ) -> None:
-        """Adds what a batch has."""
+        """Adds the type flags, missing values and issues of one batch."""
         self.observed = merge_type_flags(self.observed, observed)
         if nulls:
             earlier = self.nulls or (0,) * len(nulls)
@@ -135,7 +138,7 @@ class RowSink:
         input_range: InputRange,
         code: RejectCode = "value",
     ) -> Rows:
-        """Rejects some rows, by their index; returns the others."""
+        """Adds rows, by index, to the rejects; returns the remaining rows."""
         if not reasons:
             return rows
         self.add_rejects(rows, reasons, input_range, code)
@@ -148,7 +151,7 @@ class RowSink:
         input_range: InputRange,
         code: RejectCode = "value",
     ) -> None:
-        """Adds rows, by their index, to the rejects."""
+        """Adds rows, by index, to the rejects."""
         for row in sorted(reasons):
             path = rows.paths[row] if rows.paths else input_range.path
             position, raw = rows.raw(row)
@@ -160,48 +163,50 @@ class ReferencedRows:
     """Rows read by reference."""
 
     batch: pa.RecordBatch  # the columns of the rows that could be read
-    kept: I64  # the indices of their references; the other rows are rejects
+    kept: I64  # the indices of their references; the remaining rows are rejects
     # row index -> (path, byte offset in the file, the row's raw bytes)
     raw: Callable[[int], tuple[str, int, bytes]]
     # the CRC-32C of each value of the batch's only column of views (see
     # recordmill.transforms.arrow), or None
     view_crcs: U32 | None = None
-    # these values, where they are known apart from the batch
+    # the same values as bytes, if they are also held outside the batch
     view_values: Sequence[bytes] | None = None
 
 
 class Findings(NamedTuple):
-    """What all rows of an input had, once they were read."""
+    """The findings about all rows of an input after they were read."""
 
     schema: Schema  # the features of the records
     issues: tuple[RowIssue, ...] = ()
-    observed: TypeFlags = ()
-    nulls: tuple[int, ...] = ()  # missing values of each column
-    rows: int = 0  # that are no rejects
-    is_all: bool = True  # whether no others are left
+    observed: TypeFlags = ()  # the type flags of each column
+    nulls: tuple[int, ...] = ()  # number of missing values of each column
+    rows: int = 0  # number of rows without the rejects
+    is_all: bool = True  # False if only a part of the rows was read
 
 
 REFERENCE = "reference"  # the column of references
-FRAMED = "framed record"  # the only column of a source that has whole records already
-RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
+FRAMED = "framed record"  # the only column of a source whose rows are complete records
+RANGE_BYTES = 16 << 20  # input of one task; a constant, so the cut ignores the workers
 
 
 class RowSource(ABC):
-    """The rows of an input: as its format reads them, or as a transform makes them.
+    """The rows of an input, as its format reads them or as a transform creates them.
 
-    A transform (label and split columns, a user's function, a sample) stands on another
-    RowSource; how files are cut and where rows lie is asked of `input` alone.
+    A transform (label and split columns, a user's function, a sample) wraps another
+    RowSource. Only `input` cuts the files and locates the rows.
 
     Rows with a size known before they are read, such as images and records of a fixed
-    size, need not be kept until their shard is written: `list_references` tells which
-    there are, and the writer of a shard reads its own by `read_windows`.
+    size, need not be kept until their shard is written: `list_references` lists them,
+    and the writer of a shard reads the rows of that shard with `read_windows`.
     """
 
-    supports_references = False  # whether these two can be called
-    # whether `list_references` can, although rows are not exchanged so: to count them
+    # True if `list_references` and `read_windows` can be called
+    supports_references = False
+    # True if `list_references` can be called to count rows, even if they are not
+    # exchanged by reference
     lists_rows = False
-    sizes_known_upfront = False  # whether the plan counts file sizes
-    # bits by which order keys are shifted, because no row has one of these set
+    sizes_known_upfront = False  # True if the plan counts file sizes
+    # number of high bits that no order key has set; order keys are shifted by it
     key_shift = 0
 
     @property
@@ -211,27 +216,27 @@ class RowSource(ABC):
 
     @abstractmethod
     def on(self, source: Source) -> RowSource:
-        """Returns the same rows of another source, which reads the same files."""
+        """Returns the same rows, read by another source of the same files."""
 
     def unsampled(self) -> tuple[RowSource, float]:
-        """Returns all rows, and about what share of them this source has."""
+        """Returns the rows before sampling, and the approximate share that it keeps."""
         return self, 1.0
 
     @property
     def infers_types(self) -> bool:
-        """Tells whether column types follow from the cells.
+        """Returns True if column types are inferred from the cells.
 
         If so, the type flags of `sample`, `RowSink.observed`, `schema` and
-        `needs_reencode` are those of `text_columns.TypeFlag`; else they are empty.
+        `needs_reencode` are values of `text_columns.TypeFlag`; otherwise they are empty.
         """
         return self.input.infers_types
 
     @abstractmethod
     def columns(self) -> pa.Schema:
-        """Returns names and types of the columns that `read` gives, once prepared."""
+        """Returns names and types of the columns of `read`, after `prepare`."""
 
     def sample(self, input_range: InputRange) -> TypeFlags:
-        """Returns the type flags of the columns in a few rows of a range."""
+        """Returns the type flags of each column in a few rows of a range."""
         return ()
 
     @abstractmethod
@@ -241,12 +246,12 @@ class RowSource(ABC):
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
     ) -> bool:
-        """Tells whether a range must be encoded again because types came out wider.
+        """Returns True if a range must be encoded again with wider types.
 
         Args:
-          observed: the range's own type flags.
-          used: those that it was encoded for.
-          final: those of the whole input.
+          observed: the type flags of the range.
+          used: the type flags with which the range was encoded.
+          final: the type flags of the whole input.
         """
         return False
 
@@ -259,77 +264,85 @@ class RowSource(ABC):
         Args:
           input_range: the range.
           expected: the type flags to assume for each column; a batch has the types that
-            this asks for together with all batches so far.
-          sink: gets what is found beside the rows, before the batch that it is about.
+            follow from them and from all batches so far.
+          sink: collects the findings about a batch before that batch is yielded.
         """
 
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
-        """Reads a range with columns whose types are inferred as text.
+        """Reads a range; columns whose types are inferred are read as text.
 
-        So names of classes are what is written.
+        Class names are therefore spelled as in the file.
         """
         names = self.columns().names if self.infers_types else ()
         text = (int(TypeFlag.TEXT),) * len(names)
         return self.read(input_range, text, RowSink())
 
     def understood(self, found: Findings | None = None) -> InputSummary:
-        """Returns what the input was taken for, once prepared, or once all was read."""
+        """Returns the report on how the input was interpreted.
+
+        Args:
+          range_findings: the findings about all rows; None before they were read.
+        """
         return InputSummary()
 
     def own_splits(self) -> tuple[str, ...]:
-        """Returns the splits that all of the input is divided into by itself.
+        """Returns the splits that file names or a column of the input define.
 
-        They take the place of the default split; () where files are in no split.
+        They replace the default split; () if the input defines no splits.
         """
         return self.input.own_splits()
 
     def own_split_rows(self) -> tuple[int, ...]:
-        """Returns the rows of each of `own_splits`, where ranges do not tell them."""
+        """Returns the number of rows of each of `own_splits`, if ranges have no split."""
         return ()
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        """Returns an upper estimate of all records' bytes; it sizes the histogram."""
+        """Returns an upper estimate of the bytes of all records.
+
+        It determines the size of the histogram.
+        """
         return self.input.estimated_bytes(files)
 
     def input_schema(self, observed: TypeFlags) -> Schema | None:
-        """Returns the features of rows before a function (`map`); None without one."""
+        """Returns the features of the rows before `map`; None if there is no `map`."""
         return None
 
     @property
     def refuses_roles(self) -> bool:
-        """Tells whether labels and splits are those of files, not of columns."""
+        """Returns True if only files, not columns, can define labels and splits."""
         return self.supports_references
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
-        """Tells whether exchange by reference is the fastest for these files."""
+        """Returns True if exchange by reference is the fastest for these files."""
         return False
 
     def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        """Lists references to a range's rows instead of the rows, in column REFERENCE.
+        """Lists references to the rows of a range in the column REFERENCE.
 
-        The other columns are those that are known without reading a row. Only where
+        The other columns are known without reading a row. Requires
         `supports_references` or `lists_rows`.
         """
         raise NotImplementedError
 
     def read_listed(self, rows: Rows, sink: RowSink) -> Iterator[Rows]:
-        """Reads some of the rows of `list_references`, as `read` does; if `lists_rows`."""
+        """Reads some rows of `list_references`, as `read` does; requires `lists_rows`."""
         raise NotImplementedError
 
     def read_windows(
         self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:
-        """Reads the rows that windows of references stand for, one after the other.
+        """Reads the rows of each window of references, in order.
 
-        A source that waits for a store asks for the next ones while the caller works.
-        A window may come in parts; one without references tells the columns.
+        A source in a store requests the next windows while the caller works. The rows
+        of a window may be yielded in several parts. A window without references yields
+        an empty batch with the columns.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class RowTransform(RowSource):
-    """The rows that a transform makes of those of another source."""
+    """A row source that transforms the rows of another row source."""
 
     inner: RowSource
 
@@ -357,35 +370,38 @@ class RowTransform(RowSource):
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A dataset that new files are appended to."""
+    """An existing dataset to which new files are appended."""
 
-    # the files that were converted before, as they are still there
+    # the files that were converted before and still exist
     kept: Inventory
-    schema: Schema | None  # of the dataset that is there; None if the job declares it
+    schema: Schema | None  # of the existing dataset; None if the job declares it
 
 
 class Source(RowSource):
     """The input of a run in one format."""
 
-    storage: StorageOptions  # options of the inputs' storage
-    splits = NO_SPLITS  # by which names tell the splits of files, once prepared
-    # of the dataset that rows are appended to, which all of them have to fit
+    storage: StorageOptions  # options of the storage of the inputs
+    splits = NO_SPLITS  # the rule by which names define splits, after `prepare`
+    # the schema of the dataset to which rows are appended; every row must match it
     fixed_schema: Schema | None = None
-    # folders that cells name files below; none: the table's own
+    # root folders of the sidecar files that cells name; () means the table's folder
     files_roots: tuple[str, ...] = ()
-    named_files: tuple[NamedFile, ...] = ()  # that rows depend on, beside the inputs
-    # the format's own options that stand for `label` and `split_column`
+    named_files: tuple[
+        NamedFile, ...
+    ] = ()  # files named by options that rows depend on
+    # options of the format that replace `label` and `split_column`
     role_options: Mapping[str, str] = MappingProxyType({})
-    # whether `prepare` takes files that have a `problem`; else one is an error before
+    # True if `prepare` accepts files with a `problem`; otherwise such a file raises an
+    # error before `prepare`
     handles_unreadable = False
-    # whether it reads tar archives and zip files; else one that is an input stands for
-    # its members, as a folder for its files
+    # True if the format reads tar archives and zip files itself; otherwise an archive
+    # given as an input is listed as a folder of its members
     reads_archives = False
-    # whether rows come with the checksums of all that was read; else a file that was
-    # written again is another one, even with the same bytes
+    # True if `read` reports checksums of all bytes that it read; otherwise a file that
+    # was rewritten with the same bytes counts as changed
     tells_checksums = False
     infers_types = False
-    decimal_comma = False  # whether numbers in text have a comma before their places
+    decimal_comma = False  # True if numbers in text have a decimal comma
 
     @property
     def input(self) -> Source:
@@ -395,22 +411,23 @@ class Source(RowSource):
         return source
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        """Returns the source with what it must know of the whole input: headers, classes.
+        """Returns the source with the headers, types and classes of the whole input.
 
         Args:
-          files: to convert; the only ones that `cut` may cut.
-          append: the dataset that they are appended to, if any: then they are read as
-            if they stood beside its files.
+          files: the files to convert; `cut` may cut no other files.
+          append: the dataset to which they are appended, if any. They are then
+            interpreted together with the existing files of that dataset.
 
         Raises:
-          InputError: the input cannot be of this format, or of one dataset.
+          InputError: the files do not have this format, or do not form one dataset.
         """
         return self
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        """Returns the checksums of what `prepare` read and what rows depend on.
+        """Returns the checksums of files that `prepare` read and that rows depend on.
 
-        Only of files that `read` does not read. Asked before `spill_inventory`.
+        Files that `read` reads are not included. Must be called before
+        `spill_inventory`.
         """
         return ()
 
@@ -418,25 +435,25 @@ class Source(RowSource):
         return self.splits.names
 
     def issue_problem(self, found: Findings) -> str:
-        """Returns why a dataset may not have rows with these issues, or "".
+        """Returns the reason why rows with these issues must not be published, or "".
 
-        Asked once all rows were read, before anything is published.
+        Called after all rows were read and before anything is published.
         """
         return ""
 
     def issue_notes(self, found: Findings) -> list[str]:
-        """Returns what rows had that may have changed the types of columns."""
+        """Returns notes on cells that may have changed the types of columns."""
         return []
 
     def settle_types(self, found: Findings) -> TypeFlags:
-        """Returns the type flags of all rows, once each range knows its own."""
+        """Returns the type flags of all rows, after the flags of all ranges are known."""
         return found.observed
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        """Cuts the files into input ranges, by constants alone.
+        """Cuts the files into input ranges; only constants determine the cut.
 
-        By default a file with bytes is a range. Files that are not of this format are
-        left out.
+        By default, each file that is not empty becomes one range. Files of another
+        format are skipped.
         """
         return cut_blocks(files, None, self.splits)
 
@@ -444,23 +461,29 @@ class Source(RowSource):
         return self.fixed_schema or plain_schema(self.columns(), nulls)
 
     def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
-        """Tells whether these ranges can be read only after a survey of each."""
+        """Returns True if these ranges can be read only after a boundary scan of each."""
         return False
 
     def survey(self, input_range: InputRange) -> int:
-        """Returns what must be known of each range before any can be read."""
+        """Returns the boundary scan of a range, packed into an integer.
+
+        `resolve_ranges` needs the scans of all ranges before any range can be read.
+        """
         return 0
 
     def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
     ) -> list[InputRange]:
-        """Returns the ranges with what the surveys found; both in range order."""
+        """Returns the ranges with the results of their boundary scans, in range order."""
         return list(ranges)
 
     def surveyed(
         self, ranges: Sequence[InputRange], each: Callable[..., Iterable[int]] = map
     ) -> list[InputRange]:
-        """Returns ranges that can be read; `each` is how they are surveyed, if needed."""
+        """Returns ranges that can be read, after their boundary scans if needed.
+
+        `mapper` applies the boundary scan to each range, as the builtin `map` does.
+        """
         if not self.needs_survey(ranges):
             return list(ranges)
         return self.resolve_ranges(ranges, list(each(self.survey, ranges)))
@@ -468,21 +491,21 @@ class Source(RowSource):
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink
     ) -> Iterator[Rows]:
-        """Reads the columns of a range that statistics are made of.
+        """Reads the columns of a range from which statistics are computed.
 
-        Columns of text whose types are inferred come as text.
+        Columns of text whose types are inferred are read as text.
         """
         return self.read(input_range, (), sink)
 
     def spill_inventory(self, store: Store, name: str) -> Self:
-        """Writes a large list of files to a file of a store, for workers to read.
+        """Writes a large list of files to a file in a store, for workers to read.
 
         Returns the source without that list, small enough to be sent to each worker.
         """
         return self
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        """Returns small ranges, spread over the input, each readable on its own."""
+        """Returns small ranges, spread over the input; each can be read on its own."""
         return list(ranges[:: -(-len(ranges) // 4)])
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
@@ -493,9 +516,9 @@ def number_ranges(
     parts: Sequence[tuple[InputFile, int, int] | tuple[InputFile, int, int, str]],
     splits: FileSplits = NO_SPLITS,
 ) -> list[InputRange]:
-    """Makes input ranges from (file, start, stop, split) in input order.
+    """Creates input ranges from tuples (file, start, stop, split) in input order.
 
-    The split of parts without one is that of their file.
+    A tuple without a split gets the split of its file.
     """
     total = sum(part[2] - part[1] for part in parts)
     ranges = []
@@ -521,7 +544,10 @@ def number_ranges(
 def cut_blocks(
     files: Sequence[InputFile], block_bytes: int | None, splits: FileSplits
 ) -> list[InputRange]:
-    """Cuts files with bytes into blocks of this size; None: a file is a range."""
+    """Cuts files into blocks of this size; None makes each file one range.
+
+    Empty files are skipped.
+    """
     parts = [
         (file, start, min(start + step, file.size))
         for file in files
@@ -534,10 +560,11 @@ def cut_blocks(
 def spread_evenly(
     ranges: Sequence[InputRange], count: int, size: int
 ) -> list[InputRange]:
-    """Returns ranges of the same size, spread evenly over larger ones.
+    """Returns ranges of the same size, spread evenly over larger ranges.
 
-    Each lies within one of these, and begins at a multiple of the size, which is in the
-    unit of ranges. They are fewer than `count` where ranges are small.
+    Each returned range is inside one of `ranges` and begins at a multiple of `size` in
+    it. `size` has the unit of the ranges. Fewer than `count` are returned if the ranges
+    are small.
     """
     ends = list(accumulate(input_range.num_positions for input_range in ranges))
     chosen: dict[tuple[int, int], InputRange] = {}
@@ -559,12 +586,12 @@ def spread_evenly(
 def map_readable(
     read: Callable[[InputRange], _Found], ranges: Sequence[InputRange]
 ) -> Iterator[_Found]:
-    """Yields what is read of each range of a sample, but for those that cannot be read.
+    """Yields the result of `read` for each range of a sample; skips unreadable ranges.
 
-    A range can begin inside a quoted field, as a boundary scan would have found.
+    Without a boundary scan, a range can begin inside a quoted field.
 
     Raises:
-      InputError: none can be read.
+      InputError: no range can be read.
     """
     problem: InputError | None = None
     any_read = False
@@ -600,9 +627,9 @@ class PipelineRowsSource(Source):
 
 
 def missing_required(batch: pa.RecordBatch, schema: Schema | None) -> dict[int, str]:
-    """Returns the reason of each row that misses a value, by row, ascending.
+    """Returns the reason for each row that lacks a required value, by ascending index.
 
-    The schema is that of the dataset that the rows are appended to, or None.
+    `schema` is the schema of the dataset to which the rows are appended, or None.
     """
     reasons: dict[int, str] = {}
     for feature in schema.features if schema else ():

@@ -1,11 +1,11 @@
-"""Tells which split a file is in, by its own name or that of one of its folders.
+"""Finds the split of each file from its name or from the name of one of its folders.
 
     train-00000-of-00001.parquet, X_test.csv, data.val.jsonl    the word in the name
     train/a.csv, seg_test/b.csv, split=dev/c.csv                the folder
 
-Words are those of Hugging Face `datasets`, and stand between characters that are no
-letters. Names count only if they tell the split of each file. For the folders of images,
-which may be classes, too, see `images.find`.
+Hugging Face `datasets` uses the same words. No letter may precede or follow a word.
+Names count only if they determine the split of every file. For folders of images, which
+may also be classes, see `images.find`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.text import count, first_names
 
 AUTO, NONE = "auto", "none"
-TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits divide
+TRAIN_NAMES = frozenset({"train", "training"})  # files that a job's splits may divide
 SPLIT_NAMES = TRAIN_NAMES | {
     *("val", "valid", "validation", "dev"),
     *("test", "testing", "eval", "evaluation"),
@@ -38,17 +38,18 @@ _PUBLISHED = {"t10k": "test", "data_batch": "train"}  # by MNIST and CIFAR
 _WORDS = "|".join((*SPLIT_NAMES, *_PUBLISHED))
 _WORD = re.compile(rf"(?<![^\W\d_])({_WORDS})(?![^\W\d_])", re.IGNORECASE)
 _SHARD = re.compile(r"(\w+)-\d{5,}-of-\d{5,}\b")
-_FOLDER = "split="  # of a hive partition
-MISSING = "__HIVE_DEFAULT_PARTITION__"  # a value of one
-# In a name that an option in a message has.
+_FOLDER = "split="  # prefix of the folder of a Hive partition
+MISSING = "__HIVE_DEFAULT_PARTITION__"  # the missing value in the name of such a folder
+# Characters that a path must not have if a message shows it as the value of an option.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f`*?\[{]")
 
 
 def likely_splits(names: Iterable[str]) -> frozenset[str]:
-    """Returns which folders that lie side by side are named like splits.
+    """Returns the sibling folders that are splits by their names.
 
-    Each is named with a word for a split, or several are with the same text around it.
-    Case does not matter, nor do the digits of that text. Or some are named split=...
+    Folders named split=... take precedence. Otherwise, this is the largest group of
+    folders whose names have the same text around different words for splits, or are such
+    words. Case is ignored, and so are the digits of that text.
 
     >>> sorted(likely_splits(["seg_train", "seg_test", "train_station"]))
     ['seg_test', 'seg_train']
@@ -74,7 +75,7 @@ def likely_splits(names: Iterable[str]) -> frozenset[str]:
 
 
 def split_word(name: str) -> str:
-    """Returns the only word for a split in a name, or "".
+    """Returns the word for a split in a name; "" if it has none or several.
 
     >>> [split_word(name) for name in ("X_Test2.npy", "t10k-images", "contest", "train-val")]
     ['test', 'test', '', '']
@@ -84,17 +85,18 @@ def split_word(name: str) -> str:
 
 
 def without_split_word(name: str) -> str:
-    """Returns a name without the word for its split, if it has one."""
+    """Returns a name without the word for its split, if it has exactly one."""
     return _WORD.sub("", name) if split_word(name) else name
 
 
 def _of_shard(name: str) -> str:
+    """Returns the split in the name of a shard, such as x-00000-of-00002, or ""."""
     found = _SHARD.match(name)
     return found[1] if found else ""
 
 
 def split_of_folder(name: str) -> str:
-    """Returns the split that a folder stands for, if it is one of a split."""
+    """Returns the split of a folder that is known to name one; "" for a missing value."""
     if name.startswith(_FOLDER):
         split = unquote(name.removeprefix(_FOLDER))
         return "" if split == MISSING else split
@@ -111,24 +113,27 @@ _BY_NAME: Mapping[ByName, Callable[[str], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FileSplits:
-    """How names tell the splits of files: what is asked for, and once found, the rule."""
+    """A rule by which names define the splits of files: as requested, then as found."""
 
     asked: str = NONE  # auto, none, or the level of a folder below each input
-    # whether files may be in no split beside others: a job's splits divide them, or
-    # those of all rows are told by a column
+    # True if some files may have no split although others have one: the job's splits
+    # divide these files, or a column defines the splits of all rows
     may_mix: bool = False
-    by_name: ByName = ""  # how names of files tell splits
-    index: int = 0  # of a folder in a path,
-    folders: frozenset[str] = frozenset()  # and the names there that are splits
-    names: tuple[str, ...] = ()  # the splits; () if files are in none
-    told: str = ""  # how many files are in each, in words
+    by_name: ByName = ""  # how file names define splits
+    index: int = 0  # position in a path of the folder that may name a split
+    folders: frozenset[str] = frozenset()  # the folder names there that are splits
+    names: tuple[str, ...] = ()  # the splits; () if files have none
+    told: str = ""  # the number of files of each split, as text
 
     def of(self, file: InputFile, named: str | None = None) -> str:
-        """Returns the split of a file, or ""; `named` is what its name tells, if known."""
+        """Returns the split of a file, or "".
+
+        `name_split` is the split in the name of the file, if the caller knows it.
+        """
         *folders, name = file.path.split("/")
         if self.asked.isdigit():
             given = file.given.count("/") + 1 if file.given else 0
-            # The folders above the input root, too: level 0 may be that itself.
+            # Includes the folders above the input root: level 0 may be the root itself.
             above = file.uri.split("/")[: -len(folders) - 1]
             at = len(above) + given + int(self.asked) - 1
             return split_of_folder("".join([*above, *folders][at : at + 1]))
@@ -143,20 +148,20 @@ class FileSplits:
         kept: Sequence[InputFile] = (),
         named: Sequence[str] = (),
     ) -> Self:
-        """Returns the rule by which names tell the splits of files.
+        """Returns the rule by which names define the splits of files.
 
         Args:
-          files: that have rows.
-          kept: those of the dataset that they are appended to.
-          named: the split that the name of each tells, of `kept` first; by default it
-            is a word in it.
+          files: the files that have rows.
+          existing_files: the files of the dataset to which `files` are appended.
+          name_splits: the split in the name of each file, `existing_files` first; by
+            default, the word for a split in the name.
 
         Raises:
-          InputError: only some files are in splits, or it is told in two ways; or kept
-            files would be in others than before.
+          InputError: only some files have a split, the name and the folder of a file
+            name different splits, or an existing file would move to another split.
         """
         every = [*kept, *files]
-        # A dataset of train.csv is appended to whatever the new files are called.
+        # Files of any name may be appended to a dataset made from train.csv.
         rule = self._rule(every, named, may_mix=self.may_mix or bool(kept))
         known: Sequence[str | None] = named or [None] * len(every)
         splits = [rule.of(file, own) for file, own in zip(every, known, strict=True)]
@@ -171,9 +176,9 @@ class FileSplits:
             was = before.of(file, own)
             if (was or "train") != (now or "train"):
                 raise InputError(
-                    f"{file.uri}: is in the split {was or 'train'}, but beside the new "
-                    f"files its name stands for {now or 'train'}: convert all inputs again "
-                    "without `append`"
+                    f"{file.uri}: is in the split {was or 'train'}, but together with "
+                    f"the new files its name means {now or 'train'}: convert all "
+                    "inputs again without `append`"
                 )
         counts = Counter(splits[len(kept) :])
         others = counts.pop("", 0)
@@ -189,15 +194,16 @@ class FileSplits:
     def require_documented(
         self, files: Sequence[InputFile], documented: Mapping[str, str]
     ) -> None:
-        """Refuses files that a README.md puts into other splits than names do.
+        """Raises InputError if a README.md contradicts the splits by names.
 
-        Each split there must be one of ours, and the other way round.
+        The splits of the README.md and the splits by names must match one to one.
         """
         if self.asked != AUTO or self.may_mix or not documented:
             return
         rule = self._rule(files)
-        ours = dict[str, str]()  # by split of README.md
-        told = dict[str, tuple[str, str]]()  # by ours: that of README.md, first file
+        ours = dict[str, str]()
+        # split by names -> (split of README.md, first file)
+        told = dict[str, tuple[str, str]]()
         for file in files:
             if not (split := documented.get(file.path)):
                 continue
@@ -207,33 +213,33 @@ class FileSplits:
             if is_one and meant(split) == meant(own):
                 continue
             folder = file.uri.removesuffix(file.path).rstrip("/")
-            beside = f", beside {first} of the split {other}" if other != split else ""
+            beside = f", next to {first} of the split {other}" if other != split else ""
             raise InputError(
-                f"{folder}/README.md: says that {file.path} is in the split {split}, but "
-                f"by the names of files and folders it is in {own}{beside}. Put the files "
-                f"of each split into a folder of its name, such as {folder}/{split}, and "
-                f"convert {folder} with `split_from=1`; to read all as one input, use "
-                "`split_from=none`"
+                f"{folder}/README.md: puts {file.path} into the split {split}, but the "
+                f"names of files and folders put it into {own}{beside}. Move the files "
+                f"of each split into a folder with its name, such as {folder}/{split}, "
+                f"and convert {folder} with `split_from=1`; to read all as one input, "
+                "use `split_from=none`"
             )
 
     def level_in(self, files: Sequence[InputFile]) -> int | None:
-        """Returns the level of the folders that tell splits, if each file is in one."""
+        """Returns the level of the folders that name splits, if every file is in one."""
         are_in = self.folders and all(f.path.count("/") > self.index for f in files)
         found = {file.given.count("/") + 1 if file.given else 0 for file in files}
         return self.index + 1 - found.pop() if are_in and len(found) == 1 else None
 
     @property
     def by_key(self) -> bool:
-        """Returns whether folders named split=... are the splits."""
+        """Returns True if folders named split=... define the splits."""
         return any(name.startswith(_FOLDER) for name in self.folders)
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """Returns what is told of the splits before and after a run."""
+        """Returns the lines about the splits for the input report."""
         return (("splits by file", self.told),) if self.told else ()
 
     def reading(self, files: Sequence[InputFile]) -> str:
-        """Returns a checksum of the splits that names may tell; "" if they tell none."""
+        """Returns a checksum of the splits that names may define, or ""."""
         rule = self._rule(files)
         splits = list(map(rule.of, files))
         return f"splits {crc32('/'.join(splits).encode()):08x}" if any(splits) else ""
@@ -245,9 +251,9 @@ class FileSplits:
         *,
         may_mix: bool = True,
     ) -> Self:
-        """Returns the rule by which names tell splits, whether of all files or not.
+        """Returns the rule by which names define splits, for all files or for some.
 
-        Files of no split beside those of train are in train, too, if these `may_mix`.
+        With `may_mix`, files without a split count as train if all others are train.
         """
         if self.asked != AUTO or not files:
             return self
@@ -257,7 +263,9 @@ class FileSplits:
             named = [*map(_of_shard, names)]
             if all(named) and any(name.lower() in SPLIT_NAMES for name in named):
                 by_name = "shard"
-            elif len(names) == 1:  # of a file alone, test.csv says nothing
+            elif (
+                len(names) == 1
+            ):  # the name of a single file, test.csv, defines no split
                 named = [""]
             else:
                 named = [*map(split_word, names)]
@@ -265,13 +273,13 @@ class FileSplits:
         below = [*map(rule.of, files)]
         found = {own or folder for own, folder in zip(named, below, strict=True)}
         if found - ({""} if may_mix else set()) <= TRAIN_NAMES or not any(found):
-            return self  # train is the split of all files by itself
+            return self  # all files are in train by default
         if not any(named) or (_several(below) and not _several(named)):
             return rule
         return replace(rule, by_name=by_name)
 
     def _by_folder(self, files: Sequence[InputFile]) -> Self:
-        """Returns the rule by the folders at the level at which most are splits."""
+        """Returns the rule by folders, at the level with most files in splits."""
         folders = Counter(file.path.rpartition("/")[0] for file in files)
         levels: dict[int, Counter[str]] = defaultdict(Counter)
         for folder, number in folders.items():
@@ -290,6 +298,7 @@ class FileSplits:
     def _require_one_way(
         self, files: Sequence[InputFile], named: Sequence[str], below: Sequence[str]
     ) -> None:
+        """Raises InputError if names and folders of files contradict each other."""
         differ = [
             (file, own, folder)
             for file, own, folder in zip(files, named, below, strict=True)
@@ -308,18 +317,18 @@ NO_SPLITS = FileSplits()
 
 
 def meant(split: str) -> str:
-    """Returns one name for those of splits that mean the same."""
+    """Returns the canonical name of a split, such as validation for val."""
     word = split_word(split) or split.casefold()
     return next((same[0] for same in _SAME if word in same), word)
 
 
 def _several(splits: Sequence[str]) -> bool:
-    """Tells whether each file is in a split, and there are several."""
+    """Returns True if every file has a split and there are at least two splits."""
     return "" not in splits and len({*splits}) > 1
 
 
 def _require_names(files: Sequence[InputFile], splits: Sequence[str]) -> None:
-    """Refuses folders whose names cannot be those of splits, or too many of them."""
+    """Raises InputError if names are not valid as splits, or if there are too many."""
     found = dict(zip(reversed(splits), reversed(files), strict=True))
     for split, file in found.items():
         if split and not SPLIT_PATTERN.fullmatch(split):
@@ -336,10 +345,11 @@ def _require_names(files: Sequence[InputFile], splits: Sequence[str]) -> None:
 
 
 def excluding(path: str, *, before: str = "") -> str:
-    """Returns the option that leaves out one file, and none of its name elsewhere.
+    """Returns the option that excludes one file, but no file of the same name elsewhere.
 
-    After a glob `before` it leaves out all that ends with the path. It has no value if
-    characters of the path mean something else in globs, or cannot be shown.
+    With a `glob_prefix`, the option excludes every path that ends with `path`. It is
+    returned without a value if the path has characters that are special in globs or
+    cannot be shown.
     """
     anchored = path if before or "/" in path else f"/{path}"
     return "`exclude`" if _UNSAFE.search(path) else f"`exclude={before}{anchored}`"
@@ -351,6 +361,7 @@ def _mixed(
     level: int | None,
     is_append: bool,
 ) -> str:
+    """Returns the error message for inputs in which only some files have a split."""
     pairs = [*zip(files, splits, strict=True)]
     others = [file.path for file, split in pairs if not split]
     one_each = {split: file.path for file, split in reversed(pairs) if split}
@@ -360,10 +371,10 @@ def _mixed(
     again = "convert all inputs again, without `append`, with" if is_append else "use"
     named = "name them like splits"
     if level is not None and 0 <= level <= 9:
-        named = f"take each folder beside for a split with `split_from={level}`"
+        named = f"read each folder at that level as a split with `split_from={level}`"
     return (
         f"{root}: {count(len(files) - len(others), 'file')} in splits by their names "
-        f"({first_names(shown)}), but {count(len(others), 'file')} in none "
-        f"({first_names(others)}). Leave out the others with {exclude}, or {named}; to read "
-        f"all as one input, {again} `split_from=none`"
+        f"({first_names(shown)}), but {count(len(others), 'file')} are in no split "
+        f"({first_names(others)}). Leave out the others with {exclude}, or {named}; to "
+        f"read all as one input, {again} `split_from=none`"
     )

@@ -1,10 +1,10 @@
-"""Finds what a glob matches, in local folders and in stores alike.
+"""Finds the files that a glob matches, in local folders and in stores.
 
-    *  ?  [a-z]  [!a-z]    within one name
-    {a,b}                  one or the other
-    **                     any number of folders, also none
+    *  ?  [a-z]  [!a-z]    characters within one name
+    {a,b}                  a or b
+    **                     zero or more folders
 
-A folder that matches stands for all files below it.
+If a folder matches, all files below it match.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.text import count
 from recordmill.transforms.storage.left_out import is_left_out
 
-MOST_ALTERNATIVES = 1000  # that the braces of one glob may stand for
+MOST_ALTERNATIVES = 1000  # maximum number of globs to which braces may expand
 _SHOWN = 5
 _MAGIC = re.compile(r"[*?\[]|\{[^{}]*,[^{}]*\}")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -27,22 +27,22 @@ _ANY_FOLDERS = "**"
 
 
 class Tree(Protocol):
-    """A tree of folders that is searched."""
+    """A tree of folders that can be searched."""
 
     def entries(self, folder: str) -> Iterable[tuple[str, bool]]:
-        """Returns the names in a folder, and whether each is a folder."""
+        """Returns pairs (name, is folder) for the contents of a folder."""
 
     def below(
         self, folders: Sequence[str], *, hidden: bool
     ) -> Iterable[tuple[str, str]]:
-        """Yields each file below some folders, and in which of them it is.
+        """Yields pairs (file, folder) for the files below these folders.
 
-        With `hidden` also those that are left out elsewhere.
+        With `hidden`, files that listings usually skip are included.
         """
 
 
 def has_magic(path: str) -> bool:
-    """Tells whether a path may be a glob.
+    """Returns True if a path may be a glob.
 
     >>> [has_magic(path) for path in ("a/*.csv", "a/{b,c}", "a/b{1}.csv")]
     [True, True, False]
@@ -51,7 +51,7 @@ def has_magic(path: str) -> bool:
 
 
 def literal_root(pattern: str) -> str:
-    """Returns the folder that a glob begins with.
+    """Returns the folder in a glob before the first wildcard.
 
     >>> literal_root("data/{train,val}/*.jpg"), literal_root("*.csv")
     ('data', '')
@@ -62,7 +62,7 @@ def literal_root(pattern: str) -> str:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Returns the globs without braces that a glob stands for, in its order.
+    """Returns the globs without braces to which a glob expands, in its order.
 
     >>> expand_braces("{a,b{1,2}}.csv")
     ['a.csv', 'b1.csv', 'b2.csv']
@@ -80,16 +80,17 @@ def expand_braces(pattern: str) -> list[str]:
         left += [f"{before}{each}{after}" for each in reversed(options)]
         if len(left) + len(done) > MOST_ALTERNATIVES:
             raise InputError(
-                f"{pattern}: its braces stand for more than {MOST_ALTERNATIVES:,} globs; "
-                "use * in their place"
+                f"{pattern}: its braces expand to more than {MOST_ALTERNATIVES:,} "
+                "globs; use * instead"
             )
     return list(done)
 
 
 def search(tree: Tree, root: str, pattern: str) -> dict[str, str]:
-    """Returns the files that a glob matches, each with the folder that matches, or "".
+    """Returns the files that a glob matches, each with the matching folder, or "".
 
-    The glob is a path of the tree, and begins with the root.
+    The glob is a path of the tree and begins with `root`. The folder is "" for a file
+    that itself matches.
     """
     files: dict[str, str] = {}
     hidden = is_left_out(pattern.removeprefix(root))
@@ -110,14 +111,14 @@ def search(tree: Tree, root: str, pattern: str) -> dict[str, str]:
             matches = iter([*direct, *below(folders)])
         for file, folder in matches:
             known = files.setdefault(file, folder)
-            # A folder that matches stands before what is in it, which may match, too.
+            # A matching folder takes precedence over matching paths inside it.
             if folder and (not known or len(folder) < len(known)):
                 files[file] = folder
     return files
 
 
 def matches_path(path: str, pattern: str) -> bool:
-    """Tells whether a glob matches a path; both begin at the same folder.
+    """Returns True if a glob matches a path; both are relative to the same folder.
 
     >>> matches_path("a/b/c.csv", "**/*.csv"), matches_path("a/b.csv", "*.csv")
     (True, False)
@@ -127,9 +128,9 @@ def matches_path(path: str, pattern: str) -> bool:
 
 
 def matching(paths: Sequence[str], pattern: str) -> set[str]:
-    """Returns the paths that a glob matches, or a folder of which it matches.
+    """Returns the paths that a glob matches, or whose folder it matches.
 
-    Without a "/" before its end the glob matches names at any depth.
+    Unless it has a "/" before its end, the glob matches names at any depth.
 
     >>> sorted(matching(["a/x.csv", "a/b/x.txt", "c/b"], "b"))
     ['a/b/x.txt', 'c/b']
@@ -147,10 +148,12 @@ def matching(paths: Sequence[str], pattern: str) -> set[str]:
 
 
 def nothing_matches(name: str, folder: str, names: Sequence[tuple[str, bool]]) -> str:
-    """Returns the message of an input that is not there.
+    """Returns the message for an input that does not exist.
 
-    The folder is the longest part of it that is there, or ""; its names come with whether
-    each is a folder.
+    Args:
+      name: the input as the user wrote it.
+      folder: the deepest folder of it that exists, or "".
+      names: pairs (name, is folder) for the contents of that folder.
     """
     start = f"{name}: no such file or folder, and no file matches"
     if not folder:
@@ -170,7 +173,7 @@ def nothing_matches(name: str, folder: str, names: Sequence[tuple[str, bool]]) -
 def _matches(
     tree: Tree, folder: str, parts: Sequence[str]
 ) -> Iterator[tuple[str, bool]]:
-    """Yields what matches names below a folder, and whether it is a folder."""
+    """Yields pairs (path, is folder) for the paths below a folder that match `parts`."""
     first, rest = parts[0], parts[1:]
     if rest and not has_magic(first):
         yield from _matches(tree, _join(folder, first), rest)
@@ -189,15 +192,16 @@ def _matches(
 def _matches_anywhere(
     below: Iterable[tuple[str, str]], parts: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yields the files that match parts of a glob, each with the folder that matches.
+    """Yields the files that match `parts` of a glob, each with the matching folder.
 
-    The files come with the folder that they are below; "" where a file itself matches.
+    `below` has pairs (file, folder from which `parts` are matched). The yielded folder
+    is "" if the file itself matches.
     """
     takes_all = all(part == _ANY_FOLDERS for part in parts)
 
-    @cache  # the folders above a file are the same for many
+    @cache  # many files have the same parent folders
     def first_match(path: str) -> str:
-        """Returns the first folder on a path that matches, or ""."""
+        """Returns the outermost matching folder on a path, or ""."""
         above = first_match(path.rpartition("/")[0]) if path else ""
         return above or (path if path and _fits(path.split("/"), parts) else "")
 
@@ -212,22 +216,23 @@ def _matches_anywhere(
 
 
 def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
-    """Tells whether a path is matched by a glob, both as their parts."""
+    """Returns True if a glob matches a path; both are split at each "/"."""
     if not parts:
         return not names
-    # How many names the parts up to now may have matched, so that no path takes long:
+    # `matched` has the possible numbers of names that the parts so far have consumed.
+    # The time therefore grows only with len(names) * len(parts):
     #     names a/b/c, parts **/b/*: {0}, {0, 1, 2, 3}, {2}, {3}
     *first, last = parts
     matched = {0}
     for part in first:
         matched = _advanced(names, matched, part)
-    if last == _ANY_FOLDERS:  # a file is below it
+    if last == _ANY_FOLDERS:  # at least the name of the file must remain
         return any(number < len(names) for number in matched)
     return len(names) in _advanced(names, matched, last)
 
 
 def _advanced(names: Sequence[str], matched: set[int], part: str) -> set[int]:
-    """Returns the numbers of names that one more part can have matched."""
+    """Returns the possible numbers of consumed names after one more part."""
     if part == _ANY_FOLDERS:
         return {*range(min(matched, default=len(names) + 1), len(names) + 1)}
     regex = _name_regex(part)
@@ -240,7 +245,7 @@ def _advanced(names: Sequence[str], matched: set[int], part: str) -> set[int]:
 
 @lru_cache(maxsize=64)
 def _name_regex(pattern: str) -> re.Pattern[str]:
-    # A shell has [^a] for [!a], too.
+    # Shells also accept [^a] for [!a].
     return re.compile(fnmatch.translate(pattern.replace("[^", "[!")))
 
 

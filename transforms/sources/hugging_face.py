@@ -1,14 +1,14 @@
-"""Reads what the Hugging Face package `datasets` says of the tables that it writes.
+"""Reads the column metadata that the Hugging Face package `datasets` stores in tables.
 
-The schema of a Parquet or Arrow file has it as the metadata `huggingface`
+The schema of a Parquet or Arrow file has the metadata key `huggingface`
 (datasets/features/features.py):
 
     {"info": {"features": {"label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
                            "image": {"_type": "Image"}}}}
 
 In the table, an image is a struct of the bytes and the path of its file, so its columns
-would be `image/bytes` and `image/path`. Here they are `image`, which is checked, and
-`image/path`. Audio is treated alike.
+would be `image/bytes` and `image/path`. This module names them `image`, whose content is
+checked, and `image/path`. The same applies to audio.
 """
 
 from __future__ import annotations
@@ -48,34 +48,34 @@ UNLABELLED = "no label"  # the code of an issue
 
 @dataclass(slots=True)
 class Meaning:
-    """What the metadata says of columns, by their names."""
+    """The metadata of columns, by column name."""
 
-    # other names of columns of the file; "" for one that is left out
+    # column name in the file -> column name in the dataset; "" drops the column
     names: dict[str, str] = field(default_factory=dict)
-    files: list[str] = field(default_factory=list)  # columns of whole files,
-    images: list[str] = field(default_factory=list)  # and those of images among them,
-    audio: list[str] = field(default_factory=list)  # and of audio
+    files: list[str] = field(default_factory=list)  # columns of whole files
+    images: list[str] = field(default_factory=list)  # the image columns in `files`
+    audio: list[str] = field(default_factory=list)  # the audio columns in `files`
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    shapes: dict[str, Shape] = field(default_factory=dict)  # of arrays
-    unused: list[str] = field(default_factory=list)  # what cannot be used, in words
+    shapes: dict[str, Shape] = field(default_factory=dict)  # of array columns
+    unused: list[str] = field(default_factory=list)  # messages about unused metadata
 
     def named(self, column: str) -> str:
-        """Returns the name of a column, given that in the file; "" if it is left out."""
+        """Returns the dataset name of a column of the file; "" if it is dropped."""
         return self.names.get(column, column)
 
     def facts(self) -> str:
-        """Returns what the metadata says, in words."""
+        """Returns a description of the metadata for the input report."""
         told = [f"{name} images" for name in self.images]
         told += [f"{name} audio" for name in self.audio]
         told += [f"{n} {count(len(c), 'class')}" for n, c in self.classes.items()]
         return ", ".join(told)
 
     def sizes(self) -> list[pa.Field]:
-        """Returns the columns beside images, of their pixels, and beside audio."""
+        """Returns the size columns of the images (pixels) and of the audio."""
         return size_columns(self.images) + size_columns(self.audio, LENGTHS)
 
     def keep_files(self, wanted: Container[str]) -> None:
-        """Keeps images and audio that are wanted, or whose sizes are."""
+        """Keeps the images and audio that are in `columns`, or whose sizes are."""
         for names, sides in (self.images, _SIDES), (self.audio, LENGTHS):
             names[:] = [
                 name
@@ -85,7 +85,7 @@ class Meaning:
             ]
 
     def types(self, columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-        """Returns columns under their new names, arrays with their shapes."""
+        """Returns the column types by dataset name; arrays have their shapes."""
         found = {}
         for column, kind in columns.items():
             if name := self.named(column):
@@ -96,7 +96,7 @@ class Meaning:
 
 
 def meaning_of(schema: pa.Schema) -> Meaning:
-    """Returns what the metadata of a file says, as far as its columns agree with it."""
+    """Returns the metadata of a file; skips metadata that contradicts its columns."""
     found = Meaning()
     data = (schema.metadata or {}).get(_KEY)
     if data is None:
@@ -126,8 +126,16 @@ def meaning_of(schema: pa.Schema) -> Meaning:
 def _read(
     name: str, feature: Any, column: pa.DataType, found: Meaning, lists: int = 0
 ) -> None:
-    """Adds what a feature says of a column, or of a part of one."""
-    if isinstance(feature, list) and len(feature) == 1:  # before datasets 4
+    """Adds the metadata of a feature to `meaning`.
+
+    Args:
+      name: the column, or the field of a struct column.
+      feature: the feature in the metadata.
+      column: the Arrow type of the column.
+      meaning: collects the metadata.
+      lists: number of lists around this part of the column.
+    """
+    if isinstance(feature, list) and len(feature) == 1:  # as before datasets 4
         feature = {"_type": "Sequence", "feature": feature[0]}
     kind = feature.get("_type", dict) if isinstance(feature, dict) else None
     column = plain_type(column)
@@ -163,7 +171,7 @@ def _read(
 
 
 def _is_shape(shape: Any, column: pa.DataType) -> bool:
-    """Returns whether a shape is one, of as many sides as the lists of a column."""
+    """Returns True if `shape` is valid and has one side for each list of the column."""
     depth = len(inside_lists(column)[1])
     return (isinstance(shape, list) and len(shape) == depth) and all(
         side is None or (type(side) is int and 0 < side < 1 << 31) for side in shape
@@ -175,10 +183,13 @@ def _is_file(column: pa.DataType) -> bool:
 
 
 def merged_meaning(found: Sequence[tuple[str, Meaning]]) -> Meaning:
-    """Returns what the metadata of several files, with their URIs, says.
+    """Returns the merged metadata of several files.
+
+    Args:
+      meanings: pairs (URI, metadata), one for each file.
 
     Raises:
-      InputError: two files number classes in different ways.
+      InputError: two files number the classes of a column differently.
     """
     merged = Meaning()
     for uri, each in found:
@@ -197,21 +208,23 @@ def merged_meaning(found: Sequence[tuple[str, Meaning]]) -> Meaning:
 def require_same_classes(
     uri: str, column: str, found: Sequence[str], expected: Sequence[str]
 ) -> None:
-    """Refuses a file whose labels count other classes than those before."""
+    """Raises InputError if a column has other classes than in earlier files."""
     if tuple(found) != tuple(expected):
         raise InputError(
-            f"{uri}: the classes of column {column!r} are {first_names(found)}; expected "
-            f"{first_names(expected)}, so that equal labels are of one class. Convert such "
-            "files one by one, or declare the classes in a schema file (`schema`)"
+            f"{uri}: the classes of column {column!r} are {first_names(found)}; "
+            f"expected {first_names(expected)}, so that equal labels mean the same "
+            "class. Convert such files one by one, or declare the classes in a schema "
+            "file (`schema`)"
         )
 
 
 class Checked(NamedTuple):
-    """A batch with the sizes of its images, and what is wrong with its rows."""
+    """A batch with the headers of its images and the problems of its rows."""
 
     batch: pa.RecordBatch
-    headers: list[dict[str, ImageHeader]]  # of each row, by column; [] without images
-    problems: dict[int, str]  # by row
+    # for each row, the image headers by column; [] if there are no images
+    headers: list[dict[str, ImageHeader]]
+    problems: dict[int, str]  # by row index
 
 
 _SIDES = ("height", "width")  # in pixels
@@ -219,7 +232,7 @@ LENGTHS = ("sample_rate", "channels", "frames")
 
 
 def size_columns(files: Sequence[str], sides: Sequence[str] = _SIDES) -> list[pa.Field]:
-    """Returns the columns that columns of files have beside them: their sizes."""
+    """Returns the size columns of the given columns of files."""
     return [
         pa.field(f"{name}{SEPARATOR}{side}", pa.int64())
         for name in files
@@ -228,9 +241,9 @@ def size_columns(files: Sequence[str], sides: Sequence[str] = _SIDES) -> list[pa
 
 
 def check_files(batch: pa.RecordBatch, meaning: Meaning) -> Checked:
-    """Checks the images and audio of a batch; a missing one has no size.
+    """Checks the images and audio of a batch; the size of a missing file is null.
 
-    Of other columns of files, too, none may have its path alone.
+    In every column of files, a row that has only the path is a problem.
     """
     problems: dict[int, str] = {}
     for name in meaning.files:
@@ -272,7 +285,7 @@ def _read_headers(
 ) -> list[Any]:
     """Returns the header of each file, or None; adds the problems of damaged files."""
     found = []
-    # A loop per file: of a JPEG, header and structure take 8 us.
+    # A Python loop is fast enough: header and structure of a JPEG take 8 us.
     for row, cell in enumerate(column):
         header = None
         if cell.is_valid:
@@ -285,11 +298,11 @@ def _read_headers(
 
 
 def _audio_header(data: bytes) -> Any:
-    """Returns rate, channels and frames of audio.
+    """Returns sample rate, channels and frames of audio; None for M4A and AIFF.
 
-    What only other packages read (M4A, AIFF) stays as it is, without these numbers.
+    Only other packages read these two formats. Such files are stored unchanged.
     """
-    from recordmill.transforms.audio import header  # for those who have audio
+    from recordmill.transforms.audio import header  # only needed for audio
 
     return None if header.other_audio_format(data) else header.read_audio_header(data)
 
@@ -297,7 +310,7 @@ def _audio_header(data: bytes) -> Any:
 def check_labels(
     batch: pa.RecordBatch, classes: Mapping[str, Sequence[str]], uri: str
 ) -> tuple[dict[int, str], tuple[RowIssue, ...]]:
-    """Returns the rows with a label that no class has, and how many are without one."""
+    """Returns the problems of rows with invalid labels, and the issues of labels -1."""
     problems: dict[int, str] = {}
     issues = []
     for name, names in classes.items():
@@ -316,7 +329,7 @@ def check_labels(
 
 
 def told_of_labels(issues: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
-    """Returns the fact of labels -1, which rows of test sets have."""
+    """Returns lines for the input report about labels -1, which test sets have."""
     return tuple(
         ("no label", f"{count(each.count, 'value')} -1 of {each.column}")
         for each in issues

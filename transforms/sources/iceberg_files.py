@@ -1,12 +1,13 @@
-"""Reads the metadata files of an Iceberg table for pyiceberg, from its folder alone.
+"""Reads the metadata files of an Iceberg table for pyiceberg, only from its folder.
 
-The metadata name other files by URL: lists of manifests, manifests and data files. Properties in
-them name stores, and classes of Python to read by. None of that decides what is read here: a
-file that the metadata name is one of the inventory, below the table's folder, or an error.
+The metadata name other files by URL: manifest lists, manifests and data files. Properties
+in the metadata name stores and Python classes that read them. recordmill ignores these
+properties: each file that the metadata name must be in the inventory, below the table's
+folder, or reading it raises an error.
 
-pyiceberg decodes Avro in C, without a check that a length is inside the file: a damaged manifest
-ends the process (issue 3952 of iceberg-python, in 0.12.0 and before). So each file is
-first decoded by its decoder in Python, which has this check.
+pyiceberg decodes Avro in C and does not check that a length is inside the file, so a
+damaged manifest ends the process (issue 3952 of iceberg-python, in 0.12.0 and before).
+Each file is therefore first decoded by pyiceberg's Python decoder, which has this check.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ Load = Callable[
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The files of a table, in place of the FileIO by which pyiceberg reads them.
+    """The files of a table, which replace pyiceberg's FileIO.
 
     Attributes:
       uri: the table's folder, with a slash at its end.
-      files: the files below the folder, by their paths below it.
-      location: where the metadata say that the folder is; a copy may be elsewhere.
-      manifest_lists: the locations of the lists of manifests.
+      files: the files below the folder, by their paths relative to it.
       load: imports a module of pyiceberg.
+      location: the folder in the metadata; differs from `uri` if the table was copied.
+      manifest_lists: the locations of the manifest lists.
     """
 
     uri: str
@@ -48,11 +49,11 @@ class TableFiles:
     manifest_lists: frozenset[str] = frozenset()
 
     def new_input(self, location: str) -> MetadataFile:
-        """Returns the file at a location; FileIO has this method, too."""
+        """Returns the file at a location; implements FileIO.new_input."""
         return MetadataFile(location, self)
 
     def path_of(self, location: str) -> str:
-        """Returns the path of a location below the table's folder; itself if it is not."""
+        """Returns a location relative to the table's folder, or unchanged if outside."""
         for folder in filter(None, (self.location, self.uri)):
             top = _plain(folder).rstrip("/") + "/"
             if _plain(location).startswith(top):
@@ -74,13 +75,13 @@ class TableFiles:
 
 @dataclass(frozen=True)
 class MetadataFile:
-    """A file of metadata, in place of the InputFile of pyiceberg."""
+    """A metadata file, which replaces pyiceberg's InputFile."""
 
     location: str
     folder: TableFiles
 
     def open(self, seekable: bool = True) -> io.BytesIO:
-        """Returns the bytes as a stream; those of Avro are checked."""
+        """Returns the bytes of the file as a stream; checks Avro files first."""
         data = self.folder.read(self.location)
         if not self.location.endswith(".metadata.json"):
             schemas = self.folder.load("pyiceberg.manifest")
@@ -102,7 +103,7 @@ def open_table(
     storage: StorageOptions,
     load: Load,
 ) -> tuple[Any, TableFiles]:
-    """Returns a table of pyiceberg that reads no other files than these, and the files."""
+    """Returns a pyiceberg table that reads only these files, and its TableFiles."""
     table = load("pyiceberg.table").StaticTable
     folder = TableFiles(uri, files, storage, load)
     read = load("pyiceberg.serializers").FromInputFile.table_metadata
@@ -122,17 +123,17 @@ def open_table(
 
 
 class _BoundedStream(io.BytesIO):
-    """A stream that raises an error where a decoder skips to a place outside."""
+    """A stream that raises EOFError if a decoder seeks behind the end."""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         position = super().seek(offset, whence)
         if position > len(self.getbuffer()):
-            raise EOFError(f"a length leads to byte {position:,}, behind the end")
+            raise EOFError(f"a length leads to byte {position:,}, after the end")
         return position
 
 
 def _require_decodable(data: bytes, read_schema: Any, load: Load) -> None:
-    """Decodes an Avro file as pyiceberg does, each length checked; raises any error."""
+    """Checks every length in an Avro file by decoding it; raises the decoder's errors."""
     avro = load("pyiceberg.avro.file")
     resolver = load("pyiceberg.avro.resolver")
     decoder_of = load("pyiceberg.avro.decoder").StreamingBinaryDecoder
@@ -153,6 +154,6 @@ def _require_decodable(data: bytes, read_schema: Any, load: Load) -> None:
 
 
 def _plain(location: str) -> str:
-    """Returns a location in one spelling: file:///a and file:/a are /a, s3a:// is s3://."""
+    """Returns a normalized location: file:///a and file:/a -> /a, s3a:// -> s3://."""
     location = re.sub(r"^file:(?://)?(?=/)", "", location)
     return re.sub(r"^s3[an]://", "s3://", location)

@@ -1,8 +1,8 @@
-"""Reads rows that are objects with keys, and JSON Lines: an object in each line.
+"""Reads rows that are objects with keys, and JSON Lines, which has one object per line.
 
-A key is a column, and one of a nested object the column `a/b`. What most values of a
-column are in the rows that `prepare` reads is its type; a row that does not fit is a
-reject. A file of lines is cut at line ends.
+Each key becomes a column; a key `b` of a nested object `a` becomes the column `a/b`. The
+type of a column is the type of most of its values in the rows that `prepare` reads. A row
+that does not match the types is a reject. A file of lines is cut at line ends.
 """
 
 from __future__ import annotations
@@ -83,16 +83,16 @@ Array = npt.NDArray[Any]
 
 
 class Places(NamedTuple):
-    """Where rows lie in their file."""
+    """The positions of rows in their file."""
 
-    starts: I64  # of all rows, rising
-    raw: Callable[[int], bytes]  # the bytes of one
+    starts: I64  # byte offset of each row, ascending
+    raw: Callable[[int], bytes]  # row index -> the bytes of the row
 
 
-ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
-SAMPLE_BYTES = 64 << 20  # of all files, whose rows tell columns and types
-_MAX_DEPTH = 8  # of lists
-_EXTRA = "extra_columns"  # issue: rows with keys that the first rows do not have
+ENTRY_BYTES = 24  # of a feature in a record, without its name and its value
+SAMPLE_BYTES = 64 << 20  # of all files, from which columns and types are inferred
+_MAX_DEPTH = 8  # of nested lists
+_EXTRA = "extra_columns"  # issue code: rows with keys that the first rows do not have
 _TYPES: dict[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -108,14 +108,14 @@ _ALLOWED: dict[pa.DataType, set[type]] = {
     pa.string(): {str},
     pa.binary(): {bytes},
 }
-# What the values of a column are that may have odd ones.
+# The types of columns that may have odd cells, with the word for their cells.
 _ODD_KINDS = {pa.bool_(): "boolean", pa.int64(): "number", pa.float64(): "number"}
 _SCALARS = {(0, found) for found in (*_ODD_KINDS, pa.string())}
 _DTYPES = {"bool": "?", "int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}
 
 
 def flat_values(found: Row) -> Row | str:
-    """Returns an object with nested ones apart, or why there is none."""
+    """Returns an object with nested objects flattened, or the reason why it cannot be."""
     if dict not in set(map(type, found.values())):
         return found
     flat: Row = {}
@@ -124,6 +124,7 @@ def flat_values(found: Row) -> Row | str:
 
 
 def _flatten(prefix: str, found: Mapping[str, Any], flat: Row) -> str:
+    """Adds the cells of an object to `flat`; returns the reason if a name is repeated."""
     for key, value in found.items():
         name = prefix + key
         if isinstance(value, dict):
@@ -138,18 +139,18 @@ def _flatten(prefix: str, found: Mapping[str, Any], flat: Row) -> str:
 
 @dataclass(slots=True)
 class ObservedColumn:
-    """What the values of a column are."""
+    """The types of the values that were observed in a column."""
 
-    # How many values have each depth of lists and type in them: null of empty lists,
-    # None of objects and of several types.
+    # (depth of lists, type inside them) -> number of values. The type is null for empty
+    # lists, and None for objects and for lists of several types.
     kinds: Counter[tuple[int, pa.DataType | None]] = field(default_factory=Counter)
-    arrays: list[Array] = field(default_factory=list)  # without their values
+    arrays: list[Array] = field(default_factory=list)  # only dtype and shape matter
 
     def add(self, values: Sequence[Any]) -> None:
-        """Adds values; None is a missing one."""
+        """Adds the types of values; None is a missing value."""
         counts = Counter(map(type, values))
         if list in counts and len(counts.keys() - {type(None)}) > 1:
-            # One by one: of kinds that are as frequent, the first counts.
+            # One by one: `most_common` prefers the type that was added first.
             for value in values:
                 self.add([value])
             return
@@ -167,7 +168,7 @@ class ObservedColumn:
                 self.kinds[0, _TYPES.get(found)] += number
 
     def add_column(self, column: pa.Array) -> None:
-        """Adds a column of this type."""
+        """Adds the types of the values of an Arrow column."""
         leaf, shape = inside_lists(column.type)
         present = len(column) - column.null_count
         if len(shape) > 1 or (shape and column.flatten().null_count):
@@ -179,7 +180,7 @@ class ObservedColumn:
         self.kinds.update({kind: n for kind, n in counts.items() if n})
 
     def widen(self) -> None:
-        """Takes numbers, booleans and text among each other for text."""
+        """Treats all values as text if numbers, booleans and text are mixed."""
         found = set(self.kinds)
         numbers = {(0, pa.int64()), (0, pa.float64())}
         if len(found) > 1 and found <= _SCALARS and found != numbers:
@@ -187,12 +188,12 @@ class ObservedColumn:
 
     @property
     def arrow_type(self) -> pa.DataType | None:
-        """Returns the type that most values fit; None if that is no feature's."""
+        """Returns the type that most values fit; None if a feature cannot have it."""
         if self.arrays:
             return array_type(self.arrays)
         filled: Counter[tuple[int, pa.DataType | None]] = Counter()
         for (depth, leaf), number in self.kinds.items():
-            if leaf != pa.null():  # empty lists are of any type
+            if leaf != pa.null():  # empty lists fit any type
                 filled[depth, pa.float64() if leaf == pa.int64() else leaf] += number
         if not filled:
             depth = max((depth for depth, _ in self.kinds), default=0)
@@ -204,7 +205,7 @@ class ObservedColumn:
 
 
 def _kind_of(value: list[Any]) -> tuple[int, pa.DataType | None]:
-    """Returns how deep lists are nested, and the type of what is in them."""
+    """Returns the depth of nested lists and the type inside them; None if mixed."""
     try:
         leaf, shape = inside_lists(pa.array([value]).type)
     except (pa.ArrowException, OverflowError, ValueError):
@@ -214,9 +215,9 @@ def _kind_of(value: list[Any]) -> tuple[int, pa.DataType | None]:
 
 
 def column_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
-    """Returns values as a column of a type that `ObservedColumn` found.
+    """Returns values as a column of a type that `ObservedColumn` inferred.
 
-    None if some do not fit; a missing value is None, and fits.
+    Returns None if a value does not fit the type. A missing value is None and fits.
     """
     types = set(map(type, values)) - {type(None)}
     if np.ndarray in types:
@@ -238,9 +239,10 @@ def column_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
 
 
 def array_type(values: Sequence[Array]) -> pa.DataType:
-    """Returns the type of most of these arrays: lists of fixed sizes if of one shape.
+    """Returns the list type of the arrays that have the most frequent number of axes.
 
-    Arrays of another number of axes do not fit.
+    The lists have fixed sizes if all of these arrays have one shape. Arrays with another
+    number of axes do not fit the type.
     """
     ranks = [value.ndim for value in values]
     rank = max(set(ranks), key=lambda each: (ranks.count(each), -each))
@@ -256,7 +258,7 @@ def array_type(values: Sequence[Array]) -> pa.DataType:
 
 
 def misfit_of(value: Array, arrow_type: pa.DataType) -> str:
-    """Returns why an array cannot be in a column, or ""."""
+    """Returns a description of an array that does not fit a column; "" if it fits."""
     leaf, sides = inside_lists(arrow_type)
     if len(sides) != value.ndim or any(
         side not in (None, found)
@@ -269,7 +271,7 @@ def misfit_of(value: Array, arrow_type: pa.DataType) -> str:
 
 
 def array_column(values: Sequence[Array | None], arrow_type: pa.DataType) -> pa.Array:
-    """Returns arrays that all fit as a column; None is a missing one."""
+    """Returns arrays as a column that all of them fit; None is a missing array."""
     leaf, sides = inside_lists(arrow_type)
     dtype = _dtype(leaf)
     missing = np.array([value is None for value in values], np.bool_)
@@ -294,31 +296,32 @@ def array_column(values: Sequence[Array | None], arrow_type: pa.DataType) -> pa.
 
 
 def _dtype(leaf: pa.DataType) -> Any:
+    """Returns the NumPy dtype for the innermost Arrow type of a column."""
     return np.dtype(_DTYPES[str(leaf)])
 
 
 @dataclass(frozen=True)
 class ObjectsSource(Source):
-    """Rows that are objects with keys, of which the first ones tell columns and types.
+    """A source of rows that are objects; the first rows determine columns and types.
 
     Attributes:
-      row_name: what messages call a row.
-      least_bytes: of a file that is looked at for columns.
+      row_name: the word for a row in messages.
+      least_bytes: minimum bytes of each sampled file from which columns are inferred.
     """
 
-    as_declared: bool = False  # whether a schema says what becomes of the columns,
-    wanted: tuple[str, ...] = ()  # and which it has
-    leaves_out: bool = False  # whether rows may have others (`extra_columns`)
+    as_declared: bool = False  # True if a declared schema defines the features
+    wanted: tuple[str, ...] = ()  # the columns of that schema
+    leaves_out: bool = False  # True if rows may have other columns (`extra_columns`)
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
-    # Of the whole input, once prepared:
+    # The following describe the whole input, after `prepare`.
     splits: FileSplits = NO_SPLITS
     partitions: Partitions = NO_PARTITIONS
     types: tuple[tuple[str, pa.DataType], ...] = ()  # of the keys of objects
-    sampled: int = 0  # rows that told the columns,
-    is_sampled: bool = False  # and whether there are more
-    left_out: tuple[str, ...] = ()  # columns of these that no feature is made of
+    sampled: int = 0  # number of rows from which the columns were inferred
+    is_sampled: bool = False  # True if the input has more rows than these
+    left_out: tuple[str, ...] = ()  # columns of these rows that become no feature
     passed_over: tuple[SkippedFiles, ...] = ()
 
     tells_checksums = True
@@ -329,18 +332,24 @@ class ObjectsSource(Source):
     def _first_rows(
         self, file: InputFile, num_bytes: int, observed: Mapping[str, ObservedColumn]
     ) -> Iterator[tuple[int, Iterable[Row | str], pa.RecordBatch | None]]:
-        """Yields the first rows of a file, or why there are none, and the byte reached.
+        """Yields the first rows of a file as tuples (byte reached, objects, batch).
 
-        The batch has other rows, whose values are what was observed in their columns.
+        An object that cannot be read is a string with the reason. The batch has further
+        rows; it is None if all rows are in the objects.
+
+        Args:
+          file: the file.
+          num_bytes: the number of bytes to read, at most.
+          observed: the columns of the rows so far; a batch only has columns of them.
         """
 
     def _with_rows(self, files: Sequence[InputFile]) -> list[InputFile]:
-        """Returns the files that may have rows."""
+        """Returns the files that can have rows."""
         return [file for file in files if file.size]
 
     @abstractmethod
     def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
-        """Returns the error of files without any row."""
+        """Returns the error for files without any row; `problem` is of the first row."""
 
     def _prepared(
         self,
@@ -348,10 +357,15 @@ class ObjectsSource(Source):
         skipped: Iterable[tuple[str, str]],
         append: Append | None,
     ) -> Self:
-        """Returns the source with columns and types by the first rows of some files.
+        """Returns the source with columns and types from the first rows of some files.
+
+        Args:
+          files: the files that can have rows.
+          skipped: pairs (reason, path) of the other files.
+          append: the dataset to which the files are appended, if any.
 
         Raises:
-          InputError: there is no row, or a column can be no feature.
+          InputError: no row can be read, or a column cannot become a feature.
         """
         kept = self._with_rows(append.kept) if append is not None else ()
         splits = self.splits.found_in(files, kept)
@@ -417,13 +431,13 @@ class ObjectsSource(Source):
             found = column.arrow_type
             if found is None:
                 problems.append(name)
-            elif name and is_utf8(name):  # rows with any other are rejects
+            elif name and is_utf8(name):  # rows with other keys are rejects
                 types[name] = found
         if problems:
             raise InputError(
                 f"{uri}: {', '.join(map(repr, problems))}: lists of objects, or of "
-                "values of several types, can be no feature. Declare the other columns "
-                "in a schema file (`schema`)"
+                "values of several types, cannot be features. Declare the other "
+                "columns in a schema file (`schema`)"
             )
         if not types and not self.as_declared and not self.leaves_out:
             raise InputError(f"{uri}: its objects have no keys")
@@ -454,12 +468,12 @@ class ObjectsSource(Source):
         return frozenset(name for name, _ in self.types)
 
     def _unknown_in(self, row: Row) -> str:
-        """Returns why a row with keys of no column cannot be converted, or ""."""
+        """Returns why a row with unknown keys cannot be converted; "" if it can be."""
         if both := next((key for key in self.partitions.keys if key in row), ""):
             return (
-                f"{both}: is a key of the row, and its file lies in a folder {both}=..., "
-                "too; expected one of them. Rename the folders, or use `partitions=none` "
-                "and move such a row to the start of the first file"
+                f"{both}: is a key of the row, and also a folder {both}=... of its "
+                "file; expected one of them. Rename the folders, or use "
+                "`partitions=none` and move such a row to the start of the first file"
             )
         if self.as_declared or self.leaves_out or row.keys() <= self._names:
             return ""
@@ -467,13 +481,13 @@ class ObjectsSource(Source):
         if self.fixed_schema is not None:
             return f"{name}: is not a feature of the dataset; {LEAVE_OUT}"
         return (
-            f"{name}: is in none of the {count(self.sampled, self.row_name)} that were "
-            f"looked at for columns; {LEAVE_OUT}, or move such a {self.row_name} to the "
-            "start of the first file"
+            f"{name}: is not in the {count(self.sampled, self.row_name)} from which "
+            f"the columns were inferred; {LEAVE_OUT}, or move such a {self.row_name} "
+            "to the start of the first file"
         )
 
     def _count_extra(self, rows: Iterable[Row], sink: RowSink) -> None:
-        """Counts the rows with keys that none of the first rows have."""
+        """Counts the rows with keys that none of the first rows has."""
         if self.as_declared or not self.leaves_out:
             return
         known = self._names.union(self.left_out)
@@ -482,7 +496,7 @@ class ObjectsSource(Source):
             sink.add(issues=[RowIssue(_EXTRA, "", len(extra), example)])
 
     def _batch(self, rows: Sequence[Row]) -> pa.RecordBatch | None:
-        """Returns rows as columns, or None if a value does not fit."""
+        """Returns rows as a batch, or None if a value does not fit its column."""
         arrays = []
         for name, wanted in self.types:
             column = column_of([row.get(name) for row in rows], wanted)
@@ -492,7 +506,10 @@ class ObjectsSource(Source):
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*self.types]))
 
     def _misfit(self, row: Row) -> tuple[str, str]:
-        """Returns which column a value of a row does not fit, and why; or ""."""
+        """Returns the first column that a value does not fit, and the reason.
+
+        Both are "" if all values fit.
+        """
         whose = "the dataset" if self.fixed_schema else f"most {self.row_name}s"
         for name, wanted in self.types:
             value = row.get(name)
@@ -517,15 +534,15 @@ class ObjectsSource(Source):
         sink: RowSink,
         plain: tuple[pa.RecordBatch, I64] | None = None,
     ) -> tuple[Rows, I64]:
-        """Makes rows of objects; those that do not fit the columns are rejects.
+        """Creates rows from objects; rejects objects that do not fit the columns.
 
         Args:
-          parsed: the values of each row by its index, or why there are none.
-          places: of all rows.
-          input_range: of the rows.
-          stream: of its bytes.
-          sink: gets the rejects.
-          plain: the other rows, and the index of each.
+          parsed: row index -> the object of the row, or the reason why it has none.
+          places: the positions of all rows.
+          input_range: the range of the rows.
+          stream: the bytes of that range.
+          sink: collects the rejects.
+          plain: the remaining rows as a batch, and the index of each.
 
         Returns:
           The rows, and the index of each.
@@ -535,7 +552,7 @@ class ObjectsSource(Source):
         self._count_extra(values.values(), sink)
         whole = plain if plain is not None and not values else None
         batch = whole[0] if whole else self._batch([*values.values()])
-        if batch is None:  # one by one, as few do not fit
+        if batch is None:  # check the rows one by one; usually few do not fit
             misfits = {at: self._misfit(row) for at, row in values.items()}
             reasons |= {at: why for at, (_, why) in misfits.items() if why}
             odd = [
@@ -577,15 +594,17 @@ class ObjectsSource(Source):
         return rows, kept
 
 
-BATCH_BYTES = 1 << 20  # read and encoded at once; as Python objects ten times as large
-_BOM = b"\xef\xbb\xbf"  # in front of a file, or of those that were joined to it
+# Bytes that are read and encoded at once; as Python objects they take ten times as much.
+BATCH_BYTES = 1 << 20
+_BOM = b"\xef\xbb\xbf"  # at the start of a file, or of each file that was joined to it
 _raw_decode = json.JSONDecoder().raw_decode
 
 
 def parse_line(line: bytes) -> Row | str:
-    """Returns the object of a line, nested ones apart, or why there is none.
+    """Returns the object of a line, flattened, or the reason why it has none.
 
-    Takes 2 us for a line of 90 bytes, so it reads only what `_split_plain` leaves.
+    A line of 90 bytes takes 2 us, so only lines that `_split_plain` cannot read are
+    parsed here.
     """
     try:
         found = _loads(line.removeprefix(_BOM).decode())
@@ -601,7 +620,7 @@ def parse_line(line: bytes) -> Row | str:
 
 
 def _loads(text: str) -> Any:
-    """Returns what json.loads does; in half the time for an object without blanks around."""
+    """Parses JSON; twice as fast as json.loads for an object without outer blanks."""
     if text.startswith("{"):
         found, end = _raw_decode(text)
         if end == len(text):
@@ -610,12 +629,12 @@ def _loads(text: str) -> Any:
 
 
 class Block(NamedTuple):
-    """Lines of a file, of which those that are no plain objects are odd."""
+    """A block of lines, split into plain objects and odd lines."""
 
-    batch: pa.RecordBatch | None  # the columns of the plain ones
-    plain: I64  # the index of each among all lines that are not blank
-    odd: Mapping[int, bytes]  # the other lines
-    places: Places  # of both
+    batch: pa.RecordBatch | None  # the columns of the plain objects
+    plain: I64  # the index of each plain object among all lines that are not blank
+    odd: Mapping[int, bytes]  # the odd lines, by index
+    places: Places  # of all lines that are not blank
 
 
 Types = tuple[tuple[str, pa.DataType], ...]
@@ -628,18 +647,22 @@ _HOLDS = {
 }
 _DTYPE_NAMES = {pa.int64(): "int64", pa.float64(): "float64"}
 _ANYTHING, _ONLY_OBJECTS = "*", "o"
-_LINE = 16  # int32 of a line of the processor's cache
-_MOST_CELLS = 2  # for each byte of a block; of more, most are missing
+_LINE = 16  # number of int32 in a cache line of the processor
+_MOST_CELLS = 2  # per byte of a block; with more cells, most of them are missing
 
 
 @lru_cache(maxsize=8)
 def _paths_of(
     types: Types, others: tuple[str, ...]
 ) -> tuple[bytes, Array, Array, bytes]:
-    """Returns names, their ends, their paths, and what paths hold, as `objects` has them."""
+    """Returns the arguments names, ends, paths and holds of `native.loops.objects`.
+
+    `names` has the JSON spellings of all keys, joined, and `ends` the end of each.
+    `paths` has the path index of each key. `holds` has a type letter for each path.
+    """
     holds = {name: _HOLDS.get(kind, _ANYTHING) for name, kind in types}
     holds |= dict.fromkeys(others, _ANYTHING)
-    ordered: dict[str, None] = {}  # an object stands before what is in it
+    ordered: dict[str, None] = {}  # an object comes before its fields
     for name in holds:
         parts = name.split(SEPARATOR)
         inside = (SEPARATOR.join(parts[:size]) for size in range(1, len(parts) + 1))
@@ -663,16 +686,17 @@ def _paths_of(
 def _split_plain(
     block: bytes, types: Types, others: tuple[str, ...]
 ) -> tuple[pa.RecordBatch, I64, I64] | None:
-    """Splits lines by the native extension, or returns None: then json reads them.
+    """Splits lines with the native extension; None if `json` has to read all of them.
 
-    Returns the rows, where each begins, and where the odd lines do.
+    Returns:
+      The plain rows, the byte offset of each, and the byte offsets of the odd lines.
     """
     columns, max_rows = len(types), native.loops.row_ends(block)
     if not columns or columns * max_rows > _MOST_CELLS * len(block) + (1 << 16):
         return None
     if not bytes_are_utf8(block):
         return None
-    # Columns a power of two apart would share lines of the cache.
+    # Columns at a distance of a power of two would share cache lines.
     max_rows = (max_rows // _LINE + 1 | 1) * _LINE - 1
     names, ends, paths, holds = _paths_of(types, others)
     places = np.empty(max_rows, np.int64)
@@ -703,7 +727,7 @@ def _split_plain(
 
 
 def _values_of(cells: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
-    """Returns cells of `objects` as a column; None if one does not fit."""
+    """Returns cells of `native.loops.objects` as a column; None if one does not fit."""
     if wanted not in _HOLDS:
         parts = ",".join("null" if cell is None else cell for cell in cells.to_pylist())
         return column_of(json.loads(f"[{parts}]"), wanted)
@@ -716,7 +740,14 @@ def _values_of(cells: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
 def split_block(
     start: int, block: bytes, types: Types, others: tuple[str, ...]
 ) -> Block:
-    """Splits the lines of a block at a byte of a file into plain and odd ones."""
+    """Splits a block of lines into plain objects and odd lines.
+
+    Args:
+      start: the byte offset of the block in its file.
+      block: the lines.
+      types: the columns.
+      left_out_columns: keys that are skipped without making a line odd.
+    """
     text = block if block.endswith(b"\n") else block + b"\n"
     split = _split_plain(text, types, others)
     if split is None:
@@ -741,10 +772,10 @@ def split_block(
 
 @dataclass(frozen=True)
 class JsonLinesSource(ObjectsSource):
-    """Lines that are JSON objects."""
+    """A source of lines that are JSON objects."""
 
     compression: str = ""  # of all files, as in `Packing`
-    odd_cells: OddCells = "refuse"  # what becomes of the few values of another type
+    odd_cells: OddCells = "refuse"  # treatment of the few values of another type
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         full = self._with_rows(files)
@@ -776,7 +807,7 @@ class JsonLinesSource(ObjectsSource):
         for name, value, position in odd:
             kind = _ODD_KINDS.get(types[name], "")
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            # A number among numbers is beyond int64, or 2.5 among integers.
+            # A number in a column of numbers is outside int64, or 2.5 among integers.
             if not kind or isinstance(value, list) or (is_number and kind == "number"):
                 continue
             example = ""
@@ -791,7 +822,7 @@ class JsonLinesSource(ObjectsSource):
     def issue_problem(self, found: Findings) -> str:
         if self.odd_cells != "refuse" or self.as_declared or self.fixed_schema:
             return ""
-        # Their rows are rejects already.
+        # The rows of these values were already rejected.
         cells = {each.column: found.rows + each.count for each in found.issues}
         return odd_problem(odd_columns(found.issues, cells))
 
@@ -826,7 +857,7 @@ class JsonLinesSource(ObjectsSource):
         return cut_blocks(files, size, self.splits)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        # A key is in each line, too; short values become longer.
+        # Each line repeats the keys; short values become longer.
         unpacked = UNPACKED_TIMES if self.compression else 1
         growth = 2 * unpacked * sum(file.size for file in files)
         return growth + ENTRY_BYTES * len(self.columns())
@@ -847,6 +878,7 @@ class JsonLinesSource(ObjectsSource):
         sink.checksums.append(FileChecksum(input_range.path, *part, stream.drain()))
 
     def _parse(self, line: bytes) -> Row | str:
+        """Returns the object of a line, or the reason why it cannot be converted."""
         row = parse_line(line)
         if isinstance(row, str):
             return row

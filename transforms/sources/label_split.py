@@ -1,16 +1,16 @@
-"""Makes one column of a table the class label, and one that which names the row's split.
+"""Turns one column of a table into the class label, and one into the split of each row.
 
-This stands between a table's source and all that uses it, so CSV, Parquet, Arrow and JSON
-Lines are treated alike. The names of classes and of splits are known before the run: they
-are counted first, or are those of the dataset that rows are appended to. A row whose value
-is none of them is a reject.
+This transform wraps the source of a table, so CSV, Parquet, Arrow and JSON Lines behave
+the same. The names of classes and splits are known before the run: they are counted
+first, or they come from the dataset to which rows are appended. A row with any other
+value is a reject.
 
-A value has the key of its class, whatever type its column came out with. A first reading of
-a table has text, and the one that converts has the types of all cells: 007 is then 7, 1.50
-is 1.5, and NA among numbers is missing. Both must find the same class, so keys are of the
-values: rows that differ only in how a number is written, or in how a missing value is, are
-one class. Where numbers have a decimal comma, 1,5 is 1.5, and 1.5 is text; elsewhere it is
-the other way round, as for all cells.
+A value has the same class key whatever type its column has. The first pass reads a table
+as text. The pass that converts uses the types of all cells: 007 becomes 7, 1.50 becomes
+1.5, and NA among numbers is missing. Both passes must find the same class, so a key is
+computed from the value: rows that differ only in the spelling of a number or of a missing
+value belong to one class. If numbers have a decimal comma, 1,5 is the number 1.5 and
+"1.5" is text; otherwise "1,5" is text, as for all cells.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.text_columns import TypeFlag
 
-_EXACT_WHOLE = 1 << 53  # below, float64 holds each whole number
+_EXACT_WHOLE = 1 << 53  # float64 represents all integers below this exactly
 _MISSING = {word.strip().lower() for word in MISSING_WORDS}
 _SWAPPED = str.maketrans(",.", ".,")
 MISSING_KEY = ""
 
 
 def texts_of(values: pa.Array) -> tuple[list[str | None], np.ndarray]:
-    """Returns the distinct values as text, and the index among them of each row."""
+    """Returns the distinct values as text, and the index of each row's value in them."""
     if pt.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pt.is_binary(values.type) or pt.is_large_binary(values.type):
@@ -78,7 +78,7 @@ def texts_of(values: pa.Array) -> tuple[list[str | None], np.ndarray]:
 def keys_of(
     values: pa.Array, *, decimal_comma: bool = False
 ) -> tuple[list[str], np.ndarray]:
-    """Returns keys of classes, and the index among them of each row's.
+    """Returns the distinct class keys, and the index of each row's key in them.
 
     >>> keys_of(pa.array(["007", " 7.0", "1.50", "1,5", "NA"]))[0]
     ['7', '7', '1.5', '1,5', '']
@@ -89,6 +89,7 @@ def keys_of(
 
 
 def _key(text: str, *, decimal_comma: bool) -> str:
+    """Returns the class key of a text; equal for all spellings of a number."""
     text = text.strip()
     if text.lower() in _MISSING:
         return MISSING_KEY
@@ -96,20 +97,20 @@ def _key(text: str, *, decimal_comma: bool) -> str:
         return text.lower()
     written = text.translate(_SWAPPED) if decimal_comma else text
     if "_" in text or not text.isascii():
-        return text  # which Python may take for a number, but no cell is read so
+        return text  # Python may parse it as a number, but recordmill reads it as text
     try:
         number = float(written)
     except ValueError:
         return text
-    if not abs(number) < _EXACT_WHOLE or number != int(number):  # NaN is no number
+    if not abs(number) < _EXACT_WHOLE or number != int(number):  # true for NaN
         return repr(number)
     return str(int(number))
 
 
 def has_decimal_commas(job: JobSpec, source: RowSource, column: str) -> bool:
-    """Tells whether numbers in a column's text have a comma before their places.
+    """Returns True if numbers in the text of a column have a decimal comma.
 
-    A declared feature says so itself; else it is as in all of the input.
+    The declared feature of the column decides; without one, the setting of the input.
     """
     if job.declared is not None:
         marks = [
@@ -123,14 +124,14 @@ def has_decimal_commas(job: JobSpec, source: RowSource, column: str) -> bool:
 
 
 def class_hashes(values: pa.Array, *, decimal_comma: bool = False) -> U64:
-    """Returns the hash of each row's class key; for the arguments see `keys_of`."""
+    """Returns the hash of each row's class key; the arguments are those of `keys_of`."""
     keys, indices = keys_of(values, decimal_comma=decimal_comma)
     hashes: U64 = text_hashes(keys)[indices]
     return hashes
 
 
 def sorted_names(texts: Sequence[str]) -> list[str]:
-    """Sorts class names: by their value if all are numbers, else by their text.
+    """Sorts class names: by number if all are numbers, otherwise by text.
 
     >>> sorted_names(["10", "9"]), sorted_names(["10", "b"])
     (['9', '10'], ['10', 'b'])
@@ -148,13 +149,13 @@ _MICROSECONDS = pa.timestamp("us")
 _WITH_A_DAY = r"^\s*[0-9]{4}-"
 _NANOSECONDS = r"(\.[0-9]{6})[0-9]+"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SAMPLED_ROWS = 1_000  # by which a column is taken for one of times or of numbers
+_SAMPLED_ROWS = 1_000  # per range, to check that a column has times or numbers
 
 
 def split_by_time(
     values: pa.Array, times: SplitTimes, *, decimal_comma: bool = False
 ) -> pa.Int64Array:
-    """Returns the index of each row's split; null where the value is missing or no time.
+    """Returns the index of each row's split; null if its value is missing or invalid.
 
     >>> from recordmill.schemas.job import parse_split_times
     >>> times = parse_split_times("d=a,2026-01-01,b")
@@ -182,19 +183,19 @@ def require_times(
     *,
     decimal_comma: bool,
 ) -> None:
-    """Refuses a column in which no row of a sample has a time, or no number.
+    """Raises UsageError if no sampled row of the column has a time (or a number).
 
-    Else all rows would be rejects, but only after all were read.
+    Without this check, the run would reject every row, and fail only after reading all.
     """
     found = ""
     for input_range in source.input.sample_ranges(ranges):
         rows = None
-        with suppress(InputError):  # begins inside a quoted field; the run tells
+        with suppress(InputError):  # may begin in a quoted field; the run reports it
             rows = next(iter(source.read_as_text(input_range)), None)
         if rows is None:
             continue
         values = rows.batch.column(times.column)[:_SAMPLED_ROWS].drop_null()
-        if pt.is_string(values.type):  # a later row may have more than such texts
+        if pt.is_string(values.type):  # words for missing values are not evidence
             values = without_missing(values).drop_null()
         splits = split_by_time(values, times, decimal_comma=decimal_comma)
         if splits.null_count < len(splits):
@@ -203,17 +204,17 @@ def require_times(
             kind = "" if pt.is_string(values.type) else f" ({values.type})"
             found = f"{shown(str(values[0]))}{kind}"
     if not found:
-        return  # no values at all: each such row is told
+        return  # all values are missing: the run rejects each row with its reason
     wanted = "times like 2026-01-31" if times.are_times else "numbers like 20.5"
     raise UsageError(
-        f"`split_by_time` {times.column}: the first rows have no values like those of its "
-        f"boundaries, but {found}; expected {wanted}. Name another column, give boundaries "
-        "that are like its values, or write its values so"
+        f"`split_by_time` {times.column}: the values in the first rows do not match "
+        f"the boundaries: found {found}; expected {wanted}. Name another column, use "
+        "boundaries of the same form, or change the values"
     )
 
 
 def _numbers_in(values: pa.Array, *, decimal_comma: bool) -> pa.Array:
-    """Returns numbers, null where there is none."""
+    """Returns the values as numbers; null for any other value."""
     if pt.is_integer(values.type) or pt.is_floating(values.type):
         return values
     if not pt.is_string(values.type):
@@ -223,12 +224,12 @@ def _numbers_in(values: pa.Array, *, decimal_comma: bool) -> pa.Array:
 
 
 def _times_in(values: pa.Array) -> pa.Array:
-    """Returns microseconds since 1970 in UTC, null where there is no time."""
+    """Returns the values in microseconds since 1970 in UTC; null if not a time."""
     if pt.is_timestamp(values.type) or pt.is_date(values.type):
         return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
     if not pt.is_string(values.type):
         return pa.nulls(len(values), pa.int64())
-    # 10:30 is a time of no day; nanoseconds decide nothing.
+    # 10:30 has no date; digits after the microseconds do not change the split.
     days = without(values, ~matches(values, _WITH_A_DAY))
     cells = pc.replace_substring_regex(days, _NANOSECONDS, r"\1")
     cells = pc.replace_substring_regex(cells, r" ([+-])", r"\1")  # before a zone
@@ -237,13 +238,13 @@ def _times_in(values: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class _Role(ABC):
-    """A column whose values are names: of classes, or of splits."""
+    """A column whose values are the names of classes or of splits."""
 
     column: str
     names: tuple[str, ...]
 
     def find(self, values: pa.Array) -> pa.Int64Array:
-        """Returns the index of each row's name; null where its value is none."""
+        """Returns the index of each row's name in `names`; null for any other value."""
         names = pa.array(self.names, pa.string())
         return pc.index_in(values.cast(pa.string()), value_set=names).cast(pa.int64())
 
@@ -252,7 +253,7 @@ class _Role(ABC):
         """Returns why a row with this value cannot be converted."""
 
     def find_all(self, batch: pa.RecordBatch, reasons: dict[int, str]) -> pa.Int64Array:
-        """Returns what `find` does; adds the reasons of rows that have no name."""
+        """Returns the index of each row's name; adds the reasons of rows without one."""
         values = batch.column(self.column)
         found = self.find(values)
         missing = found.is_null().to_numpy(zero_copy_only=False)
@@ -264,9 +265,9 @@ class _Role(ABC):
 
 @dataclass(frozen=True)
 class LabelRole(_Role):
-    """The column that is a class label; a label is an index among its names.
+    """The column of the class label; a label is an index into `names`.
 
-    All classes of the input were counted; only rows that are appended can have others.
+    `names` has all classes of the input, so only appended rows can have unknown classes.
     """
 
     def reason(self, text: str | None) -> str:
@@ -275,17 +276,18 @@ class LabelRole(_Role):
         return (
             f"{self.column}: {shown(text)} is a new class; the dataset has "
             f"{first_names(self.names)}, and its labels are positions in that list. "
-            "Convert all inputs again without appending"
+            "Convert all inputs again without `append`"
         )
 
 
 @dataclass(frozen=True)
 class SplitRole(_Role):
-    """The column that tells the split of its row; names are in the order of the run's."""
+    """The column that names the split of each row; `names` has the order of the run."""
 
-    rows: tuple[int, ...] = ()  # of each split; () if they are not known
-    dropped: bool = True  # whether it is no feature; a declared schema decides that
-    known: bool = False  # whether the names were given, and not found in the column
+    rows: tuple[int, ...] = ()  # number of rows of each split; () if not known
+    # True if the column does not become a feature; a declared schema decides that
+    dropped: bool = True
+    known: bool = False  # True if the user gave the names; False if the column did
 
     def reason(self, text: str | None) -> str:
         if not text:
@@ -303,14 +305,14 @@ class SplitRole(_Role):
 
 @dataclass(frozen=True)
 class TimeRole(SplitRole):
-    """The column by whose times, or numbers, rows are divided; it stays a feature."""
+    """The column whose times or numbers determine the split; it remains a feature."""
 
     times: SplitTimes = field(kw_only=True)
     decimal_comma: bool = False
 
     @classmethod
     def of(cls, times: SplitTimes, *, decimal_comma: bool = False) -> Self:
-        """Returns the role of the column that the splits name."""
+        """Returns the role of the column in `times`."""
         return cls(
             times.column,
             times.names,
@@ -330,7 +332,7 @@ class TimeRole(SplitRole):
 
 @dataclass(frozen=True)
 class LabelSplitRows(RowTransform):
-    """The rows of a table, a column of which is the label, or names the split."""
+    """The rows of a table with a label column or a split column."""
 
     label: LabelRole | None = None
     split: SplitRole | None = None
@@ -339,7 +341,7 @@ class LabelSplitRows(RowTransform):
 
     @cached_property
     def _dropped(self) -> str | None:
-        """Returns the column that is no feature."""
+        """Returns the name of the column that does not become a feature, or None."""
         return self.split.column if self.split and self.split.dropped else None
 
     def understood(self, found: Findings | None = None) -> InputSummary:
@@ -352,7 +354,7 @@ class LabelSplitRows(RowTransform):
         return self.split.names if self.split else self.inner.own_splits()
 
     def own_split_rows(self) -> tuple[int, ...]:
-        # Those that are not known are taken for equal.
+        # If the numbers of rows are not known, they are assumed to be equal.
         return (self.split.rows or (1,) * len(self.split.names)) if self.split else ()
 
     def columns(self) -> pa.Schema:
@@ -367,15 +369,15 @@ class LabelSplitRows(RowTransform):
 
     @cached_property
     def _texts(self) -> list[bool]:
-        """Returns which columns are read as text."""
+        """Returns, for each column of the inner source, True if it is read as text."""
         by_text = () if isinstance(self.split, TimeRole) else (self.split,)
         roles = [role.column for role in (self.label, *by_text) if role]
         return [name in roles for name in self.inner.columns().names]
 
     def _as_text(self, flags: TypeFlags) -> TypeFlags:
-        """Returns type flags with which the columns with roles stay text."""
+        """Returns the type flags with label and split columns set to text."""
         if not flags or not self.infers_types:
-            return flags  # what sources of known types note is their own
+            return flags  # sources with known types use the flags for other notes
         return tuple(
             int(TypeFlag.TEXT) if is_text else flag
             for flag, is_text in zip(flags, self._texts, strict=True)
@@ -403,7 +405,7 @@ class LabelSplitRows(RowTransform):
         sink.observed = self._as_text(sink.observed)
 
     def _with_roles(self, rows: Rows, input_range: InputRange, sink: RowSink) -> Rows:
-        """Returns the rows with their labels and splits; the others are rejects."""
+        """Returns the rows with labels and splits; rejects rows that lack one of them."""
         batch, splits = rows.batch, None
         reasons: dict[int, str] = {}
         if self.split is not None:

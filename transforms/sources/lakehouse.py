@@ -1,8 +1,8 @@
 """Finds the files of a Delta or Iceberg table that hold its current rows.
 
-Such a table is a folder of Parquet files and of metadata. The folder also has files whose
-rows were deleted or written again, and only the metadata say which. The packages deltalake
-and pyiceberg read them; the rows are read as those of any Parquet files.
+Such a table is a folder of Parquet files and metadata. The folder also has files whose
+rows were deleted or rewritten; only the metadata identify them. The packages deltalake
+and pyiceberg read the metadata. The files are then read like any Parquet files.
 
     sales/_delta_log/00000000000000000002.json     Delta (delta-io/delta, PROTOCOL.md)
     sales/metadata/00002-7d3a.metadata.json        Iceberg (its spec, "Table Metadata")
@@ -33,11 +33,11 @@ from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
 
 _LOG = "_delta_log"
-_NAMES = "metadata/*.metadata.json"  # of Iceberg
-_MOST_FOLDERS = 200  # asked for, of each two requests
+_NAMES = "metadata/*.metadata.json"  # the metadata files of Iceberg
+_MOST_FOLDERS = 200  # that are checked, with two requests each
 _ICEBERG = re.compile(r"(?:.*/)?metadata/[^/]*\.metadata\.json")
 _PARTITION = re.compile(r"[^=/]+=[^/]*")
-_FEATURES = {  # of Delta, that a list of files cannot stand for
+_FEATURES = {  # of Delta, that a list of files cannot represent; and the remedy
     "deletionVectors": "REORG TABLE name APPLY (PURGE)",
     "columnMapping": "a copy of the table without column mapping",
 }
@@ -47,21 +47,27 @@ class Snapshot(NamedTuple):
     """The current version of a table."""
 
     version: str
-    # of its files, below the table's folder; and the values of columns they may lack
+    # file path below the table's folder -> values of the columns that it may lack
     paths: Mapping[str, Mapping[str, pa.Scalar]]
 
 
 def only_current(
     files: Inventory, storage: StorageOptions, left_out: frozenset[str] = frozenset()
 ) -> tuple[Inventory, InputSummary, dict[str, Mapping[str, pa.Scalar]]]:
-    """Returns the files without those of tables that are not of the current version.
+    """Returns the inventory without the outdated and metadata files of tables.
 
-    The files that were left out already, by their paths, are not missed. The last value
-    has, by path, the values of columns that files of Iceberg may lack.
+    Args:
+      files: the inventory of the inputs.
+      storage: options of their storage.
+      left_out: paths that the user excluded; they may be missing from the inventory.
+
+    Returns:
+      The remaining files, the input report, and by path the values of the columns that
+      Iceberg files may lack.
 
     Raises:
-      InputError: a table cannot be read as a list of files, or its files are named apart
-        from its metadata.
+      InputError: a table cannot be read as a list of files, or its files are inputs
+        without its metadata.
     """
     _require_whole_tables(files, storage)
     facts, constants = [], dict[str, Mapping[str, pa.Scalar]]()
@@ -88,7 +94,7 @@ def only_current(
             constants |= {folder + path: found.paths[path] for path in current}
         others = [file.path for file in own if file.path not in kept]
         files = files.without(others)
-        log = f"{folder}{_LOG}/"  # which has Parquet files, too
+        log = f"{folder}{_LOG}/"  # the log also has Parquet files
         old = sum(path.endswith(".parquet") and log not in path for path in others)
         fact = f"version {found.version}, {count(len(kept), 'file')}"
         fact += f"; {count(old, 'file')} of other versions left out" if old else ""
@@ -101,7 +107,7 @@ def only_current(
 
 
 def _tables(files: Iterable[InputFile]) -> dict[str, bool]:
-    """Returns the folder of each table below the input root, and if it is of Delta."""
+    """Returns the folder of each table below the input root -> True if it is Delta."""
     found = {}
     for file in files:
         parts = PurePosixPath(file.path).parts
@@ -114,9 +120,9 @@ def _tables(files: Iterable[InputFile]) -> dict[str, bool]:
 
 
 def _require_whole_tables(files: Sequence[InputFile], storage: StorageOptions) -> None:
-    """Refuses inputs in the folder of a table whose metadata are no input.
+    """Raises InputError if inputs are in the folder of a table but its metadata are not.
 
-    A glob may find files in very many folders; the first ones are looked at.
+    A glob can match files in very many folders, so only the first folders are checked.
     """
     known = _tables(files)
     first: dict[str, InputFile] = {}
@@ -139,7 +145,7 @@ def _require_whole_tables(files: Sequence[InputFile], storage: StorageOptions) -
 
 
 def _has(pattern: str, storage: StorageOptions) -> bool:
-    """Tells whether a file matches; only the last part of the pattern is one."""
+    """Returns True if a file matches; only the last part of the pattern has wildcards."""
     folder, _, names = pattern.rpartition("/")
     if is_local(folder):
         return next(Path(local_path(folder)).glob(names), None) is not None
@@ -148,21 +154,22 @@ def _has(pattern: str, storage: StorageOptions) -> bool:
 
 
 def _load(module: str, uri: str) -> Any:
+    """Imports a module; raises InputError if its package is not installed."""
     package = module.partition(".")[0]
     try:
         return import_module(module)
     except ImportError as error:
         raise InputError(
-            f"{uri}: is a table that {package} reads. Its folder also holds files of "
-            f"deleted rows, and {package}, which is not installed, tells them apart: pip "
-            f"install {package}"
+            f"{uri}: is a table that {package} reads. Its folder also contains files "
+            f"of deleted rows, and {package}, which is not installed, distinguishes "
+            f"them: pip install {package}"
         ) from error
 
 
 def _delta_snapshot(
     uri: str, folder: str, own: Sequence[InputFile], storage: StorageOptions
 ) -> Snapshot:
-    """Reads the log, of which a copy is enough, from wherever it is."""
+    """Reads the log of a Delta table from a local copy, whatever its storage is."""
     deltalake = _load("deltalake", uri)
     log = [file for file in own if file.path.startswith(f"{folder}{_LOG}/")]
     with tempfile.TemporaryDirectory(prefix="recordmill-delta-") as copy:
@@ -179,31 +186,32 @@ def _delta_snapshot(
                 features.remove("deletionVectors")
             paths = [each.removeprefix(f"{copy}/") for each in table.file_uris()]
             version = str(table.version())
-        except Exception as error:  # its own classes, and those of Arrow and Rust
+        except Exception as error:  # from deltalake, Arrow or Rust
             raise InputError(
                 f"{uri}: the log of this Delta table cannot be read: "
                 f"{describe_failure(error)}"
             ) from error
     if refused := sorted(features & _FEATURES.keys()):
         raise InputError(
-            f"{uri}: this Delta table uses {refused[0]}, so its rows are not those of its "
-            f"files. Rewrite it in Spark ({_FEATURES[refused[0]]}), or write its rows to "
-            "Parquet files and convert these"
+            f"{uri}: this Delta table uses {refused[0]}, so its rows differ from the "
+            f"rows in its files. Rewrite it in Spark ({_FEATURES[refused[0]]}), or "
+            "write its rows to Parquet files and convert these"
         )
     return Snapshot(version, {path: {} for path in paths})
 
 
 def _marks_rows(table: Any) -> bool:
-    """Returns whether rows of a Delta table that may mark them as deleted are marked."""
+    """Returns True if a Delta table with deletion vectors marks any row as deleted."""
     try:
         return any(batch.num_rows for batch in table.deletion_vectors())
-    except Exception:  # they are in files that were not copied, or deltalake is older
+    except Exception:  # the vectors are in files not copied, or deltalake is too old
         return True
 
 
 def _iceberg_snapshot(
     uri: str, folder: str, own: Sequence[InputFile], storage: StorageOptions
 ) -> Snapshot:
+    """Reads the newest metadata file of an Iceberg table."""
     load = partial(_load, uri=uri)
     pyarrow = load("pyiceberg.io.pyarrow")
     named = [file for file in own if _ICEBERG.fullmatch(file.path)]
@@ -221,7 +229,7 @@ def _iceberg_snapshot(
                 names[field.source_id]: pa.scalar(
                     value, types.field(names[field.source_id]).type
                 )
-                # Files that Hive wrote have these values in their folders alone.
+                # Hive stores these values only in the names of folders.
                 for field, value in zip(
                     table.specs()[task.file.spec_id].fields,
                     task.file.partition,
@@ -239,7 +247,7 @@ def _iceberg_snapshot(
         }
     except RecordmillError:
         raise
-    except Exception as error:  # of pyiceberg, for metadata that others wrote
+    except Exception as error:  # from pyiceberg, if the metadata are damaged
         raise InputError(
             f"{newest.uri}: the metadata of this Iceberg table cannot be read: "
             f"{describe_failure(error)}"
@@ -261,6 +269,6 @@ def _iceberg_snapshot(
 
 
 def _number(path: str) -> int:
-    """Returns the number of a metadata file; -1 without one."""
+    """Returns the version number in the name of a metadata file; -1 without one."""
     found = re.match(r"v?(\d+)", path.rpartition("/")[2])
     return int(found[1]) if found else -1

@@ -1,8 +1,8 @@
-r"""Reads files of lines, and text: a record for each line.
+r"""Reads files of lines, and text files, whose lines become records.
 
-A file that is not compressed is cut at constant bytes; a line belongs to the part in which
-it begins. Lines end at \\n or \\r\\n, and all count, also blank ones, unless an option
-leaves these out.
+A file that is not compressed is cut at constant byte offsets; a line belongs to the part
+in which it begins. Lines end with \\n or \\r\\n. Blank lines become records unless an
+option drops them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def open_lines(
     compression: str,
     storage: StorageOptions,
 ) -> InputStream:
-    """Opens the lines that begin in a part of a file; all of a compressed one.
+    """Opens the part of a file for reading lines; all of the file if it is compressed.
 
     Raises:
       InputError: the file has another compression.
@@ -69,7 +69,7 @@ def open_lines(
     if compression:
         stream = open_stream(file, storage, compression=compression)
         head = read_range(file.uri, 0, MARK_BYTES, storage, file.seen)
-    else:  # at once: for the checksum and for the lines, by one request
+    else:  # one request reads the bytes for both the checksum and the lines
         window = part[1] - part[0] + 1
         stream = open_stream(file, storage, part=part, window_bytes=window)
         head = stream.part(0, MARK_BYTES) if part[0] == 0 else b""
@@ -81,8 +81,8 @@ def open_lines(
 def read_blocks(stream: InputStream, step: int) -> Iterator[tuple[int, bytes]]:
     """Yields the lines that begin in a part of a file as (first byte, whole lines).
 
-    Of the lines "ab", "cd" and "ef", a part of bytes 1 to 4 has "cd" only, which begins at
-    byte 3 and ends beyond it. So many bytes as a step are read at once.
+    With the lines "ab", "cd" and "ef", the part of bytes 1 to 4 has only "cd", which
+    begins at byte 3 and ends behind the part. `step` bytes are read at once.
 
     Raises:
       InputError: the file cannot be unpacked, or a line is too long.
@@ -90,7 +90,7 @@ def read_blocks(stream: InputStream, step: int) -> Iterator[tuple[int, bytes]]:
     start, stop = (0, sys.maxsize) if stream.is_packed else (stream.start, stream.stop)
     at, rest = start, b""
     if start > 0 and stream.part(start - 1, start) != b"\n":
-        # The line that begins before belongs to the part before.
+        # A line that begins before this part belongs to the previous part.
         while b"\n" not in rest and at < stop:
             rest = stream.part(at, at + step)
             at += len(rest)
@@ -104,9 +104,9 @@ def read_blocks(stream: InputStream, step: int) -> Iterator[tuple[int, bytes]]:
         rest += more
         is_end = not more if stream.is_packed else at >= stream.size
         end = len(rest) if is_end else rest.rfind(b"\n") + 1
-        if is_end and stream.is_cut:  # the last line may be half of one
+        if is_end and stream.is_cut:  # the last line may be incomplete
             return
-        if at >= stop:  # not the lines that begin beyond
+        if at >= stop:  # drop the lines that begin behind the part
             beyond = rest.find(b"\n", max(0, stop - start - 1)) + 1
             end = beyond or end
         if end:
@@ -124,19 +124,19 @@ def read_blocks(stream: InputStream, step: int) -> Iterator[tuple[int, bytes]]:
 BATCH_BYTES = 4 << 20  # read and encoded at once
 TEXT = pa.schema({"text": pa.string()})
 _BOM = b"\xef\xbb\xbf"
-# What ends names of parallel texts (news.en, news.de.gz): codes of ISO 639-1, but those of
-# programs.
+# The endings of parallel texts (news.en, news.de.gz): ISO 639-1 codes, except those that
+# are also endings of program files.
 _LANGUAGE = re.compile(
     r"\.(ar|bg|ca|da|de|el|en|es|et|eu|fa|fi|fr|he|hi|hu|id|it|ja|ko|lt|lv|nl|no|pt|ro|ru|sk|"
     r"sl|sv|sw|ta|th|tr|uk|ur|vi|zh)(\.(gz|bz2|xz|zst))?$"
 )
-_RECORD_BYTES = 24  # of a record beside its text
+_RECORD_BYTES = 24  # of a record without its text
 
 
 def split_lines(
     block: bytes, start: int, *, keeps_blank: bool
 ) -> tuple[pa.BinaryArray, I64]:
-    r"""Returns the lines of a block without their ends, and where each begins in the file.
+    r"""Returns the lines of a block without line ends, and their offsets in the file.
 
     >>> split_lines(b"ab\r\n\ncd", 10, keeps_blank=True)[0].to_pylist()
     [b'ab', b'', b'cd']
@@ -157,11 +157,12 @@ def split_lines(
 
 
 def _raw_line(lines: pa.BinaryArray, starts: I64, row: int) -> tuple[int, bytes]:
+    """Returns the byte offset and the bytes of a line."""
     return int(starts[row]), lines[row].as_py()
 
 
 def _not_utf8(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
-    """Returns why lines cannot be text, by their index."""
+    """Returns the reason for each line that is not UTF-8, by index."""
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
@@ -174,8 +175,9 @@ def _not_utf8(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
 
 
 def _require_one_language(files: Sequence[InputFile]) -> None:
-    """Refuses the same texts in several languages, such as news.en beside news.de."""
-    found: dict[str, dict[str, InputFile]] = {}  # by what is before the language
+    """Raises InputError for texts in several languages, such as news.en and news.de."""
+    # path before the language -> language -> file
+    found: dict[str, dict[str, InputFile]] = {}
     for file in files:
         if language := _LANGUAGE.search(file.path):
             texts = found.setdefault(file.path[: language.start()], {})
@@ -185,27 +187,28 @@ def _require_one_language(files: Sequence[InputFile]) -> None:
             (_, first), (_, second), *_ = texts.items()
             ways = " ".join(f"`exclude=*.{language}*`" for language in [*texts][1:])
             raise InputError(
-                f"{second.uri}: has the texts of {first.path} in another language, by its "
-                f"name; as lines they would be records that nothing joins. Use {ways} to "
-                "convert one language, or write a table with a column for each, such as JSON "
-                "Lines. To read all as one input, give the files names that end in .txt"
+                f"{second.uri}: has the texts of {first.path} in another language, by "
+                f"its name; as lines they would be unrelated records. Use {ways} to "
+                "convert one language, or write a table with a column for each, such "
+                "as JSON Lines. To read all as one input, rename the files to end in "
+                ".txt"
             )
 
 
 @dataclass(frozen=True)
 class TextSource(Source):
-    """Lines of text in UTF-8; a line that is not UTF-8 is a reject."""
+    """A source of lines of UTF-8 text; rejects a line that is not UTF-8."""
 
-    keeps_blank: bool = True  # whether blank lines are records
+    keeps_blank: bool = True  # True if blank lines become records
     range_bytes: int = RANGE_BYTES
     splits: FileSplits = NO_SPLITS
     partitions: Partitions = NO_PARTITIONS
-    wanted: tuple[str, ...] = ()  # columns that a declared schema has, if there is one
+    wanted: tuple[str, ...] = ()  # the columns of a declared schema; () without one
     storage: StorageOptions = NO_OPTIONS
     fixed_schema: Schema | None = None
-    # of all files, once prepared
+    # The following describe all files, after `prepare`.
     compression: str = ""
-    left_out: tuple[str, ...] = ()  # folders that no feature is made of
+    left_out: tuple[str, ...] = ()  # key folders that become no feature
     passed_over: tuple[SkippedFiles, ...] = ()
 
     tells_checksums = True
@@ -247,12 +250,12 @@ class TextSource(Source):
         return pa.schema([*TEXT, *self.partitions.types])
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        # A compressed file is read from its start.
+        # A compressed file can be read only from its start.
         size = None if self.compression else self.range_bytes
         return cut_blocks(files, size, self.splits)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        # A short line grows most: one byte and its end become a record.
+        # Short lines grow most: a byte and the line end become a record.
         unpacked = UNPACKED_TIMES if self.compression else 1
         return unpacked * _RECORD_BYTES * sum(file.size for file in files)
 

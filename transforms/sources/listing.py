@@ -1,8 +1,8 @@
-"""Lists all files below the inputs: local folders and globs, or those of a store.
+"""Lists all files below the inputs: files, folders and globs, local or in a store.
 
 An option may name a file, such as a table of labels, by its path below the input folder,
-a pattern of such paths, or a path or URL as inputs are. One that is nowhere among the
-inputs is an input, too: what it holds fixes bytes of the dataset.
+by a glob of such paths, or by a path or URL like an input. A named file that is not
+among the inputs becomes an additional input, because its content affects the dataset.
 """
 
 from __future__ import annotations
@@ -80,26 +80,26 @@ from recordmill.transforms.temporary import SPILL_BYTES, gather, take_batches
 def walk_folders(
     folders: Sequence[str], notes: list[str], *, hidden: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yields each file below some absolute paths, and in which of them it is.
+    """Yields pairs (file, folder) for the files below absolute paths of folders.
 
-    A folder is read under its own name, if it is below those that are walked; else under
-    the first link to it by name. A link back to a folder above it would never end;
-    `notes` gets the links that are skipped.
+    A folder below `folders` is read under its own name. Any other folder is read under
+    the first link to it, by name. Links back to a folder above them would never end, so
+    they are skipped. `notes` collects a message about each skipped link.
     """
-    read: dict[str, str] = {}  # real path -> path of a folder
-    # Found, but not followed yet: path, folder of the walk, and the real paths of the
-    # folders from which links led there.
+    read: dict[str, str] = {}  # real path -> path under which the folder is read
+    # Links that are not followed yet: path, folder of the walk, and the real paths of
+    # the folder with the link and of the folders whose links led to that folder.
     links: list[tuple[str, str, tuple[str, ...]]] = []
 
     def files(
         folder: str, real: str, top: str, above: tuple[str, ...]
     ) -> Iterator[tuple[str, str]]:
-        """Yields the files below a folder, but not those behind links to folders."""
+        """Yields the files below a folder, except files behind links to folders."""
         if real in read:
             return
         read[real] = folder
         with os.scandir(folder) as entries:
-            # What comes in order need not be sorted with all the other files.
+            # Sorting small folders here often makes a later sort unnecessary.
             some = sorted(islice(entries, BATCH_FILES), key=attrgetter("name"))
             for entry in chain(some, entries):
                 if is_left_out(entry.name) and not hidden:
@@ -113,7 +113,7 @@ def walk_folders(
                     yield from files(entry.path, inside, top, above)
 
     for folder in folders:
-        # One that is a link comes after those that have the name; alone it is walked.
+        # A link is followed after the real folders, unless it is the only folder.
         if len(folders) > 1 and os.path.islink(folder):  # noqa: PTH114
             parent = os.path.realpath(os.path.dirname(folder))  # noqa: PTH120
             links.append((folder, folder, (parent,)))
@@ -137,7 +137,7 @@ def walk_folders(
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Tells whether an entry is a folder or a link to one."""
+    """Returns True if a directory entry is a folder or a link to a folder."""
     try:
         return entry.is_dir()
     except OSError as error:
@@ -147,12 +147,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def has_files(folder: str) -> bool:
-    """Tells whether a file that is not left out lies anywhere below a local folder."""
+    """Returns True if a local folder has a file at any depth that is not skipped."""
     return next(walk_folders([folder], []), None) is not None
 
 
-# What a listing gives: the uri as bytes, as it may not be UTF-8; no path yet; and `given`
-# by the folder that it was found below, or by the folder of one that is named.
+# The columns of a listing. The uri is bytes, because it may not be UTF-8. There is no
+# path yet. `given` is the folder below which the file was listed, or the folder of a file
+# that the user named.
 _FOUND = pa.schema(
     {
         "uri": pa.binary(),
@@ -162,13 +163,15 @@ _FOUND = pa.schema(
         "problem": pa.string(),
     }
 )
-_SURROGATES = "surrogatepass"  # what Python makes of bytes that are not UTF-8
+_SURROGATES = (
+    "surrogatepass"  # Python represents bytes that are not UTF-8 as surrogates
+)
 
 
 def _list_local(
     name: str, notes: list[str], open_archives: bool
 ) -> tuple[str, Iterator[pa.RecordBatch]]:
-    """Returns the folder below which all files of an input are, and these, in any order."""
+    """Returns the root folder of a local input, and batches of its files in any order."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         with _listing_locally(name):
@@ -195,6 +198,7 @@ def _list_local(
 
 @contextmanager
 def _listing_locally(name: str) -> Iterator[None]:
+    """Converts exceptions while a local input is listed to InputError."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -202,7 +206,13 @@ def _listing_locally(name: str) -> Iterator[None]:
 
 
 def _found(root: str, uris: Iterable[str], *columns: Any) -> pa.RecordBatch:
-    """Returns a batch of files; a folder that is "" becomes the root."""
+    """Returns a batch of files.
+
+    Args:
+      root: the root folder; it replaces a given folder that is "".
+      uris: the files.
+      columns: the columns size, version, given folder and problem.
+    """
     known = cache(lambda folder: escaped(folder or root))
     names = [uri.encode(errors=_SURROGATES) for uri in uris]
     sizes, versions, given, problems = columns
@@ -227,19 +237,22 @@ def _found_files(
 def _search_folders(
     name: str, notes: list[str]
 ) -> tuple[str, Iterator[tuple[str, str]]]:
-    """Returns the root, and the folder that each file was found below; "" if it is named."""
+    """Returns the root of a local input, and pairs (file, folder below which it is).
+
+    The folder is "" for a file that the user named.
+    """
     path = os.path.abspath(local_path(name))  # noqa: PTH100 (keeps links)
     root = os.path.dirname(path)  # noqa: PTH120
     if os.path.isdir(path):  # noqa: PTH112
         walk = walk_folders([path], notes)
         if first := next(walk, None):
             return path, chain([first], walk)
-        raise InputError(f"{name}: the folder holds no files")
+        raise InputError(f"{name}: the folder contains no files")
     if os.path.exists(path):  # noqa: PTH110
         if kind := _special_kind(os.stat(path).st_mode):  # noqa: PTH116
             raise InputError(
-                f"{name}: is {kind}, expected a file or a folder; write what it gives "
-                "into a file first"
+                f"{name}: is {kind}, expected a file or a folder; write its content to "
+                "a file first"
             )
         return root, iter([(path, "")])
     tree = _LocalTree(notes)
@@ -258,7 +271,7 @@ def _search_folders(
 
 @dataclass(frozen=True, slots=True)
 class _LocalTree:
-    """The local folders, for globs."""
+    """The tree of local folders, for `globs.search`."""
 
     notes: list[str]
 
@@ -277,8 +290,8 @@ class _LocalTree:
 
 
 def _special_kind(mode: int) -> str:
-    """Returns what a mode that is not of a regular file is of, in words; else ""."""
-    # Such files are never opened: who opens a pipe waits until somebody writes to it.
+    """Returns the kind of a special file, such as "a pipe"; "" for a regular file."""
+    # Such files are never opened: opening a pipe blocks until something writes to it.
     if stat.S_ISREG(mode):
         return ""
     if stat.S_ISFIFO(mode):
@@ -287,10 +300,10 @@ def _special_kind(mode: int) -> str:
 
 
 def _odd_file(path: str, folder: str) -> InputFile:
-    """Returns a file that `file_status` tells nothing of."""
+    """Returns a file for which `file_status` has no size, usually with its problem."""
     size, version, problem = 0, "", ""
     try:
-        status = os.stat(path)  # noqa: PTH116 (says what is wrong)
+        status = os.stat(path)  # noqa: PTH116 (raises the exact error)
         if kind := _special_kind(status.st_mode):
             problem = f"{kind} (not a regular file: move it out of the input)"
         else:
@@ -308,7 +321,7 @@ def _odd_file(path: str, folder: str) -> InputFile:
 def _list_remote(
     url: str, options: StorageOptions, open_archives: bool
 ) -> tuple[str, Iterator[pa.RecordBatch]]:
-    """Returns what `_list_local` does, for a url."""
+    """Returns the root folder of an input in a store, and batches of its files."""
     with _listing(url):
         root, found = with_retries(lambda: _search_store(url, options))
 
@@ -324,6 +337,7 @@ def _list_remote(
 
 @contextmanager
 def _listing(url: str) -> Iterator[None]:
+    """Converts exceptions while an input in a store is listed to InputError."""
     try:
         yield
     except InputError:
@@ -335,6 +349,10 @@ def _listing(url: str) -> Iterator[None]:
 def _search_store(
     url: str, options: StorageOptions
 ) -> tuple[str, list[InputFile] | Iterator[pa.RecordBatch]]:
+    """Returns the root of an input in a store, and its files.
+
+    The files are a list if the input is a file or a glob; otherwise they are batches.
+    """
     protocol = url.split("://", 1)[0]
     top = remote_file(url, options)
     system, root = top.system, top.path
@@ -349,7 +367,8 @@ def _search_store(
         root = literal_root(root)
         given = search(tree, root, top.path)
     else:
-        # A file with an ending has no folder of its name, but among objects it may.
+        # A name with an ending is looked up as a file first. Object stores can also have
+        # a folder of that name.
         is_named = "." in root.rpartition("/")[2] and not top.objects
         info = top.info() if is_named else None
         if info is None:
@@ -363,7 +382,7 @@ def _search_store(
     files = []
     for name, folder in given.items():
         info, uri = tree.infos[name], uri_of(name)
-        # Object stores may show a folder as an empty file.
+        # Object stores may list a folder as an empty file.
         if info["type"] != "file" or name.endswith("/"):
             continue
         if info["size"] is None:
@@ -373,9 +392,9 @@ def _search_store(
     if files:
         return uri_of(root), files
     names: list[tuple[str, bool]] = []
-    with suppress(ValueError):  # the hub (hf://) refuses what is above a repository
+    with suppress(ValueError):  # hf:// rejects paths above a repository
         while root.strip("/") and not (names := tree.entries(root)):
-            root = root.rpartition("/")[0]  # the longest part that holds anything
+            root = root.rpartition("/")[0]  # ends at the deepest folder that exists
     hidden = "" if names else cloud_of(url).hidden
     raise InputError(
         nothing_matches(url, uri_of(root) if names else "", names) + hidden
@@ -383,21 +402,22 @@ def _search_store(
 
 
 def _unknown_size(uri: str) -> InputError:
+    """Returns the error for a file whose size the store does not report."""
     return InputError(
-        f"{uri}: the store does not tell its size; copy the file to a local folder or to "
-        "an object store"
+        f"{uri}: the store does not report its size; copy the file to a local folder "
+        "or to an object store"
     )
 
 
-# A store lists a thousand names in a request, one request after the other. So the folders
-# of a large input are listed side by side, and passed on in their order: only those that
-# are at work are in memory.
+# A store lists a thousand names per request, and requests for one folder are sequential.
+# The folders of a large input are therefore listed in parallel and yielded in order. Only
+# the listings in progress are in memory.
 
 _THREADS = 16
-_LEVELS = 4  # of folders that are listed to find enough for all threads
-_AT_ONCE = BATCH_FILES // _THREADS  # descriptions that are Python objects in a thread
+_LEVELS = 4  # maximum depth of folders that are listed to find work for all threads
+_AT_ONCE = BATCH_FILES // _THREADS  # file infos that a thread holds as Python objects
 
-# The descriptions of files that lie side by side, or a folder with all below it.
+# The infos of files in the same folder, or the path of a folder, for all files below it.
 _Branch = list[Info] | str
 
 
@@ -409,9 +429,9 @@ def _list_folder(top: RemoteFile, root: str) -> Iterator[pa.RecordBatch]:
 
 
 def _branches(top: RemoteFile) -> list[_Branch]:
-    """Returns what lies below a folder, in order; large folders are not listed yet."""
+    """Returns the files and folders below a folder, in order; most are not listed yet."""
     branches: list[_Branch] = [top.path]
-    if most := top.flat_names:  # a small input takes few answers, and no threads
+    if most := top.flat_names:  # a small input needs few requests and no threads
         found = list[Info]()
         with suppress(FileNotFoundError):
             found = list(islice(top.entries(deep=True), most + 1))
@@ -431,12 +451,12 @@ def _branches(top: RemoteFile) -> list[_Branch]:
 
 
 def _level(top: RemoteFile, folder: str) -> list[_Branch]:
-    """Returns the files and folders in a folder; itself, if there is no use in these."""
+    """Returns the files and folders in a folder; the folder if it cannot be divided."""
 
     def list_names() -> list[Info]:
         entries = iter(type(top)(top.system, folder).entries(deep=False))
         first = list(islice(entries, BATCH_FILES))
-        # The other pages of very many files are read once only, in time.
+        # A long list of files is not read further here, so that it is read only once.
         is_flat = all(info["type"] == "file" for info in first)
         is_long = is_flat and next(entries, None) is not None
         return [] if is_long else [*first, *entries]
@@ -453,10 +473,10 @@ def _level(top: RemoteFile, folder: str) -> list[_Branch]:
         name = info["name"].strip("/")
         is_folder = info["type"] != "file"
         if name == own and not is_folder:
-            continue  # what a store shows in place of the folder
+            continue  # the marker file by which a store represents the folder
         last = name.removeprefix(f"{own}/")
         if name == own or "/" in last or info["name"].endswith("//"):
-            return [folder]  # a folder without a name in it
+            return [folder]  # a name in the folder is empty, as in a//b
         if not is_left_out(last):
             found.append((last, is_folder, info))
     found.sort(key=itemgetter(0, 1))
@@ -489,7 +509,7 @@ def _list_branch(top: RemoteFile, root: str, branch: _Branch) -> pa.Table:
 
 def _found_in_store(root: str, infos: Iterable[Info]) -> pa.RecordBatch:
     """Returns a batch of the files that a store lists below a folder."""
-    # Object stores may show a folder as an empty file.
+    # Object stores may list a folder as an empty file.
     files = [
         each for each in infos if each["type"] == "file" and each["name"][-1:] != "/"
     ]
@@ -503,18 +523,18 @@ def _found_in_store(root: str, infos: Iterable[Info]) -> pa.RecordBatch:
     versions = [*map(version_of, files)]
     batch = _found(root, uris, sizes, versions, [""] * len(files), nothing)
     length = len(root.encode(errors=_SURROGATES))
-    below = pc.binary_slice(batch["uri"], length, 1 << 30)  # it fails without an end
+    below = pc.binary_slice(batch["uri"], length, 1 << 30)  # fails without a stop
     is_input = pc.invert(pc.match_substring_regex(below, LEFT_OUT, ignore_case=True))
-    # A store may find a file of the folder's own name, too.
+    # A store may also list a file whose name is that of the folder.
     return batch.filter(pc.and_(is_input, pc.starts_with(below, "/")))
 
 
 @dataclass(slots=True)
 class _StoreTree:
-    """The folders of a store, for globs."""
+    """The tree of folders in a store, for `globs.search`."""
 
     system: Any
-    infos: dict[str, dict[str, Any]] = field(default_factory=dict)  # of files, by name
+    infos: dict[str, dict[str, Any]] = field(default_factory=dict)  # of files, by path
 
     def entries(self, folder: str) -> list[tuple[str, bool]]:
         try:
@@ -528,7 +548,7 @@ class _StoreTree:
                 continue  # the folder itself, or a file
             is_file = info["type"] == "file" and not info["name"].endswith("/")
             last = name.rpartition("/")[2]
-            if is_file:  # its path as a glob joins it
+            if is_file:  # the key is the path as `globs.search` joins it
                 self.infos[f"{folder.rstrip('/')}/{last}" if folder else name] = info
             found.append((last, not is_file))
         return found
@@ -539,26 +559,26 @@ class _StoreTree:
         for folder in folders:
             for name in self.find(folder):
                 below = name.removeprefix(folder).lstrip("/")
-                # A store finds a file of the folder's own name, too.
+                # A store may also list a file whose name is that of the folder.
                 if name.strip("/") != folder.strip("/") and (
                     hidden or not is_left_out(below)
                 ):
                     yield name, folder
 
     def find(self, folder: str) -> dict[str, Any]:
-        """Returns all files below a folder, or the file of this name."""
+        """Returns the infos of all files below a folder, or of the file of this name."""
         try:
             found: dict[str, Any] = self.system.find(folder, detail=True)
         except FileNotFoundError:
             return {}
-        if isinstance(found, list):  # adlfs: the name of a file
+        if isinstance(found, list):  # adlfs returns a list of names for a file
             found = {name: self.system.info(name) for name in found}
         self.infos |= found
         return found
 
 
 def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:
-    """Returns the members of an archive that an input names; any other file as it is."""
+    """Returns the members of an archive that is an input; any other file unchanged."""
     if file.given or file.problem or not is_archive_name(file.uri):
         return (file,)
     members = list_archive(file.uri, file.seen, options)
@@ -571,7 +591,7 @@ def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:
 
 
 def describe_archives(files: Inventory) -> InputSummary:
-    """Returns which archives were taken for folders, for people."""
+    """Returns the lines of the input report about archives listed as folders."""
     archives: Counter[str] = Counter()
     for file in files.where(pc.starts_with(files.table["version"], MEMBER_VERSION)):
         if member := member_of(file.version):
@@ -583,7 +603,7 @@ def describe_archives(files: Inventory) -> InputSummary:
 
 
 def _only_folder(names: list[str]) -> str:
-    """Returns the folder that an archive packs, where it packs one with folders in it.
+    """Returns the single top-level folder of an archive, if it has subfolders; else "".
 
     >>> _only_folder(["pets/cat/1.jpg", "pets/dog/1.jpg"])
     'pets'
@@ -606,28 +626,28 @@ def list_inputs(
     notes: list[str] | None = None,
     open_archives: bool = True,
 ) -> tuple[str, Inventory]:
-    """Lists every file below the inputs: files, folders with all below them, or globs.
+    """Lists every file below the inputs, which are files, folders or globs.
 
-    Files keep the order of the inputs, within one input that of their names, folder
-    by folder; a file named twice counts once. Left out, unless they are named: hidden
-    files and folders, and those that operating systems leave (Thumbs.db). Links are
-    followed, but each folder below an input is read once.
+    The files have the order of the inputs; within one input they are sorted by name,
+    folder by folder. A file below several inputs is listed once. Unless the user names
+    them, hidden files and folders and files of operating systems (Thumbs.db) are skipped.
+    Links are followed, but each folder below an input is read once.
 
     Args:
-      inputs: local paths or urls, as a user wrote them.
-      options: of their storage.
-      keep_unreadable: whether to return files that cannot be read, too, with a
-        `problem`: broken links, pipes, and names that are not UTF-8.
-      notes: gets the links that are skipped.
-      open_archives: whether an archive that is named, or matched by a glob, stands for
-        its members, as a folder does.
+      inputs: local paths or URLs, as the user wrote them.
+      options: options of their storage.
+      keep_unreadable: whether to include files that cannot be read, with a `problem`:
+        broken links, pipes, and names that are not UTF-8.
+      notes: collects a message about each skipped link.
+      open_archives: whether an archive that is an input, or that a glob matches, is
+        listed as a folder of its members.
 
     Returns:
       The input root, and the files with paths relative to it.
 
     Raises:
-      InputError: an input matches nothing or cannot be listed, or a file be read.
-      UsageError: an input's url carries a secret.
+      InputError: an input matches nothing or cannot be listed, or a file cannot be read.
+      UsageError: the URL of an input contains a secret.
     """
     found: list[tuple[str, Iterator[pa.RecordBatch]]] = []
     notes = [] if notes is None else notes
@@ -657,7 +677,7 @@ def list_inputs(
 
 
 def _below_root(root: str, parts: Sequence[pa.Table]) -> Inventory:
-    """Returns the inventory of what was found below a root, each file once."""
+    """Returns the inventory of the listed files below a root, each file once."""
     found = pa.concat_tables(parts)
     if len(parts) > 1:
         codes = found["uri"].dictionary_encode().combine_chunks()
@@ -672,7 +692,13 @@ def _below_root(root: str, parts: Sequence[pa.Table]) -> Inventory:
 
 
 def _named_below(root: str, start: str, found: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns files with their paths below a root, as an inventory has them."""
+    """Returns the columns of an inventory for a batch of listed files.
+
+    Args:
+      root: the input root.
+      start: the root with a slash at its end, or "".
+      batch: the files.
+    """
     problems = found["problem"]
     try:
         uris = found["uri"].cast(pa.string())
@@ -682,7 +708,8 @@ def _named_below(root: str, start: str, found: pa.RecordBatch) -> pa.RecordBatch
         problem = "the file's name is not UTF-8, as names in records must be; rename it"
         problems = pc.if_else(odd, problem, problems)
         uris = pa.array(map(escaped, names), pa.string())
-    below = pc.utf8_slice_codeunits(uris, len(root))  # as all begin with it
+    # Every uri begins with the root.
+    below = pc.utf8_slice_codeunits(uris, len(root))
     paths = pc.ascii_ltrim(below, characters="/")
     own = pc.if_else(
         pc.equal(pc.binary_join_element_wise(start, paths, ""), uris), None, uris
@@ -695,26 +722,26 @@ def _named_below(root: str, start: str, found: pa.RecordBatch) -> pa.RecordBatch
 
 
 def unreadable_error(file: InputFile) -> InputError:
-    """Returns the error of a file that cannot be read, and is needed."""
+    """Returns the error for a required file that cannot be read."""
     return InputError(f"{file.uri}: {file.problem}")
 
 
 def input_root(files: Sequence[InputFile]) -> str:
-    """Returns the folder below which all files lie; "" if there are none."""
+    """Returns the input root of these files; "" if there are no files."""
     return files[0].uri.removesuffix(files[0].path) if files else ""
 
 
 def input_roots(files: Sequence[InputFile], most: int) -> tuple[str, ...]:
-    """Returns the folders that were given; if they are more, the one above them all."""
+    """Returns the input folders, or the input root if there are more than `most`."""
     given = Inventory.of(files).table["given"].unique().to_pylist()
     below = given if len(given) <= most else [""]
     return tuple(input_root(files) + folder for folder in below)
 
 
 def _by_folders(found: pa.Table) -> pa.Table:
-    """Returns files in the order of their names, folder by folder."""
+    """Returns files sorted by name, folder by folder."""
     batches = found.to_batches(BATCH_FILES)
-    # Keys of stores may hold a zero.
+    # Keys of object stores may contain a zero byte.
     if any(pc.any(pc.match_substring(b["uri"], b"\0")).as_py() for b in batches):
         names = [name.split(b"/") for name in found["uri"].to_pylist()]
         return found.take(sorted(range(len(names)), key=names.__getitem__))
@@ -730,11 +757,11 @@ def _by_folders(found: pa.Table) -> pa.Table:
 
 
 def _common_folder(roots: Sequence[str]) -> str:
-    """Returns the deepest folder that holds all of these."""
+    """Returns the deepest folder that contains all of these folders."""
     stores = {root.rpartition("://")[0] for root in roots}
     if len(stores) > 1:
         raise InputError(
-            f"inputs of one run must lie in one store, got {', '.join(sorted(roots))}"
+            f"inputs of one run must be in one store, got {', '.join(sorted(roots))}"
         )
     parts = [root.rpartition("://")[2].split("/") for root in roots]
     levels = zip(*parts, strict=False)
@@ -745,19 +772,19 @@ def _common_folder(roots: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """What an option says of a file."""
+    """A file that an option names."""
 
     option: str
-    name: str  # of the file, or a pattern
+    name: str  # path or URL of the file, or a glob
 
 
 def find_named(name: str, files: Inventory) -> Inventory:
-    """Returns the files of the inventory that a name stands for, if there are any.
+    """Returns the files of the inventory that a name refers to, if any.
 
-    These are all files below a folder, as an input's folder may be named.
+    If the name is a folder, these are all files below it.
     """
     if not is_utf8(name):
-        return files[:0]  # of no file in the inventory
+        return files[:0]  # names in an inventory are UTF-8
     below = name.removeprefix("./")
     full = full_uri(name)
     if has_magic(name):
@@ -785,10 +812,20 @@ def list_with_named(
     notes: list[str] | None = None,
     open_archives: bool = True,
 ) -> tuple[tuple[str, ...], str, Inventory]:
-    """Lists inputs, and the files that options name where inputs do not hold them.
+    """Lists the inputs and the files that options name outside the inputs.
 
-    Returns the names of such files, the folder that all inputs share, and all files, also
-    those that cannot be read. For arguments and errors see `list_inputs`.
+    For other arguments and errors see `list_inputs`.
+
+    Args:
+      inputs: local paths or URLs, as the user wrote them.
+      named_files: the files that options name.
+      storage: options of the storage of all files.
+      notes: collects a message about each skipped link.
+      open_archives: whether archives are listed as folders.
+
+    Returns:
+      The names of the files outside the inputs, the input root, and all files, including
+      files that cannot be read.
     """
     listed = partial(
         list_inputs, options=storage, keep_unreadable=True, open_archives=open_archives
@@ -803,8 +840,8 @@ def list_with_named(
             list_inputs([each.name], storage)
         except InputError as error:
             raise InputError(
-                f"`{each.option}`: {error}; expected the path of a file below the input "
-                f"folder {root}, or one like those of inputs"
+                f"`{each.option}`: {error}; expected the path of a file below the "
+                f"input folder {root}, or a path like the inputs"
             ) from error
         names[each.name] = None
     if names:
@@ -815,13 +852,13 @@ def list_with_named(
     return tuple(names), root, files
 
 
-# What people put beside tables, and no format of tables has.
+# Names of documents that often accompany tables.
 _DOCUMENT = re.compile(
     r"(?:.*/)?(?:[^/]*\.md|(?:readme|licen[cs]e|notice|changelog|citation)"
     r"(?:\.(?:txt|rst|html|pdf|cff))?)",
     re.IGNORECASE,
 )
-# Rows again that the package `datasets` has changed by map or filter.
+# Caches of the package `datasets`, with the rows of a table after map or filter.
 _CACHE = re.compile(r"cache-[0-9a-f]{16}\w*\.arrow$")
 _JSON_LINES = re.compile(r"\.(jsonl|ndjson)(\.\w+)?$", re.IGNORECASE)
 _HEAD_BYTES = 4096
@@ -831,18 +868,26 @@ _README_BYTES = 1 << 20
 def without_documents(
     files: Inventory, source: str, storage: StorageOptions = NO_OPTIONS
 ) -> tuple[Inventory, InputSummary, dict[str, str]]:
-    """Returns the tables, without README.md, LICENSE and .json files beside them.
+    """Returns the tables without the documents that accompany them.
 
-    The last value has, by path, the splits that README.md puts tables into.
+    Documents are files such as README.md, LICENSE and .json files. In JSON Lines inputs,
+    a .json file next to .jsonl files is a document if its first line is not an object. In
+    Arrow inputs, caches and files that the state.json of their folder does not list are
+    left out. All files are kept if they are all documents, or if the format reads neither
+    tables nor text. A README.md or state.json that cannot be read is not used, and a
+    warning names it.
 
-    Where nothing else is there, or neither tables nor whole texts are read, all files stay. Of JSON
-    Lines, a .json file is left out beside .jsonl ones, if its first line is no object. Of
-    Arrow, so are the files that a state.json beside them does not list, and caches.
+    Args:
+      files: the inventory of the inputs.
+      source: the name of the format.
+      storage: options of their storage.
 
-    A README.md or state.json that cannot be read is not used, and a warning names it.
+    Returns:
+      The tables, the lines of the input report, and by path the splits that README.md
+      assigns to tables.
 
     Raises:
-      InputError: README.md says that the tables are of several datasets.
+      InputError: according to README.md, the tables belong to several datasets.
     """
     if source not in ("csv", "parquet", "arrow", "jsonl", "text"):
         return files, NOTHING, {}
@@ -884,7 +929,11 @@ def _documented_splits(
     configurations: Mapping[str, Sequence[SplitPattern]],
     tables: Inventory,
 ) -> dict[str, str]:
-    """Returns the splits of tables by README.md; refuses tables of several datasets."""
+    """Returns the splits of tables by README.md, by path.
+
+    Raises:
+      InputError: the tables belong to several configurations.
+    """
     names = tables.paths.to_pylist()
     there = {
         name: pairs
@@ -897,9 +946,9 @@ def _documented_splits(
             for name, pairs in there.items()
         ]
         raise InputError(
-            f"{readme.uri}: these are the files of {len(there)} configurations: "
-            f"{first_names(shown)}; expected those of one. Name its files or its folder "
-            "as the inputs; to read all as one input, use `exclude=README.md`"
+            f"{readme.uri}: the files belong to {len(there)} configurations: "
+            f"{first_names(shown)}; expected one. Use its files or its folder as the "
+            "input; to read all as one input, use `exclude=README.md`"
         )
     pairs = next(iter(there.values()), [])
     told = {n: next((s for s, p in pairs if matches_path(n, p)), "") for n in names}
@@ -909,13 +958,14 @@ def _documented_splits(
 def _listed_tables(
     files: Sequence[InputFile], storage: StorageOptions, unused: list[str]
 ) -> dict[str, set[str]]:
-    """Returns, by folder, the names of the tables that state.json lists.
+    """Returns the names of the tables that each state.json lists, by folder.
 
-    The package `datasets` (`save_to_disk`) writes it. Other files there, such as
-    cache-*.arrow, hold rows again. `unused` gets why a state.json cannot be used.
+    The package `datasets` (`save_to_disk`) writes state.json. Other files in the folder,
+    such as cache-*.arrow, contain copies of rows. `unused` collects the reason why a
+    state.json cannot be used.
 
     Raises:
-      InputError: the rows of the tables are chosen by an index.
+      InputError: an index file selects rows of the tables.
     """
     listed = {}
     for file in files:
@@ -930,7 +980,7 @@ def _listed_tables(
                     str(table["filename"]) for table in state["_data_files"]
                 }
         except InputError as error:
-            unused.append(f"{error}: is not used, and all tables are read")
+            unused.append(f"{error}: is not used; all tables are read")
             continue
         if state.get("_indices_data_files"):
             raise InputError(
@@ -942,7 +992,7 @@ def _listed_tables(
 
 
 def _has_objects(file: InputFile, storage: StorageOptions) -> bool:
-    """Tells whether the first line of a file may be an object of JSON Lines."""
+    """Returns True if the first line of a file may be an object of JSON Lines."""
     head = read_head(file, _HEAD_BYTES, storage).lstrip()
     line = head.partition(b"\n")[0].rstrip()
     is_cut = line == head and file.size > _HEAD_BYTES
@@ -952,13 +1002,19 @@ def _has_objects(file: InputFile, storage: StorageOptions) -> bool:
 def exclude_files(
     files: Inventory, patterns: Sequence[str], named: Sequence[NamedFile] = ()
 ) -> tuple[Inventory, frozenset[str], InputSummary]:
-    """Returns the files that no pattern names, and the paths of the others.
+    """Removes the files that match a pattern from an inventory.
 
-    Patterns are globs of names at any depth, or of paths below the input root; files that
-    options name stay. The summary warns of patterns that name nothing.
+    Args:
+      files: the inventory.
+      patterns: globs of names at any depth, or of paths below the input root.
+      named_files: files that options name; they are never removed.
+
+    Returns:
+      The remaining files, the paths of the removed files, and the lines of the input
+      report, with a warning for each pattern that matches nothing.
 
     Raises:
-      InputError: no file is left.
+      InputError: no file remains.
     """
     needed = {file.path for each in named for file in find_named(each.name, files)}
     paths = [p for p in files.paths.to_pylist() if p not in needed] if patterns else []
@@ -969,8 +1025,8 @@ def exclude_files(
         left_out |= found
         if not found:
             what = (
-                f"`exclude` {pattern}: no input file has such a name, or lies in such a "
-                f"folder; paths below the input folder are like {files[0].path}"
+                f"`exclude` {pattern}: no input file or folder has such a name; paths "
+                f"below the input folder are like {files[0].path}"
             )
             warnings.append(InputWarning("unused-exclude", what))
     kept = files.without(left_out)

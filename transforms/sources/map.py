@@ -1,21 +1,22 @@
-"""Gives the rows that a user's function makes of those that another source reads (`map`).
+"""Applies a user's function to batches of the rows that another source reads (`map`).
 
-    def tokenise(batch):                 # as many rows: row i is made from row i
+    def tokenise(batch):                 # as many rows: row i is computed from row i
         return batch.append_column("ids", ...)
 
-    def only_long(batch):                # other rows: it says which they come from
+    def only_long(batch):                # other rows: also returns their input rows
         rows = pc.indices_nonzero(pc.greater(batch["length"], 9))
         return batch.take(rows), rows
 
-A row for which it raises is found by halving: the batch is cut in two until the row is
-alone, and all other rows go on.
+If the function raises, the row that causes it is found by bisection: the batch is halved
+until that row is alone. All other rows are converted.
 
-The rows of the other source are as it infers or knows their types, never by a declared
-schema: that one describes what the function makes. Where types are inferred, they may
-widen while rows are read; then the function may make other types, too. So the columns it
-makes are learned from the first rows, read with the types in question. These are given
-once together and once in parts: a function that takes the mean of its batch, or draws
-random numbers, would give other values for other batches.
+The function receives rows with the types that the inner source infers or reads, never
+with the types of a declared schema, because that schema describes the function's output.
+Inferred types may widen while rows are read, and the output types may then change. The
+output columns are therefore determined by calling the function on the first rows, with
+the types in question. It is called once on all of these rows and once on each half. The
+results must be equal, which rejects a function that uses the mean of its batch or random
+numbers: its output would depend on how rows are batched.
 """
 
 from __future__ import annotations
@@ -68,65 +69,67 @@ from recordmill.transforms.sources.plain_types import (
 )
 from recordmill.transforms.sources.text_columns import TypeFlag
 
-_REASON_CHARACTERS = 500  # of what an exception says
-# Sums of many numbers may differ in the last digits when they are added otherwise.
+_REASON_CHARACTERS = 500  # maximum length of an exception in the reason of a reject
+# Sums of many numbers may differ in the last digits if the order of addition differs.
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 _TRIED_ROWS = 256
-_RANGES = 32  # of which the first rows are taken
-_INSTALL = "Install what it imports, on each worker too"
+_RANGES = 32  # maximum number of ranges whose first rows are tried
+_INSTALL = "Install the modules that it imports, also on each worker"
 
 
 @dataclass(frozen=True, slots=True)
 class MappedBatch:
-    """What a function made of a batch."""
+    """The output of a user's function for one batch."""
 
     batch: pa.RecordBatch
-    rows: I64  # that each one comes from, rising
-    invalid_rows: tuple[tuple[int, str], ...] = ()  # (row, reason), ascending
+    rows: I64  # for each output row, the index of its input row, ascending
+    invalid_rows: tuple[tuple[int, str], ...] = ()  # (input row, reason), ascending
 
     def dropped(self, num_rows: int) -> int:
-        """Returns how many of so many rows became none, and are not invalid."""
+        """Returns the number of valid input rows without an output row."""
         return num_rows - len(self.invalid_rows) - len(np.unique(self.rows))
 
     @property
     def added(self) -> int:
-        """Returns how many rows there are beside the first that comes from each."""
+        """Returns the number of output rows after the first of each input row."""
         return len(self.rows) - len(np.unique(self.rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a function made of the first rows."""
+    """The properties of a user's function that a trial on the first rows determined."""
 
-    columns: pa.Schema  # with plain types
-    kept: frozenset[str] = frozenset()  # columns that it gave back as they were
-    rows_each: int = 1  # that it made of one, rounded up
-    has_rows: bool = True  # without, only types are known
+    columns: pa.Schema  # the output columns, with plain types
+    kept: frozenset[str] = frozenset()  # columns that were returned unchanged
+    rows_each: int = 1  # number of output rows per input row, rounded up
+    has_rows: bool = True  # False if the trial had no rows, so only types are known
 
 
 class _RaisedForAllError(UsageError):
-    """A function that raises for each of the first rows."""
+    """An error because the function raised for each of the first rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserFunction:
-    """A function of the job, by which batches become others."""
+    """A user's function that transforms batches."""
 
     call: Callable[[pa.RecordBatch], Any]
-    label: str  # how messages name it
-    as_declared: bool = False  # whether a schema says what becomes of the columns
+    label: str  # the name of the function in messages
+    as_declared: bool = False  # True if a declared schema defines the features
 
     def _error(
         self, text: str, kind: type[RecordmillError] = UsageError
     ) -> RecordmillError:
+        """Returns an error whose message names the function."""
         return kind(f"`map` {self.label}: {text}")
 
     def __call__(self, batch: pa.RecordBatch) -> MappedBatch:
-        """Returns what the function makes of a batch, or of parts of it where it raises.
+        """Returns the output for a batch; if the function raises, for parts of the batch.
 
         Raises:
-          UsageError: what it returns is not a batch, or does not say where rows come from.
-          SchemaError: its results for parts of the batch have different columns.
+          UsageError: the function does not return a batch, or the numbers of input rows
+            are missing or invalid.
+          SchemaError: the outputs for parts of the batch have different columns.
         """
         invalid: list[tuple[int, str]] = []
         nothing = pa.RecordBatch.from_pylist([]), np.zeros(0, np.int64)
@@ -137,7 +140,11 @@ class UserFunction:
     def _call_parts(
         self, batch: pa.RecordBatch, start: int, invalid: list[tuple[int, str]]
     ) -> Iterator[tuple[pa.RecordBatch, I64]]:
-        """Yields results for parts of a batch; `invalid` gets rows for which it raises."""
+        """Yields pairs (output, input rows) for parts of a batch.
+
+        `invalid` collects the rows for which the function raises, with the reasons;
+        `start` is the index of the first row of the batch.
+        """
         try:
             returned = self.call(batch)
         except (MemoryError, RecordmillError):
@@ -145,10 +152,10 @@ class UserFunction:
         except ImportError as error:
             text = f"{type(error).__name__}: {error}. {_INSTALL}"
             raise self._error(text) from error
-        except Exception as error:  # whatever a person's function raises
+        except Exception as error:  # a user's function can raise any exception
             if batch.num_rows == 1:
                 text = f"{type(error).__name__}: {error}"
-                # Without the file, whose name does not belong to the fingerprint.
+                # Without the file name, which is not part of the fingerprint.
                 name = self.label.rpartition(":")[2]
                 invalid.append((start, f"map {name}: {text[:_REASON_CHARACTERS]}"))
                 return
@@ -160,7 +167,7 @@ class UserFunction:
         yield made, rows + start
 
     def _checked(self, returned: Any, num_rows: int) -> tuple[pa.RecordBatch, I64]:
-        """Returns the batch that was returned, and the rows that it comes from."""
+        """Returns the batch in the function's return value, and its input rows."""
         rows: Any = None
         if isinstance(returned, tuple) and len(returned) == 2:
             returned, rows = returned
@@ -176,12 +183,13 @@ class UserFunction:
         if made != num_rows:
             raise self._error(
                 f"got {num_rows:,} rows and returned {made:,}. Return a second value "
-                "that says which row each comes from: `return batch.take(rows), rows`; "
-                "of a mask it is pyarrow.compute.indices_nonzero(mask)"
+                "with the row that each row comes from: `return batch.take(rows), "
+                "rows`; for a mask use pyarrow.compute.indices_nonzero(mask)"
             )
         return returned, np.arange(num_rows, dtype=np.int64)
 
     def _row_numbers(self, rows: Any, num_made: int, num_rows: int) -> I64:
+        """Returns the row numbers that the function returned, as ascending int64."""
         try:
             if isinstance(rows, pa.Array | pa.ChunkedArray):
                 rows = rows.to_numpy(zero_copy_only=False)
@@ -200,19 +208,20 @@ class UserFunction:
             what = f"row {int(outside[0])}" if len(outside) else "rows not in order"
             found = f"{what}, of the {num_rows:,} that it got"
         raise self._error(
-            f"the second value says where each of the {num_made:,} returned rows comes "
-            f"from: expected rising row numbers from 0 to {num_rows - 1:,}, found "
-            f"{found}. Of a mask they are pyarrow.compute.indices_nonzero(mask)"
+            f"the second value must name the row that each of the {num_made:,} "
+            "returned rows comes from: expected ascending row numbers from 0 to "
+            f"{num_rows - 1:,}, found {found}. For a mask use "
+            "pyarrow.compute.indices_nonzero(mask)"
         )
 
     def _joined(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Joins batches; columns of nulls without a type get that of the others."""
+        """Joins batches; a column of type null gets its type from the other batches."""
         names = parts[0].schema.names
         for part in parts[1:]:
             if sorted(part.schema.names) != sorted(names):
                 differ = sorted({*part.schema.names} ^ {*names}) or sorted(names)
                 raise self._error(
-                    f"returns column {differ[0]!r} for some rows only. It has to return "
+                    f"returns column {differ[0]!r} for some rows only. It must return "
                     "the same columns for all",
                     SchemaError,
                 )
@@ -232,16 +241,16 @@ class UserFunction:
     def _different_types(
         self, column: str, one: pa.DataType, other: pa.DataType, where: str = ""
     ) -> RecordmillError:
-        """Returns the error about a column that has not one type for all rows."""
+        """Returns the error for a column whose type differs between rows."""
         return SchemaError(
             f"{where}`map` {self.label}: column {column!r} is {one} for some rows and "
-            f"{other} for others. Make it of one type in the function, as by "
-            "pyarrow.array(values, type) or cast, or declare the features in a file "
-            "(`schema`)"
+            f"{other} for others. Convert it to one type in the function, for example "
+            "with pyarrow.array(values, type) or cast, or declare the features in a "
+            "file (`schema`)"
         )
 
     def _require_row_by_row(self, batch: pa.RecordBatch, whole: MappedBatch) -> None:
-        """Checks that two halves of a batch give what the batch gave."""
+        """Checks that the outputs for two halves of a batch equal the output for it."""
         half = batch.num_rows // 2
         starts = (0, half) if half else (0,)
         parts = [self(batch.slice(at, half if at < half else None)) for at in starts]
@@ -258,14 +267,20 @@ class UserFunction:
                     what = what or f"other values in column {name!r}"
         if what:
             raise self._error(
-                f"gives {what} when it gets the same rows in smaller batches, or again. "
-                "Make each row from its own row alone: with numbers that are fixed "
-                "before, not with the mean or the largest value of the batch, random "
-                "numbers, or the time"
+                f"returns {what} for the same rows in smaller batches, or at the "
+                "second call. Compute each row only from its input row and from "
+                "constants, not from the mean or maximum of the batch, random numbers, "
+                "or the time"
             )
 
     def try_on(self, batch: pa.RecordBatch) -> Tried:
-        """Returns which columns the function makes of some rows, one by one."""
+        """Returns the result of a trial on some rows.
+
+        Raises:
+          UsageError: the function raises for each row, or the output depends on how rows
+            are batched.
+          SchemaError: the type of an output column is unknown or cannot be a feature.
+        """
         made = self(batch)
         rows = batch.num_rows
         first = "the first row" if rows == 1 else f"the first {count(rows, 'row')}"
@@ -291,18 +306,19 @@ class UserFunction:
                 column.name in kept or self.as_declared
             ):
                 raise self._error(
-                    f"column {column.name!r} has no value in {first}, so its type is not "
-                    "known. Give it one in the function, as by pyarrow.array(values, "
-                    "type), or declare the features in a file (`schema`)",
+                    f"column {column.name!r} has no value in {first}, so its type is "
+                    "unknown. Set it in the function, for example with "
+                    "pyarrow.array(values, type), or declare the features in a file "
+                    "(`schema`)",
                     SchemaError,
                 )
         return Tried(found, kept, max(1, -(-made.batch.num_rows // rows)))
 
     def try_without_rows(self, columns: pa.Schema) -> Tried:
-        """Returns which columns the function makes of a batch without rows."""
+        """Returns the result of a trial on a batch without rows."""
         try:
             returned = self.call(pa.RecordBatch.from_pylist([], schema=columns))
-        except Exception as error:  # whatever a person's function raises
+        except Exception as error:  # a user's function can raise any exception
             raise InputError(
                 f"the input has no row, and `map` {self.label} cannot take a batch "
                 f"without rows: {type(error).__name__}: {error}"
@@ -311,7 +327,7 @@ class UserFunction:
         return Tried(self._plain_columns(made), has_rows=False)
 
     def _plain_columns(self, batch: pa.RecordBatch) -> pa.Schema:
-        """Returns the plain columns of what the function made."""
+        """Returns the plain columns of a batch that the function returned."""
         where = f"`map` {self.label}"
         try:
             found = plain_columns(batch.schema, where, as_declared=self.as_declared)
@@ -322,7 +338,13 @@ class UserFunction:
     def flat(
         self, batch: pa.RecordBatch, tried: pa.Schema, where: str
     ) -> pa.RecordBatch:
-        """Returns a batch with plain columns, those of the first rows."""
+        """Returns a batch with plain columns of the types that the trial determined.
+
+        Args:
+          batch: the output of the function.
+          tried: the columns from the trial on the first rows.
+          location: the input range, for messages.
+        """
         found = self._plain_columns(batch)
         if self.as_declared:
             return flat_batch(batch, found)
@@ -330,7 +352,7 @@ class UserFunction:
             raise SchemaError(
                 f"{where}: `map` {self.label}: the function returned the columns "
                 f"{', '.join(found.names)}, but {', '.join(tried.names)} for the first "
-                f"rows; they differ in {', '.join(differ)}. It has to return the same "
+                f"rows; they differ in {', '.join(differ)}. It must return the same "
                 "columns for all rows"
             )
         for name, kind in zip(found.names, found.types, strict=True):
@@ -342,7 +364,7 @@ class UserFunction:
 
 
 def same_values(one: pa.Array, other: pa.Array) -> bool:
-    """Tells whether arrays hold the same values; floats as nearly as sums can be."""
+    """Returns True if arrays have equal values; floats may differ by rounding of sums."""
     one, other = plain(one), plain(other)
     if pt.is_null(one.type) or pt.is_null(other.type):
         return bool(one.null_count == other.null_count == len(one) == len(other))
@@ -363,27 +385,27 @@ def same_values(one: pa.Array, other: pa.Array) -> bool:
     return np.allclose(first, second, rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True)
 
 
-_lock = Lock()  # two tasks of one process begin at the same time
+_lock = Lock()  # tasks in one process may load the function at the same time
 
 
 def load_function(named: MapFunction) -> Callable[..., Any]:
-    """Returns the function, whose module is run once in each process.
+    """Returns the user's function; runs its module once in each process.
 
     Raises:
-      UsageError: the module cannot be run, is another one here, or has no such function.
+      UsageError: the module cannot be run, differs from the module at the start of the
+        job, or has no such function.
     """
     with _lock:
         try:
             module = _import(named) if named.module else _run(named)
         except UsageError:
             raise
-        except Exception as error:  # whatever a person's module raises
+        except Exception as error:  # a user's module can raise any exception
             more = f". {_INSTALL}" if isinstance(error, ImportError) else ""
             if isinstance(error, NameError) and error.name == "__file__":
                 more = (
-                    ". The text of a file is run by itself: what lies beside it is not "
-                    "there; put it into the file, or make a module of both and install "
-                    "that"
+                    ". A file is run without the files next to it: put their code into "
+                    "the file, or install both as a module"
                 )
             raise UsageError(
                 f"`map` {named.label}: the module cannot be run: "
@@ -404,28 +426,29 @@ def load_function(named: MapFunction) -> Callable[..., Any]:
 
 
 def _import(named: MapFunction) -> ModuleType:
-    """Imports a module whose text has to be that which the job began with."""
+    """Imports a module; raises UsageError if its text changed since the job began."""
     here = load_map(f"{named.module}:{named.function}", lambda _: b"")
     if here.checksum != named.checksum:
         raise UsageError(
-            f"`map` {named.label}: the module has another text here (checksum "
-            f"{here.checksum[:8]}) than where the job began ({named.checksum[:8]}). "
-            "Install the same version on each worker, or name its file: the text of a "
-            "file goes with the job"
+            f"`map` {named.label}: the source of the module differs here (checksum "
+            f"{here.checksum[:8]}) from where the job began ({named.checksum[:8]}). "
+            "Install the same version on each worker, or name its file: the source of "
+            "a file is sent with the job"
         )
     return importlib.import_module(named.module)
 
 
 def _run(named: MapFunction) -> ModuleType:
-    """Runs the text of a file as a module; of the same text it is the same module."""
+    """Runs the text of a file as a module; returns the same module for the same text."""
     name = f"recordmill_map_{named.checksum}"
     if name in sys.modules:
         return sys.modules[name]
-    # It has no __file__: what lies beside it is not on the workers.
+    # The module has no __file__, because files next to it do not exist on workers.
     module = ModuleType(name)
     shown = f"<{named.file} of the job, {named.checksum[:8]}>"
     lines = named.text.splitlines(keepends=True)
-    linecache.cache[shown] = (len(named.text), None, lines, shown)  # for tracebacks
+    # Tracebacks read the lines from this cache.
+    linecache.cache[shown] = (len(named.text), None, lines, shown)
     sys.modules[name] = module
     try:
         exec(compile(named.text, shown, "exec"), module.__dict__)
@@ -437,19 +460,20 @@ def _run(named: MapFunction) -> ModuleType:
 
 @dataclass(frozen=True)
 class MappedRows(RowTransform):
-    """The rows that a function makes from others; equal to those of the same key."""
+    """The rows that a user's function creates; instances compare by `key` alone."""
 
     inner: Source = field(compare=False)
     named: MapFunction = field(compare=False)
-    # whether a schema says what becomes of the columns
+    # True if a declared schema defines the features
     as_declared: bool = field(compare=False)
-    # of the dataset appended to, if that is not declared
+    # the schema of the dataset appended to, unless the job declares the schema
     fixed_schema: Schema | None = field(compare=False)
-    # where the first rows are, and their type flags
+    # the ranges of the first rows, and the type flags of these rows
     tried_ranges: tuple[InputRange, ...] = field(compare=False)
     tried_types: TypeFlags = field(compare=False)
-    tried: Tried = field(compare=False)  # of other type flags it is learned later
-    # of these rows, among all of a process
+    # the trial with `tried_types`; trials with other type flags run when needed
+    tried: Tried = field(compare=False)
+    # a unique key, so that a process caches the trials of this instance
     key: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -459,9 +483,10 @@ class MappedRows(RowTransform):
         )
 
     def _types(self, flags: TypeFlags) -> TypeFlags:
-        """Returns type flags with those of the first rows, which are rows, too.
+        """Returns type flags merged with the flags of the first rows.
 
-        Where a type is decided, the first rows may hold odd cells, which are rejects.
+        The flags of columns whose type is decided are unchanged: odd cells in the first
+        rows are then rejects.
         """
         if not self.infers_types:
             return flags
@@ -473,13 +498,13 @@ class MappedRows(RowTransform):
         )
 
     def _tried_with(self, types: TypeFlags) -> Tried:
-        """Returns what the function makes of columns with these type flags."""
+        """Returns the trial of the function on columns with these type flags."""
         types = self._types(types)
         if not self.infers_types or types == self.tried_types:
             return self.tried
         return self._try_again(types)
 
-    @lru_cache(maxsize=256)  # noqa: B019 (by the key: once in each process)
+    @lru_cache(maxsize=256)  # noqa: B019 (cached by `key`: once in each process)
     def _try_again(self, types: TypeFlags) -> Tried:
         return self._function.try_on(
             _first_rows(self.inner, self.tried_ranges, types)[0]
@@ -521,14 +546,15 @@ class MappedRows(RowTransform):
         for each in plain_schema(tried.columns, nulls).features:
             if each.name not in tried.kept:
                 made.append(self._as_fixed(each))
-            elif each.name in own:  # else it is no feature without the function either
-                # One that is given back as it was stays what it is: class names, an image.
+            elif each.name in own:
+                # An unchanged column keeps its class names, or remains an image. Columns
+                # that are no feature of the inner source become no feature.
                 kept = replace(own[each.name], optional=each.optional)
                 made.append(self._as_fixed(kept, each))
         return Schema(tuple(made))
 
     def _as_fixed(self, *choices: FeatureSpec) -> FeatureSpec:
-        """Returns the first choice, or one that the dataset has like it."""
+        """Returns the choice that matches a feature of the dataset, else the first."""
         for fixed in self.fixed_schema.features if self.fixed_schema else ():
             for choice in choices:
                 alike = replace(choice, optional=fixed.optional)
@@ -538,20 +564,21 @@ class MappedRows(RowTransform):
 
     def input_schema(self, observed: TypeFlags) -> Schema:
         own = self.inner.schema(self._types(observed)).features
-        # A value that is missing is the function's affair.
+        # Optional, because the function has to handle missing values.
         return Schema(tuple(replace(feature, optional=True) for feature in own))
 
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
     ) -> bool:
-        # A column without values may have put something into the records here.
+        # The function may also have computed output from a column without values.
         return bool(observed) and self.inner.needs_reencode(final, used, final)
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
         function, types = self._function, self._types(expected)
-        found = replace(sink)  # its nulls are not those of the columns that are made
+        # A copy, because its nulls count the missing values of the input columns.
+        found = replace(sink)
         if not self.as_declared:
             sink.add(nulls=(0,) * len(self._tried_with(types).columns))
         for rows in self.inner.read(input_range, types, found):
@@ -580,7 +607,10 @@ class MappedRows(RowTransform):
         self._pass_on(found, sink)
 
     def _pass_on(self, found: RowSink, sink: RowSink) -> None:
-        """Passes on what the other source found; its lists are the same."""
+        """Copies issues and type flags of the inner source to `sink`.
+
+        The lists of rejects and checksums are shared by both.
+        """
         sink.issues = found.issues
         sink.observed = self._types(found.observed) if found.observed else ()
 
@@ -589,7 +619,7 @@ class MappedRows(RowTransform):
 
 
 def _copies(rows: I64) -> I64:
-    """Numbers the rows that come from one row.
+    """Numbers the output rows of each input row from 0.
 
     >>> _copies(np.array([3, 3, 5])).tolist()
     [0, 1, 0]
@@ -601,7 +631,7 @@ def _copies(rows: I64) -> I64:
 def _first_rows(
     source: Source, ranges: Sequence[InputRange], types: TypeFlags = ()
 ) -> tuple[pa.RecordBatch, TypeFlags]:
-    """Returns a few rows of several ranges, with the types that they need together."""
+    """Returns the first rows of several ranges in one batch, and their type flags."""
     ranges = ranges[:_RANGES]
 
     def read(input_range: InputRange) -> tuple[pa.RecordBatch | None, TypeFlags]:
@@ -617,7 +647,7 @@ def _first_rows(
             seen = merge_type_flags(seen, observed)
     if not parts:
         return pa.RecordBatch.from_pylist([], schema=source.columns()), types
-    if seen != types:  # again, as the first parts may have narrower types
+    if seen != types:  # read again: parts read earlier may have narrower types
         return _first_rows(source, ranges, seen)
     return pa.Table.from_batches(parts).combine_chunks().to_batches()[0], types
 
@@ -631,20 +661,24 @@ def map_rows(
     is_appended: bool = False,
     fixed_schema: Schema | None = None,
 ) -> MappedRows:
-    """Returns the rows that a function makes of a prepared source's; tries it on some.
+    """Returns the rows of a prepared source after `map`; tries the function on some rows.
 
     Args:
-      source, files, named, as_declared, fixed_schema: see `MappedRows`.
-      is_appended: whether they are appended to rows that it made.
+      source: the prepared source.
+      files: the input files.
+      map_function: the function of the job.
+      as_declared: whether a declared schema defines the features.
+      is_appended: whether the rows are appended to rows of the same function.
+      fixed_schema: the schema of the dataset appended to, unless it is declared.
 
     Raises:
-      InputError: there is no row to try it on.
-      UsageError, SchemaError: it cannot be used.
+      InputError: the input has no row for the trial.
+      UsageError, SchemaError: the function cannot be used.
     """
     ranges = source.cut(files)
     chosen = tuple(source.sample_ranges(ranges)) if ranges else ()
     batch, types = _first_rows(source, chosen)
-    if not batch.num_rows:  # rows may be larger than what is sampled
+    if not batch.num_rows:  # a row may be larger than a sampled range
         chosen = tuple(ranges[:1])
         batch, types = _first_rows(source, chosen)
     function = UserFunction(load_function(named), named.label, as_declared)
@@ -660,7 +694,7 @@ def map_rows(
     except _RaisedForAllError as error:
         if not is_appended:
             raise
-        try:  # new rows may all be bad
+        try:  # all new rows may be invalid
             tried = function.try_without_rows(source.columns())
         except InputError:
             raise error from None

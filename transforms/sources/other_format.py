@@ -1,4 +1,4 @@
-"""Recognizes content of another format than the one that a job names."""
+"""Recognizes input files that have another format than the one that the job names."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from recordmill.transforms.storage.input_stream import (
 )
 from recordmill.transforms.storage.reading import read_range
 
-HEAD_BYTES = 1 << 12  # of a file that are looked at
-_LOOKED_AT = 20  # files at most
+HEAD_BYTES = 1 << 12  # bytes at the start of a file that are inspected
+_LOOKED_AT = 20  # maximum number of files that are inspected
 BINARY = "binary data"
-_ZIP, _TAR = "a ZIP file, as Excel's are", "a tar archive"
-# By how a file begins: what it is, and the format that reads it; "" for none.
+_ZIP, _TAR = "a ZIP file, such as an Excel file", "a tar archive"
+_SQLITE, _JSON = "an SQLite database", "JSON that is not JSON Lines"
+# (pattern of the first bytes, description, the format that reads it or "")
 _STARTS = (
-    # As transforms/audio/header.py knows them, which other inputs do not import.
+    # The same signatures as in transforms/audio/header.py, which only audio imports.
     (rb"(?s)(RIFF|RF64)....WAVE|fLaC|OggS\0|ID3[\2-\4]", "an audio file", "audio"),
     (rb"PAR1", "a Parquet file", "parquet"),
     (rb"ARROW1", "an Arrow file", "arrow"),
@@ -34,10 +35,18 @@ _STARTS = (
     (rb"(?s).{257}ustar", _TAR, "webdataset"),
     (rb"PK\x03\x04", _ZIP, ""),
     (rb"%PDF", "a PDF file", ""),
-    (rb"SQLite format 3\0", "an SQLite database", ""),
-    (rb"\s*(\[\s*\{|\{\s*\n)", "JSON that is not JSON Lines", ""),
+    (rb"SQLite format 3\0", _SQLITE, ""),
+    (rb"\s*(\[\s*\{|\{\s*\n)", _JSON, ""),
     (rb"(?i)\s*<(!doctype html|html|\?xml)", "HTML or XML", ""),
 )
+# How to export a file that no format reads.
+_EXPORTS = {
+    BINARY: "export it to CSV or Parquet first, or set `encoding` if it is text",
+    _ZIP: "unpack it, or save each sheet of an Excel file as CSV",
+    _SQLITE: "export it to CSV first, e.g. sqlite3 -header -csv FILE "
+    "'select * from TABLE' > TABLE.csv",
+    _JSON: "convert it to JSON Lines first, e.g. jq -c '.[]' FILE > FILE.jsonl",
+}
 _TABLES = frozenset({"csv", "jsonl", "parquet", "arrow"})
 _OTHERS = frozenset(
     {"images", "audio", "cifar", "idx", "numpy", "tfrecord", "webdataset"}
@@ -53,11 +62,12 @@ def naming_other_format(
     *,
     is_append: bool = False,
 ) -> Iterator[None]:
-    """Names the format of a file's content where its own cannot read it.
+    """Raises an error that names the actual format of a file that cannot be read.
 
-    Nothing is read unless an error comes: of tables the file that it names, or the
-    largest; of other formats some files, as tables and lists of names may lie beside the data,
-    and may be all that an append adds.
+    Files are inspected only after an InputError. For tables, this is the file that the
+    error names, or the largest file. For other formats, several files are inspected,
+    because tables and lists of names may accompany the images or arrays, and an append
+    may consist only of these.
     """
     try:
         yield
@@ -70,24 +80,24 @@ def naming_other_format(
         own = {""}
         if source in _OTHERS:
             looked_at = [*files[:: len(files) // _LOOKED_AT + 1]]
-            own |= {BINARY, _ZIP, _TAR}  # it may be damaged, or hold what is looked for
+            # A damaged file looks like binary data; archives may hold files of `source`.
+            own |= {BINARY, _ZIP, _TAR}
         found = [recognize(_head_of(file, storage)) for file in looked_at]
         if any(what in own or other == source for what, other in found):
             raise
         what, other = most = max(found, key=found.count)
         way = f"use `recordmill convert {other}`"
         if not other:
-            way = "save it in a format that is read"
-            way += ", or say the `encoding` of a text" if what == BINARY else ""
+            way = _EXPORTS.get(what, "export it to CSV or Parquet first")
         uri = looked_at[found.index(most)].uri
         raise InputError(
-            f"{uri}: is {what}, expected content of the format {source}: {way}. If it "
-            "only lies beside the inputs, leave it out with `exclude`"
+            f"{uri}: is {what}, not {source}: {way}. If it is not an input, leave it "
+            "out with `exclude`"
         ) from error
 
 
 def _head_of(file: InputFile, storage: StorageOptions) -> bytes:
-    """Returns the first bytes of a file, unpacked; b"" if it cannot be read."""
+    """Returns the first bytes of a file, decompressed; b"" if it cannot be read."""
 
     def read(begin: int, end: int) -> bytes:
         return read_range(file.uri, begin, end, storage, file.seen)
@@ -103,7 +113,9 @@ def _head_of(file: InputFile, storage: StorageOptions) -> bytes:
 
 
 def recognize(head: bytes) -> tuple[str, str]:
-    r"""Returns what a file is by its first bytes, and the format that reads it, or "".
+    r"""Returns a description of a file by its first bytes, and the format that reads it.
+
+    Both are "" if the content is unknown; the format is "" if no format reads it.
 
     >>> recognize(b"a,b\n1,2\n"), recognize(b"prose")
     (('text with delimiters', 'csv'), ('', ''))
@@ -112,15 +124,15 @@ def recognize(head: bytes) -> tuple[str, str]:
     from recordmill.transforms.images.header import image_format, is_certain_image
 
     if compression_of(head):
-        return "", ""  # it is damaged
+        return "", ""  # decompression failed, so the file is damaged
     if is_certain_image(head):
         return f"an image ({image_format(head)})", "images"
     for start, what, source in _STARTS:
         if re.match(start, head):
             return what, source
     if tfrecord.is_head(head[: tfrecord.HEAD_BYTES]):
-        return "a file of TFRecords", "tfrecord"
-    # One or two of them are between the cells of some tables.
+        return "a TFRecord file", "tfrecord"
+    # Some tables separate their cells by one or two kinds of control characters.
     is_mixed = len({*head} & {*_CONTROLS}) > 2
     if is_mixed and 20 * len(head.translate(None, _CONTROLS)) < 19 * len(head):
         return BINARY, ""

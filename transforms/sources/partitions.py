@@ -1,4 +1,4 @@
-"""Reads folders named `key=value` as columns, as Spark, Hive and DuckDB write them.
+"""Reads folders named `key=value` as columns; Spark, Hive and DuckDB write such folders.
 
 sales/year=2026/shop=a%20b/0.parquet    year 2026 (int64), shop "a b" (text)
 """
@@ -22,16 +22,16 @@ from recordmill.transforms.sources.file_splits import MISSING, FileSplits
 from recordmill.transforms.sources.listing import input_root
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")  # 007 is text
-# With at most 7 digits, which float32 keeps, and none behind them that a number loses: a
-# version 1.10 is text.
+# At most 7 digits, which float32 represents, and no trailing zero, which a number would
+# lose: the version 1.10 is text.
 _DECIMAL = re.compile(r"(?!(?:\D*\d){8})-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?")
-# Such folders that end the name of the input itself are no columns, as in Spark.
+# Key folders at the end of the input root; as in Spark, they do not become columns.
 _ABOVE = re.compile(r".*?/((?:[^/=]+=[^/]*/)*[^/=]+=[^/]*)/")
-_SPLIT = "split"  # a folder of this key is a split, where names tell them
+_SPLIT = "split"  # folders of this key define splits if names define splits
 
 
 def values_in(path: str) -> dict[str, str | None]:
-    """Returns the values that the folders of a path name; None is a missing one.
+    """Returns the key -> value pairs in the folders of a path; None is a missing value.
 
     >>> values_in("a=1/b=x%2Fy/c=__HIVE_DEFAULT_PARTITION__/0.parquet")
     {'a': '1', 'b': 'x/y', 'c': None}
@@ -44,21 +44,22 @@ def values_in(path: str) -> dict[str, str | None]:
 
 
 def partition_keys(files: Iterable[InputFile]) -> list[str]:
-    """Returns the keys of the folders of files, in order."""
+    """Returns the distinct keys in the folders of files, in order of appearance."""
     folders = dict.fromkeys(file.path.rpartition("/")[0] for file in files)
     return list({key: None for folder in folders for key in values_in(f"{folder}/")})
 
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """The columns that folders make."""
+    """The columns that key folders define."""
 
-    are_read: bool = False
-    as_text: bool = False  # whether a declared schema says what becomes of them
-    # by path, of files of a table whose metadata tell them: what the file may lack
+    are_read: bool = False  # True if key folders become columns
+    as_text: bool = False  # True if a declared schema converts the values
+    # path -> values of columns from the metadata of the file's table, in case the file
+    # lacks the columns
     constants: Mapping[str, Mapping[str, pa.Scalar]] = field(default_factory=dict)
-    types: tuple[tuple[str, pa.DataType], ...] = ()  # of the columns, once found
-    above: str = ""  # what is told of such folders above the files
+    types: tuple[tuple[str, pa.DataType], ...] = ()  # of the columns, after `found_in`
+    above: str = ""  # a note about key folders above the files
 
     def found_in(
         self,
@@ -66,13 +67,16 @@ class Partitions:
         splits: FileSplits,
         kept: Sequence[InputFile] = (),
     ) -> Self:
-        """Returns the columns of files; a column has one type in all of them.
+        """Returns the columns that the folders of files define, with their types.
 
-        `kept` are those of the dataset that files are appended to.
+        Args:
+          files: the files to convert.
+          splits: the rule by which names define splits.
+          existing_files: the files of the dataset to which `files` are appended.
 
         Raises:
-          InputError: a file is not in a folder of each key, or new files would give a
-            column another type.
+          InputError: a file is not in a folder of each key, or new files would change
+            the type of a column.
         """
         if not self.are_read:
             return self
@@ -82,10 +86,12 @@ class Partitions:
         return found
 
     def _found(self, files: Sequence[InputFile], splits: FileSplits) -> Self:
+        """Returns the columns of these files, without regard to other files."""
         files = [file for file in files if file.path not in self.constants]
         above = _ABOVE.fullmatch(input_root(files))
         told = (
-            above and f"not {above[1]}, above the files: give the folder that holds it"
+            above
+            and f"not {above[1]}, above the files: use its parent folder as the input"
         )
         keys = partition_keys(files)
         keys = [key for key in keys if key != _SPLIT or not splits.by_key]
@@ -107,17 +113,17 @@ class Partitions:
         return replace(self, types=tuple(types), above=told or "")
 
     def _require_kept(self, now: Self, files: Iterable[InputFile]) -> None:
-        """Refuses new files for which these columns would get another type."""
+        """Raises InputError if a new file would change the type of a column."""
         for (key, kind), (_, found) in zip(self.types, now.types, strict=True):
             for file in files if found != kind else ():
                 value = values_in(file.path)[key]
                 own = kind if value is None else _type_of({value})
                 if _TYPES.index(own) > _TYPES.index(kind):
                     raise InputError(
-                        f"{file.uri}: its folder {key}={value} is {own}, "
-                        f"those of the dataset are {kind}; expected such a value. Rename "
-                        f"the folder, leave it out with `exclude`, or convert everything "
-                        "again without appending"
+                        f"{file.uri}: its folder {key}={value} is {own}, but in the "
+                        f"dataset it is {kind}; expected such a value. Rename the "
+                        "folder, leave it out with `exclude`, or convert all inputs "
+                        "again without `append`"
                     )
 
     @property
@@ -127,27 +133,27 @@ class Partitions:
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """Returns what is told of the columns before and after a run."""
+        """Returns the lines about the columns for the input report."""
         told = "; ".join(filter(None, (", ".join(self.keys), self.above)))
         return (("columns by folder", told),) if told else ()
 
     def only(self, wanted: Iterable[str]) -> tuple[Self, set[str]]:
-        """Returns the columns that are wanted, and the names of the others."""
+        """Returns the partitions with only `columns`, and the names that were removed."""
         known = {*wanted}
         types = tuple(each for each in self.types if each[0] in known)
         return replace(self, types=types), {*self.keys} - known
 
     def require_apart(self, uri: str, names: Iterable[str]) -> None:
-        """Refuses a file with a column that one of its folders is, too."""
+        """Raises InputError if a file and one of its folders define the same column."""
         if both := [name for name in names if name in self.keys]:
             raise InputError(
-                f"{uri}: has a column {both[0]!r}, and lies in a folder {both[0]}=..., "
-                "too; expected one of them. Use `partitions=none` to read that of the "
+                f"{uri}: has a column {both[0]!r}, and is in a folder {both[0]}=...; "
+                "expected one of them. Use `partitions=none` to read the column of the "
                 "file"
             )
 
     def merged(self, file: InputFile, columns: pa.Schema) -> pa.Schema:
-        """Returns the columns of a file with those that it lacks."""
+        """Returns the columns of a file extended by the columns from its folders."""
         if file.path not in self.constants:
             self.require_apart(file.uri, columns.names)
         for key, value in self._values(file.path, columns).items():
@@ -155,7 +161,7 @@ class Partitions:
         return columns
 
     def added(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        """Returns rows of a file with the values of its folders, or of its table."""
+        """Returns the rows of a file with the values from its folders or its table."""
         for key, value in self._values(path, batch.schema).items():
             batch = batch.append_column(key, pa.repeat(value, batch.num_rows))
         return batch
@@ -167,9 +173,13 @@ class Partitions:
         owners: I64 | None = None,
         decimal: str = ".",
     ) -> pa.RecordBatch:
-        """Returns rows of files with the values of their folders as text.
+        """Returns the rows of files with the values from their folders as text.
 
-        `owners` are the index of each row's file, of several.
+        Args:
+          batch: the rows.
+          paths: the files.
+          owners: the index of each row's file in `paths`; None if there is one file.
+          decimal: the decimal separator of numbers in the text.
         """
         for key, kind in self.types:
             texts = pa.array([values_in(path)[key] for path in paths], pa.string())
@@ -180,6 +190,7 @@ class Partitions:
         return batch
 
     def _values(self, path: str, columns: pa.Schema) -> dict[str, pa.Scalar]:
+        """Returns the values that a file lacks, by column."""
         if (own := self.constants.get(path)) is not None:
             return {key: own[key] for key in own if key not in columns.names}
         texts = values_in(path) if self.types else {}
@@ -189,11 +200,12 @@ class Partitions:
         }
 
 
-# The first that has all values is the type of a column.
+# From narrow to wide; the type of a column is the first one that fits all values.
 _TYPES = pa.int64(), pa.float64(), pa.string()
 
 
 def _type_of(values: set[str | None]) -> pa.DataType:
+    """Returns the narrowest type for these values; None is a missing value."""
     texts = [value for value in values if value is not None]
     if texts and all(map(_WHOLE.fullmatch, texts)):
         return pa.int64()

@@ -1,14 +1,14 @@
-"""Maps the types of a file's columns to those that rows have, and merges two files'.
+"""Maps the Arrow types of files to plain types, and merges the types of several files.
 
     int8 ... int64, uint8 ... uint32        int64
     float16, float32                        float32
-    decimals                                float64, unless a declared schema takes them
-    string, binary: large, view, of a size  string, binary
-    dictionary, run-end encoded, extension  what is inside
+    decimals                                float64; unchanged with a declared schema
+    string, binary: large, view, fixed size string, binary
+    dictionary, run-end encoded, extension  the type of the values inside
     lists of these                          lists
 
-A struct is a column for each of its fields: `box` with the fields `x` and `y` becomes
-`box/x` and `box/y`, and a list of such structs two lists.
+Each field of a struct becomes a column: `box` with the fields `x` and `y` becomes `box/x`
+and `box/y`, and a list of such structs becomes two lists.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ SEPARATOR = "/"
 def plain_columns(
     schema: pa.Schema, uri: str, *, as_declared: bool, chosen: Sequence[str] = ()
 ) -> dict[str, pa.DataType]:
-    """Returns the columns that rows of a file have, by name.
+    """Returns the plain type of each column of a file, by name.
 
     Args:
-      schema: of the file.
+      schema: the Arrow schema of the file.
       uri: the file, for messages.
-      as_declared: whether a declared schema says what becomes of them. If so, columns
-        that can be no feature are left out, and decimals stay decimals.
-      chosen: the columns that are used, or () for all.
+      as_declared: whether a declared schema defines the features. If so, columns that
+        cannot become a feature are left out, and decimals remain decimals.
+      used_columns: the columns that are used, or () for all.
 
     Raises:
-      InputError: a column can be no feature, or two have one name.
+      InputError: a column cannot become a feature, or two columns have the same name.
     """
     found: dict[str, pa.DataType] = {}
     problems: list[str] = []
@@ -65,11 +65,11 @@ def plain_columns(
         for name, arrow_type in leaves(column.name, column.type):
             plain = _plain(arrow_type, as_declared=as_declared)
             if not column.name:
-                raise InputError(f"{uri}: has a column without a name: give it one")
+                raise InputError(f"{uri}: has a column without a name: name it")
             if name in found:
                 raise InputError(
-                    f"{uri}: has two columns {name!r}; expected one of each name (the "
-                    "fields of a struct are columns, too): rename one of them"
+                    f"{uri}: has two columns {name!r}; expected different names (the "
+                    "fields of a struct are also columns): rename one of them"
                 )
             if plain is not None:
                 found[name] = plain
@@ -77,7 +77,7 @@ def plain_columns(
                 problems.append(f"column {name!r} of type {arrow_type}")
     if problems:
         raise InputError(
-            f"{uri}: {', '.join(problems)} can be no feature; expected numbers, "
+            f"{uri}: {', '.join(problems)} cannot be features; expected numbers, "
             "booleans, text, bytes, times, and lists or structs of these. Declare the "
             "other columns in a schema file (`schema`)"
         )
@@ -87,7 +87,7 @@ def plain_columns(
 
 
 def leaves(name: str, arrow_type: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Yields name and type of the columns that a column becomes."""
+    """Yields name and type of each column that a column is split into."""
     plain = plain_type(arrow_type)
     if pt.is_struct(plain):
         for field in plain:
@@ -102,9 +102,12 @@ def leaves(name: str, arrow_type: pa.DataType) -> Iterator[tuple[str, pa.DataTyp
 def flat_batch(
     batch: pa.RecordBatch, columns: pa.Schema, named: Callable[[str], str] = str
 ) -> pa.RecordBatch:
-    """Returns the rows of a file with some of its columns, of these types.
+    """Returns the rows of a file with plain columns.
 
-    `named` returns the name of a column here, given that in the file.
+    Args:
+      batch: the rows as in the file.
+      columns: names and types of the columns to return.
+      rename_column: returns the new name of a column of the file.
 
     Raises:
       pa.ArrowException: a value does not fit the type.
@@ -119,9 +122,10 @@ def flat_batch(
 
 
 def _leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Yields name and cells of each column that a column is split into."""
     column = plain(column)
     if pt.is_struct(column.type):
-        # A missing struct misses each of its fields.
+        # In a missing struct, every field is missing.
         for field, values in zip(column.type, column.flatten(), strict=True):
             yield from _leaf_columns(f"{name}{SEPARATOR}{field.name}", values)
     elif (pt.is_list(column.type) or pt.is_large_list(column.type)) and pt.is_struct(
@@ -137,17 +141,18 @@ def _leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]
 
 
 def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Casts a column; casts decimals to floats by way of text."""
     if column.type.equals(wanted):
         return column
     leaf, shape = inside_lists(column.type)
     if pt.is_decimal(leaf) and pt.is_floating(inside_lists(wanted)[0]):
-        # Arrow makes 1234567890.1200001 of 1234567890.12, but reads it well.
+        # Arrow casts 1234567890.12 to 1234567890.1200001, but parses its text exactly.
         column = column.cast(lists_of(pa.string(), shape))
     return column.cast(wanted)
 
 
 def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:
-    """Returns the type that a column without structs gets; None if it can be none."""
+    """Returns the plain type of a column without structs; None if it has none."""
     leaf, shape = inside_lists(arrow_type)
     family = family_of(leaf)
     if pt.is_decimal(leaf):
@@ -164,7 +169,7 @@ def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:
 
 
 def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Returns the type that holds the values of both, or None if there is none.
+    """Returns the narrowest type for the values of both types; None if there is none.
 
     >>> merged_type(pa.float32(), pa.float64())
     DataType(double)
@@ -195,10 +200,15 @@ def columns_differ(
     first: InputFile | None = None,
     leaves_out: bool = False,
 ) -> str:
-    """Describes how the columns of a file differ from those of the first one, or "".
+    """Returns a description of how a file's columns differ from the first file, or "".
 
-    `wanted` are the columns that a schema has, if one is given; `first` is the first
-    file, and `leaves_out` whether a file may have others.
+    Args:
+      file: the file, for the message.
+      names: the columns of the file.
+      columns: the columns of the first file.
+      requested_columns: the columns of a schema; () without one.
+      first: the first file, if the message may suggest to exclude it.
+      leaves_out: whether a file may have additional columns.
     """
     missing = sorted(set(columns) - set(names))
     extra = [] if leaves_out else sorted(set(names) - set(columns))
@@ -207,7 +217,7 @@ def columns_differ(
     found = [f"lacks {', '.join(missing)}"] if missing else []
     found += [f"also has {', '.join(extra)}"] if extra else []
     way_out = ""
-    # A test file often lacks the labels: then it is the other one that has too few.
+    # A test file often lacks the labels. If it is the first file, suggest to exclude it.
     if first and not (missing and extra):
         own, lacking = file if missing else first, ", ".join(missing or extra)
         exclude = excluding(own.path)
@@ -216,13 +226,14 @@ def columns_differ(
         left = ", ".join(extra)
         way_out += f". Use `extra_columns=ignore` to leave out {left} in all files"
     return (
-        f"{file.uri}: its columns differ from those of the first file: it "
-        f"{' and '.join(found)}; all files of one dataset need the same columns{way_out}"
+        f"{file.uri}: its columns differ from the first file: it "
+        f"{' and '.join(found)}; all files of one dataset need the same "
+        f"columns{way_out}"
     )
 
 
 def left_out_fact(names: Iterable[str], more: str = "") -> tuple[tuple[str, str], ...]:
-    """Returns a fact about columns that no feature is made of, or none."""
+    """Returns a line for the input report about columns that become no feature, or ()."""
     told = "; ".join(filter(None, (first_names(sorted({*names})), more)))
     return (("columns left out", told),) if told else ()
 
@@ -231,17 +242,17 @@ def merged_columns(
     found: Sequence[tuple[InputFile, dict[str, pa.DataType]]],
     wanted: Sequence[str] = (),
 ) -> dict[str, pa.DataType]:
-    """Returns the columns of several files, in the order of the first one.
+    """Returns the merged columns of several files, in the order of the first file.
 
     Args:
-      found: each, and its columns.
-      wanted: the columns that a schema has, if one is given.
+      file_columns: pairs (file, its columns).
+      requested_columns: the columns of a schema; () without one.
 
     Raises:
-      InputError: names two files and the column in which they differ.
+      InputError: two files differ in a column; the message names them.
     """
     first, merged = found[0][0], dict(found[0][1])
-    last_of = dict.fromkeys(merged, first)  # the file that gave a column its type
+    last_of = dict.fromkeys(merged, first)  # column -> the file that set its type
     for file, columns in found[1:]:
         if differ := columns_differ(file, columns, merged, wanted, first=first):
             raise InputError(differ)
@@ -262,8 +273,8 @@ def plain_schema(columns: pa.Schema, nulls: Sequence[int] = ()) -> Schema:
     """Returns the features of columns.
 
     Args:
-      columns: with plain types.
-      nulls: missing values of each, or () if they are not known.
+      columns: the columns, with plain types.
+      nulls: the number of missing values of each column, or () if not known.
     """
     counts = nulls or (0,) * len(columns)
     return Schema(
@@ -275,6 +286,7 @@ def plain_schema(columns: pa.Schema, nulls: Sequence[int] = ()) -> Schema:
 
 
 def _feature(name: str, arrow_type: pa.DataType, *, optional: bool) -> FeatureSpec:
+    """Returns the feature of a column with a plain type."""
     leaf, shape = inside_lists(arrow_type)
     family = family_of(leaf)
     if family == FLOAT:
@@ -301,9 +313,16 @@ def require_features(
     folders: Iterable[str] = (),
     may_lack: bool = False,
 ) -> None:
-    """Checks that the columns of new files are the features of their dataset.
+    """Checks that the columns of new files match the features of the dataset.
 
-    `folders` are those columns that folders make.
+    Args:
+      names: the columns of the new files.
+      schema: the features of the dataset.
+      folders: the columns that key folders define.
+      may_lack: whether columns may be missing.
+
+    Raises:
+      SchemaError: the columns differ.
     """
     features = {feature.name for feature in schema.features}
     extra = sorted({*names} - features)
@@ -311,7 +330,9 @@ def require_features(
     if extra or missing:
         way_out = "" if missing else f"{LEAVE_OUT}, or "
         if extra and {*extra} <= {*folders}:
-            way_out = "use `partitions=none`, so that folders are no columns, or "
+            way_out = (
+                "use `partitions=none`, so that folders do not become columns, or "
+            )
         found = [f"lack {', '.join(missing)}"] if missing else []
         found += [f"also have {', '.join(extra)}"] if extra else []
         raise SchemaError(
@@ -322,7 +343,7 @@ def require_features(
 
 
 def types_to_append(schema: Schema) -> dict[str, pa.DataType]:
-    """Returns the types that columns of new files must have, by the dataset's features."""
+    """Returns the types that the dataset's features require of columns in new files."""
     fixed = {}
     for feature in schema.features:
         kind = _LEAVES.get(feature.dtype, pa.string())

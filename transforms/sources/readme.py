@@ -1,6 +1,6 @@
-"""Reads the configurations that the README.md of a dataset on the Hugging Face Hub lists.
+"""Reads the configurations in the README.md of a dataset from the Hugging Face Hub.
 
-They are in its first lines, as YAML between two lines of "---":
+They are in the front matter, which is YAML between two lines of "---":
 
     ---
     configs:
@@ -20,7 +20,7 @@ from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.text import is_utf8
 from recordmill.transforms.sources.globs import expand_braces
 
-# (split or "", pattern of paths below the folder of README.md)
+# (split or "", glob of paths relative to the folder of README.md)
 SplitPattern = tuple[str, str]
 
 _FRONT_MATTER = re.compile(rb"---\s*\n(.*?)\n---\s*(\n|$)", re.DOTALL)
@@ -31,19 +31,19 @@ _FORM = (
 
 
 def read_configurations(head: bytes, uri: str) -> Mapping[str, list[SplitPattern]]:
-    """Returns the patterns of each configuration, by its name; {} if there are none.
+    """Returns the patterns of each configuration, by name; {} if there are none.
 
     Raises:
-      InputError: the front matter is not YAML, or its configurations have another form.
+      InputError: the front matter is not YAML, or its `configs` has an unknown form.
     """
     front_matter = _FRONT_MATTER.match(head)
     if not front_matter or b"config_name" not in front_matter[1]:
         return {}
-    # Few inputs have a README.md with configurations.
+    # Imported here because few inputs have a README.md with configurations.
     from recordmill.schemas.yaml_lines import YamlDocument
 
     try:
-        # The lines are those of README.md.
+        # The leading newline stands for "---", so line numbers match README.md.
         front = YamlDocument(b"\n" + front_matter[1], uri).as_written()
     except SchemaError as error:
         raise InputError(str(error)) from error
@@ -51,7 +51,7 @@ def read_configurations(head: bytes, uri: str) -> Mapping[str, list[SplitPattern
     if configs is None:
         return {}
     if not is_utf8(json.dumps(configs, ensure_ascii=False)):
-        raise InputError(f"{uri}: configs has half a character; expected UTF-8")
+        raise InputError(f"{uri}: configs has an unpaired surrogate; expected UTF-8")
     configurations = dict[str, list[SplitPattern]]()
     for config in _list_of(configs, uri):
         if not isinstance(config, dict) or not isinstance(
@@ -63,6 +63,7 @@ def read_configurations(head: bytes, uri: str) -> Mapping[str, list[SplitPattern
 
 
 def _patterns(config: Mapping[str, Any], location: str) -> Iterator[SplitPattern]:
+    """Yields the patterns of one configuration."""
     files, folder = config.get("data_files"), config.get("data_dir")
     if not files:
         if folder is not None and not isinstance(folder, str):
@@ -74,13 +75,13 @@ def _patterns(config: Mapping[str, Any], location: str) -> Iterator[SplitPattern
             split, paths = entry.get("split") or "", entry.get("path")
         for path in _list_of(paths, location):
             if not isinstance(path, str) or not isinstance(split, str):
-                raise InputError(f"{location}: data_files has no path of text; {_FORM}")
+                raise InputError(f"{location}: data_files has no path as text; {_FORM}")
             expand_braces(path)  # raises an error if it stands for too many globs
             yield split, path.removeprefix("./")
 
 
 def _list_of(value: Any, location: str) -> list[Any]:
-    """Returns a list as it is, and text as a list of it."""
+    """Returns a list unchanged, and a string as a list of one string."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list):

@@ -1,12 +1,12 @@
-"""Declares the built-in input formats, and finds them and those of other packages.
+"""Declares the built-in input formats, and loads them and the formats of other packages.
 
-A format is a SourceFormat. Another package offers one as an entry point:
+A format is a SourceFormat. Another package provides one as an entry point:
 
     [project.entry-points."recordmill.sources"]
     lines = "recordmill_lines.plugin:FORMAT"
 
-Nothing here imports Arrow or NumPy, so the command shows its help quickly: what makes a
-source is imported when a source is made.
+This module imports neither Arrow nor NumPy, so that the command shows its help quickly.
+The module of a source is imported when the source is created.
 """
 
 from __future__ import annotations
@@ -51,19 +51,23 @@ Options = TypeVar("Options", bound=SourceOptions)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a job asks of a source, beside the options of its format."""
+    """The requirements of a job for a source, in addition to its format's options."""
 
-    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
-    # whether a declared schema converts the cells: a format whose cells are text then
-    # gives them as they are
+    storage: StorageOptions = NO_OPTIONS  # options of the storage of the inputs
+    # True if a declared schema converts the cells: a format whose cells are text then
+    # returns them unchanged
     as_text: bool = False
-    columns: tuple[str, ...] = ()  # those that a schema has; () without one
-    job: JobSpec | None = None  # the job; None for a table beside the input
-    # by path, values of columns that files of a table with metadata may lack
+    columns: tuple[str, ...] = ()  # the columns of a schema; () without one
+    job: JobSpec | None = None  # the job; None for a table of annotations
+    # path -> values of columns from the metadata of the file's table, in case the file
+    # lacks the columns
     constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def partitions(self, asked: str) -> Partitions:
-        """Returns whether folders are columns; those of a table beside the input are not."""
+        """Returns the partitions, not yet found, for the option `partitions`.
+
+        For a table of annotations, key folders are never columns.
+        """
         are_read = asked == "hive" and self.job is not None
         constants = self.constants if are_read else {}
         found: Partitions = _load("partitions.Partitions")(
@@ -72,7 +76,7 @@ class Request:
         return found
 
     def file_splits(self, split_from: str) -> FileSplits:
-        """Returns how names are to tell the splits of files."""
+        """Returns the rule, not yet found, by which names define the splits of files."""
         if (job := self.job) is None:
             return FileSplits()
         by_rows = job.split_column is not None or job.split_by_time is not None
@@ -81,26 +85,27 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFormat(Generic[Options]):
-    """One input format that jobs can name."""
+    """An input format that jobs can name."""
 
-    name: str  # as jobs and the command line spell it
+    name: str  # the spelling in jobs and on the command line
     summary: str  # one sentence for help texts
-    # the model of the format's own options; every option has a default
+    # the model of the options of this format; every option has a default
     options: type[Options]
-    # (options, what the job asks) -> the source, not yet prepared
+    # (options, request) -> the source, not yet prepared
     make_source: Callable[[Options, Request], Source]
-    # (options, files, their storage) -> what fixes the bytes of the dataset beside options,
-    # paths, sizes and versions, such as how the given folders are read; "" for nothing
+    # (options, files, their storage) -> a text that identifies everything that affects
+    # the bytes of the dataset apart from options, paths, sizes and versions, such as the
+    # interpretation of folder names; "" for nothing
     describe_inputs: (
         Callable[[Options, Sequence[InputFile], StorageOptions], str] | None
     ) = None
-    # (reader of a file's bytes, byte offset) -> number of the line there; None where
+    # (reader of a file's bytes, byte offset) -> number of the line at the offset; None if
     # rows are not lines
     line_of: Callable[[Callable[[int, int], bytes], int], int] | None = None
-    # what the position of a reject counts: bytes of its file, or rows
+    # the unit of the position of a reject in its file
     position_unit: Literal["byte", "row"] = "byte"
-    # (what it does, the line as it is typed) of `recordmill convert` and `recordmill
-    # schema infer`, for their help
+    # (title, command line) of examples in the help of `recordmill convert` and
+    # `recordmill schema infer`
     examples: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -112,11 +117,11 @@ class SourceFormat(Generic[Options]):
 
 
 def format_names() -> tuple[str, ...]:
-    """Returns the names of all formats, those built in first; imports none of them."""
+    """Returns the names of all formats, built-in formats first; imports no format."""
     return (*BUILT_IN, *sorted(_entry_points().keys() - BUILT_IN.keys()))
 
 
-_ENDINGS = {  # of the names of files, beside those that are the format's own
+_ENDINGS = {  # endings of file names, in addition to the name of the format
     "images": "jpg jpeg png gif bmp webp tif tiff",
     "audio": "wav wave flac ogg oga opus mp3",
     "csv": "tsv txt tab dat",
@@ -130,7 +135,7 @@ _ENDINGS = {  # of the names of files, beside those that are the format's own
 
 
 def guess_format(name: str) -> str:
-    """Returns the format that a wrong name or the name of a file may mean, or "".
+    """Guesses the format from a misspelled name or from a file name; "" if unknown.
 
     >>> guess_format("cvs"), guess_format("data/table.tsv.gz"), guess_format("data")
     ('csv', 'csv', '')
@@ -145,7 +150,8 @@ def load_format(name: str) -> SourceFormat[Any]:
     """Imports a format by its name.
 
     Raises:
-      UsageError: there is none, two packages offer it, or one cannot be imported.
+      UsageError: the format does not exist, several packages provide it, or its package
+        cannot be imported.
     """
     offers = _entry_points().get(name, ())
     packages = _packages(offers)
@@ -171,7 +177,7 @@ def load_format(name: str) -> SourceFormat[Any]:
     (point,) = offers
     try:
         found = point.load()
-    except Exception as error:  # whatever another package's code raises
+    except Exception as error:  # code of another package can raise any exception
         raise UsageError(
             f"source {name}: {point.value} of {packages} cannot be imported: "
             f"{type(error).__name__}: {error}; repair or uninstall that package"
@@ -185,7 +191,7 @@ def load_format(name: str) -> SourceFormat[Any]:
 
 
 class InstalledFormats(Mapping[str, type[SourceOptions]]):
-    """The options of each format by its name, each imported when it is looked up."""
+    """A mapping from format names to options; a lookup imports the format."""
 
     def __getitem__(self, name: str) -> type[SourceOptions]:
         if name not in format_names():
@@ -205,18 +211,22 @@ def make_source(
     storage: StorageOptions = NO_OPTIONS,
     constants: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Source:
-    """Makes the source of the files that a job names, not yet prepared.
+    """Creates the source of the files that a job names, not yet prepared.
 
-    A job without options of its own has the defaults of its format. `constants` are
-    as those of Request.
+    A job without source options uses the defaults of its format.
+
+    Args:
+      job: the job.
+      storage: options of the storage of the inputs.
+      constants: see `Request.constants`.
 
     Raises:
-      UsageError: as `load_format`.
-      ValueError: the rows come from a pipeline, or the options are another format's.
+      UsageError: see `load_format`.
+      ValueError: the rows come from a pipeline, or the options belong to another format.
     """
     found, options = _format_and_options(job)
     declared, columns = job.declared, {*job.columns}
-    # With `map`, what is declared is what the function makes.
+    # With `map`, the declared schema describes the output of the function.
     as_text = declared is not None and job.map is None
     if declared is not None and as_text:
         columns = {declared.column_of(name) for name in declared.features}
@@ -229,15 +239,19 @@ def make_source(
     return found.make_source(options, request)
 
 
-# What `describe_inputs` says where arrays move with the pixels of their images, which
-# earlier versions kept as they were.
+# Appended by `describe_inputs` if arrays are transformed together with the pixels of
+# their images, which earlier versions did not do.
 ARRAYS_MOVED = " arrays moved"
 
 
 def describe_inputs(
     job: JobSpec, files: Sequence[InputFile], storage: StorageOptions
 ) -> str:
-    """Returns what fixes the bytes of a dataset beside the job and its inventory."""
+    """Returns a text for fingerprint and run key.
+
+    It identifies everything that affects the bytes of the dataset apart from the job and
+    its inventory.
+    """
     found, options = _format_and_options(job)
     if found.describe_inputs is not None:
         return found.describe_inputs(options, files, storage)
@@ -245,7 +259,7 @@ def describe_inputs(
 
 
 def read_names(options: FilesOptions, files: Sequence[InputFile]) -> str:
-    """Returns how the names of files and folders are read."""
+    """Returns a text that identifies the interpretation of file and folder names."""
     reading = FileSplits(options.split_from).reading(files)
     if _reads_partitions(options):
         reading += "".join(_load("partitions.partition_keys")(files))
@@ -253,6 +267,7 @@ def read_names(options: FilesOptions, files: Sequence[InputFile]) -> str:
 
 
 def _reads_partitions(options: SourceOptions) -> bool:
+    """Returns True if key folders become columns with these options."""
     is_read = getattr(options, "partitions", "none") == "hive"
     return is_read and not getattr(options, "whole_files", False)
 
@@ -262,12 +277,13 @@ def folder_keys(
 ) -> list[str]:
     """Returns the keys of folders named key=value that become columns.
 
-    With a source, those that it makes neither columns, splits nor classes of.
+    With `unread_by`, returns the keys that this source ignores: they become neither
+    columns, splits nor classes.
     """
-    # Only here: help texts need this module, and not Arrow.
+    # Imported here because help texts need this module, but not Arrow.
     import pyarrow.compute as pc
 
-    # Of millions of files there is mostly none below such a folder.
+    # Fast filter: even among millions of files, usually none is below such a folder.
     named = files.where(pc.match_substring(files.paths, "="))
     folders = "/".join(named.folders.dictionary.to_pylist()).split("/")
     parts = {folder_title(part) for part in folders if "=" in part}
@@ -285,6 +301,7 @@ def folder_keys(
 
 
 def _format_and_options(job: JobSpec) -> tuple[SourceFormat[Any], SourceOptions]:
+    """Returns the format of a job, and its options or their defaults."""
     if job.source == PIPELINE_ROWS:
         raise ValueError("the rows of a pipeline have no files to be read from")
     found = load_format(job.source)
@@ -301,6 +318,7 @@ def _format_and_options(job: JobSpec) -> tuple[SourceFormat[Any], SourceOptions]
 
 @cache
 def _entry_points() -> dict[str, tuple[EntryPoint, ...]]:
+    """Returns the entry points of formats, by the name of the format."""
     offers: dict[str, tuple[EntryPoint, ...]] = {}
     for point in entry_points(group=GROUP):
         offers[point.name] = (*offers.get(point.name, ()), point)
@@ -308,7 +326,7 @@ def _entry_points() -> dict[str, tuple[EntryPoint, ...]]:
 
 
 def _packages(points: tuple[EntryPoint, ...]) -> str:
-    """Returns "package lines 1.0 and package rows 2.0"."""
+    """Returns a text such as "package lines 1.0 and package rows 2.0"."""
     return " and ".join(
         f"package {point.dist.name} {point.dist.version}"
         if point.dist
@@ -325,7 +343,7 @@ MAX_LEVEL = 9
 
 
 def level_of(*words: str) -> BeforeValidator:
-    """Returns a validator of a number of folders or one of some words, kept as text."""
+    """Returns a validator for a number of folders or one of `words`, stored as text."""
 
     def validate(value: Any) -> str:
         text = str(value)
@@ -343,15 +361,16 @@ SplitFrom = Annotated[
     str,
     level_of("auto", "none"),
     Field(
-        description="what names the split of a file. auto: its own name (train-0.csv, "
-        "X_test.npy) or that of a folder (train, seg_test, split=dev). 0: the input. 1: the "
-        "folder in the input, and so on. none: nothing"
+        description="level of the folder that names the split of a file: 0 is the "
+        "input, 1 a folder in it, and so on. auto: the file name "
+        "(train-0.csv, X_test.npy) or a folder name (train, seg_test, "
+        "split=dev). none: names define no splits"
     ),
 ]
 
 
 class FilesOptions(SourceOptions):
-    """Options of all files whose names may tell their splits."""
+    """Options of formats whose file names may define splits."""
 
     split_from: SplitFrom = "auto"
 
@@ -359,8 +378,8 @@ class FilesOptions(SourceOptions):
 ClassNames = Annotated[
     str,
     Field(
-        description="input file with the names of the classes of the column label, one a "
-        "line, in place of numbers; or COLUMN=FILE, several are comma-separated"
+        description="input file with the class names of the column label, one per "
+        "line; for other columns COLUMN=FILE, comma-separated"
     ),
 ]
 
@@ -370,7 +389,8 @@ class CifarOptions(SourceOptions):
 
     variant: Variant = Field(
         "auto",
-        description="cifar10 or cifar100, where file names and sizes do not tell",
+        description="variant of CIFAR: cifar10 or cifar100; auto: detected from file "
+        "names and sizes",
     )
 
 
@@ -382,14 +402,17 @@ class BinaryOptions(FilesOptions):
         description="fields of a record, in quotes: "
         "'label:u8,image:u8[3,32,32]:chw->hwc'",
     )
-    byte_order: ByteOrder = Field("little", description="of numbers in a record")
+    byte_order: ByteOrder = Field(
+        "little", description="byte order of the numbers in a record"
+    )
     header_bytes: int = Field(
-        0, ge=0, description="bytes before the first record of each file"
+        0, ge=0, description="number of bytes before the first record of each file"
     )
     class_names: ClassNames = ""
     layout: Layout = Field(
         "auto",
-        description="a published layout; auto: what `record` says, else by file names",
+        description="published layout of the files; auto: from `record`, otherwise "
+        "from file names",
     )
 
 
@@ -404,8 +427,8 @@ class NumpyOptions(FilesOptions):
 
     label_array: str = Field(
         "",
-        description="the file, or array of an .npz, that holds the labels: it becomes "
-        "the column label",
+        description="file, or array in an .npz, with the labels; it becomes the column "
+        "label",
     )
     class_names: ClassNames = ""
 
@@ -415,19 +438,22 @@ class TfrecordOptions(FilesOptions):
 
     records: Records = Field(
         "keep",
-        description="whether to keep the records byte for byte, unread, or to decode them "
-        "into columns, so that a schema can change them",
+        description="keep: copy the records unchanged, without decoding them. decode: "
+        "decode them into columns that a schema can change",
     )
 
 
 def _load(name: str) -> Any:
-    """Imports a name of a module, such as "json_lines.JsonLinesSource"."""
+    """Imports a name from a module, such as "json_lines.JsonLinesSource"."""
     module, _, name = name.rpartition(".")
     return getattr(import_module(f"recordmill.transforms.sources.{module}"), name)
 
 
 def _arrays(find: str) -> Callable[[Any, Request], Any]:
-    """Returns what makes the source of arrays that a function finds by the options."""
+    """Returns the `make_source` of an array format.
+
+    `find` is the name of the function that finds the arrays according to the options.
+    """
     return lambda options, request: _load("arrays.source.ArraysSource")(
         _load(find),
         options,
@@ -437,7 +463,10 @@ def _arrays(find: str) -> Callable[[Any, Request], Any]:
 
 
 def _tables(name: str, **more: Any) -> Callable[[TableOptions, Request], Any]:
-    """Returns what makes the source of tables of this name; `more` are its own fields."""
+    """Returns the `make_source` of a table format.
+
+    `name` is the name of the source class; `more` has additional fields of that class.
+    """
     return lambda options, request: _load(name)(
         as_declared=request.as_text,
         wanted=request.columns,
@@ -450,12 +479,12 @@ def _tables(name: str, **more: Any) -> Callable[[TableOptions, Request], Any]:
 
 
 def later(name: str) -> Callable[..., Any]:
-    """Returns a function that is imported when it is called."""
+    """Returns a function that imports the function `name` when it is called."""
     return lambda *arguments: _load(name)(*arguments)
 
 
 def _examples(text: str) -> tuple[tuple[str, str], ...]:
-    """Returns what each example does and, below that and indented, the line as typed."""
+    """Parses examples into pairs (title, command line); command lines are indented."""
     parts = re.split(r"\n(?=\S)", dedent(text).strip())
     pairs = (part.split("\n", 1) for part in parts)
     return tuple((what, dedent(line)) for what, line in pairs)
@@ -464,7 +493,7 @@ def _examples(text: str) -> tuple[tuple[str, str], ...]:
 def _table_format(
     name: Literal["parquet", "arrow"], summary: str, folder: str
 ) -> SourceFormat[TableOptions]:
-    """Returns the format of one kind of table file, with examples on `folder`."""
+    """Returns the format of one type of table file, with examples for `folder`."""
     convert = f"recordmill convert {name} {folder} out"
     return SourceFormat(
         name=name,
@@ -478,7 +507,7 @@ def _table_format(
             for ten hosts, a tenth of the rows for tests
                 {convert}/{folder}-of-ten-hosts --readers 10 \\
                     --split train=0.9 --split test=0.1
-            a schema file to begin with
+            create a schema file as a starting point
                 recordmill schema infer {name} {folder} -o {folder}.yaml
         """),
     )
@@ -492,19 +521,21 @@ DELIMITERS = {
     "space": " ",
     "colon": ":",
     "caret": "^",
-    "tilde": "~",  # a shell makes a folder of the character
-    "0x01": "\x01",  # of Hive
+    "tilde": "~",  # a shell expands the character to the home folder
+    "0x01": "\x01",  # the delimiter of Hive
     "0x02": "\x02",
-    "0x1f": "\x1f",  # the unit separator of ASCII
-    "\\t": "\t",  # as it is typed in a shell
+    "0x1f": "\x1f",  # the ASCII unit separator
+    "\\t": "\t",  # the spelling in a shell
 }
 
 
 def _one_mark(text: str) -> bool:
+    """Returns True for a single ASCII character that can be a CSV mark."""
     return len(text) == 1 and text.isascii() and text not in "\r\n\0"
 
 
 def _delimiter(text: str) -> str:
+    """Validates the option `delimiter`; returns its character, or "auto"."""
     found = DELIMITERS.get(text, text)
     if text == "auto" or (_one_mark(found) and found != '"'):
         return found
@@ -513,6 +544,7 @@ def _delimiter(text: str) -> str:
 
 
 def _mark(text: str) -> str:
+    """Validates an option with one ASCII character; returns it, or "none"."""
     found = "\\" if text == "backslash" else text
     if text == "none" or _one_mark(found):
         return found
@@ -520,6 +552,7 @@ def _mark(text: str) -> str:
 
 
 def _encoding(text: str) -> str:
+    """Validates the option `encoding`; returns the name of the codec, or "auto"."""
     if text == "auto":
         return text
     try:
@@ -536,7 +569,7 @@ def _encoding(text: str) -> str:
 
 
 def _as_text(value: Any) -> Any:
-    """Takes a list of texts, as YAML has them, for one."""
+    """Joins a list of strings, as in YAML, with commas; other values are unchanged."""
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         return ",".join(value)
     return value
@@ -548,9 +581,9 @@ _TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
 OddCells = Annotated[
     Literal["refuse", "reject", "widen"],
     Field(
-        description="what to do if a few cells of a column (1 % and 1,000 at most) are not "
-        "numbers or booleans, as all others are. refuse: publish nothing. reject: reject "
-        "their rows. widen: make the column text"
+        description="what to do if a few cells (at most 1 % and 1,000) of a column of "
+        "numbers or Booleans are something else. refuse: publish nothing. "
+        "reject: reject their rows. widen: store the column as text"
     ),
 ]
 
@@ -558,9 +591,10 @@ OddCells = Annotated[
 ExtraColumns = Annotated[
     Literal["error", "ignore"],
     Field(
-        description="what to do with columns that are not in `schema`, in the dataset of an "
-        "append, in `expect_schema`, or otherwise in the first file. error: publish "
-        "nothing. ignore: leave them out, and list them"
+        description="what to do with columns that are missing from `schema`, from the "
+        "dataset of an append, from `expect_schema`, or otherwise from the "
+        "first file. error: publish nothing. ignore: leave them out and "
+        "list them"
     ),
 ]
 
@@ -568,8 +602,8 @@ ExtraColumns = Annotated[
 KeyFolders = Annotated[
     Literal["hive", "none"],
     Field(
-        description="hive: folders named key=value are columns: year=2026/0.csv; "
-        "none: they are not"
+        description="hive: folders named key=value become columns (year=2026/0.csv). "
+        "none: they do not"
     ),
 ]
 
@@ -592,70 +626,75 @@ class CsvOptions(FilesOptions):
 
     dialect: Literal["auto", "excel", "excel-tab", "unix", "rfc4180", "mysql"] = Field(
         "auto",
-        description="a dialect by its name, where options do not say otherwise: comma or "
-        "tab, with quotes; mysql: tab, backslash, \\N, neither quotes nor header",
+        description="named dialect; other options override it. excel, unix, rfc4180: "
+        "comma, with quotes. excel-tab: tab, with quotes. mysql: tab, "
+        "backslash escapes, \\N, neither quotes nor header",
     )
     delimiter: Annotated[str, AfterValidator(_delimiter)] = Field(
         "auto",
         description="field separator: comma, tab, semicolon, pipe, space, colon, "
-        "caret, tilde, 0x01 or one character; auto finds it in the first rows",
+        "caret, tilde, 0x01 or one character; auto: detected from the "
+        "first rows",
     )
     quote: Annotated[str, AfterValidator(_mark)] = Field(
         '"',
-        description="the character around cells that hold delimiters or newlines, or "
-        "none",
+        description="quote character around cells that contain delimiters or newlines, "
+        "or none",
     )
     escape: Annotated[str, AfterValidator(_mark)] = Field(
         "none",
-        description="the character that takes the meaning of the one behind it: "
-        "backslash, another one, or none",
+        description="escape character, which makes the next character literal: "
+        "backslash, another character, or none",
     )
     comment: Annotated[str, AfterValidator(_mark)] = Field(
         "none",
-        description="skip lines that begin with this character; none: skip no lines",
+        description="skip lines that start with this character; none: skip no lines",
     )
     decimal: Literal["point", "comma"] = Field(
         "point", description="decimal separator: 1.5 or 1,5"
     )
     header: Literal["auto", "first", "none"] = Field(
         "auto",
-        description="first: the first line names the columns; none: it is a row; auto: "
-        "as first, but refused where it looks like a row",
+        description="first: the first line is the header. none: there is no header. "
+        "auto: like first, but stop if the first line looks like data",
     )
     columns: Annotated[str, _TEXTS] = Field(
         "",
-        description="names of the columns of a table without header, "
-        "comma-separated: id,price",
+        description="comma-separated column names of a table without a header: "
+        "id,price",
     )
     null_values: Annotated[str, _TEXTS] = Field(
         "",
-        description="texts that mean a missing value in every column, "
-        "comma-separated; among numbers the usual ones (NA, null, ...) always do",
+        description="comma-separated texts that mean a missing value in every column; "
+        "in columns of numbers, NA, null and the like always do",
     )
     skip_rows: int = Field(
         0, ge=0, le=100_000, description="number of lines to skip before the header"
     )
     encoding: Annotated[str, AfterValidator(_encoding)] = Field(
         "auto",
-        description="of the text, as Python calls it: utf-8, utf-16, latin-1, cp1252; "
-        "auto is utf-8, or what the byte order mark says",
+        description="text encoding, by Python codec name: utf-8, utf-16, latin-1, "
+        "cp1252; auto: utf-8, or the encoding of the byte order mark",
     )
     input_compression: Literal["auto", "none", "gzip", "bz2", "xz", "zstd"] = Field(
-        "auto", description="of the files; auto finds it in their first bytes"
+        "auto",
+        description="compression of the input files; auto: detected from their "
+        "first bytes",
     )
     odd_cells: OddCells = "refuse"
     extra_columns: ExtraColumns = "error"
     partitions: KeyFolders = "hive"
     exact: bool = Field(
         False,
-        description="publish nothing if float32 would lose digits of a decimal; otherwise "
-        "that is a warning",
+        description="publish nothing if float32 would lose digits of a decimal "
+        "(default: show a warning)",
     )
     files_root: Annotated[str, AS_TEXT] = Field(
         "",
-        description="folder or URL to which the paths in columns with `bytes_from: path` "
-        "are relative, in place of the table's folder. images,gs://bucket/more: cells may "
-        "name files below the others by their whole path. recordmill reads no other file",
+        description="base folder or URL of the paths in columns with `bytes_from: "
+        "path` (default: the table's folder). images,gs://bucket/more: "
+        "cells may also name files below the further folders by their full "
+        "path. recordmill reads no other files",
     )
 
 
@@ -672,7 +711,7 @@ _FORMATS: list[SourceFormat[Any]] = [
                 recordmill convert cifar batches out/digits
             for ten hosts, compressed
                 recordmill convert cifar batches out/gzip --readers 10 --compression gzip
-            a schema file to begin with
+            create a schema file as a starting point
                 recordmill schema infer cifar batches -o digits.yaml
         """),
     ),
@@ -683,16 +722,16 @@ _FORMATS: list[SourceFormat[Any]] = [
         make_source=later("csv.source.make_source"),
         line_of=later("csv.quotes.line_of"),
         examples=_examples("""
-            the types are found in the whole table
+            infer the types from the whole table
                 recordmill convert csv table.csv out/table
-            what would happen, and nothing else
+            show what would happen; write nothing
                 recordmill convert csv table.csv out/table --plan
-            a tenth for tests; up to one row in a hundred may be wrong
+            a tenth for tests; allow 1 % of rejected rows
                 recordmill convert csv table.csv out/split --split train=0.9 \\
                     --split test=0.1 --max-rejects 1%
-            a schema file to begin with
+            create a schema file as a starting point
                 recordmill schema infer csv table.csv -o schema.yaml
-            with the types that a file declares
+            with the types from a schema file
                 recordmill convert csv table.csv out/typed --schema schema.yaml
         """),
     ),
@@ -716,13 +755,13 @@ _FORMATS: list[SourceFormat[Any]] = [
             a tenth of the rows for tests, at most five bad lines
                 recordmill convert jsonl texts out/split-texts --split train=0.9 \\
                     --split test=0.1 --max-rejects 5
-            a schema file to begin with
+            create a schema file as a starting point
                 recordmill schema infer jsonl texts -o texts.yaml
         """),
     ),
     SourceFormat(
         name="binary",
-        summary="Records of a fixed length, as declared; STL-10.",
+        summary="Binary records of a fixed length; STL-10.",
         options=BinaryOptions,
         make_source=_arrays("arrays.fixed_records.find_records"),
         examples=_examples("""
@@ -730,21 +769,21 @@ _FORMATS: list[SourceFormat[Any]] = [
                 recordmill convert binary batches out/planes \\
                     --record 'label:u8,image:u8[3,32,32]:chw->hwc' \\
                     --class-names batches.meta.txt
-            a schema file to begin with
+            create a schema file as a starting point
                 recordmill schema infer binary batches -o binary.yaml --record \\
                     'label:u8,image:u8[3,32,32]:chw->hwc'
         """),
     ),
     SourceFormat(
         name="idx",
-        summary="MNIST and other IDX files, .gz too.",
+        summary="MNIST and other IDX files, also .gz.",
         options=IdxOptions,
         make_source=_arrays("arrays.headers.find_idx"),
         position_unit="row",
         examples=_examples("""
             the folder with train-images-idx3-ubyte.gz and the others
                 recordmill convert idx digits/idx out/mnist
-            a schema file to begin with
+            create a schema file as a starting point
                 recordmill schema infer idx digits/idx -o idx.yaml
         """),
     ),
@@ -755,26 +794,26 @@ _FORMATS: list[SourceFormat[Any]] = [
         make_source=_arrays("arrays.headers.find_numpy"),
         position_unit="row",
         examples=_examples("""
-            images.npy and labels.npy in a folder, with names of the classes
+            images.npy and labels.npy in a folder, with class names
                 recordmill convert numpy digits/numpy out/arrays --class-names names.txt
-            a schema file to begin with
+            create a schema file as a starting point
                 recordmill schema infer numpy digits/numpy -o numpy.yaml
         """),
     ),
     SourceFormat(
         name="tfrecord",
-        summary="TFRecord files that are there already.",
+        summary="Existing TFRecord files.",
         options=TfrecordOptions,
         make_source=later("tfrecord.source.make_source"),
         examples=_examples("""
             the same records, shuffled, in shards of 64 MiB
                 recordmill convert tfrecord shards out/again --shard-size 64MiB
-            other splits, whatever the names of the files say
+            other splits, ignoring the file names
                 recordmill convert tfrecord shards out/split-again --split-from none \\
                     --split train=0.9 --split test=0.1
-            a schema file to begin with
+            create a schema file as a starting point
                 recordmill schema infer tfrecord shards -o shards.yaml
-            the records decoded, and cast as the schema file says
+            decode the records and cast them to the schema
                 recordmill convert tfrecord shards out/cast --records decode \\
                     --schema shards.yaml
         """),
@@ -790,12 +829,12 @@ _FORMATS: list[SourceFormat[Any]] = [
             a tenth of the samples for tests, at most five bad ones
                 recordmill convert webdataset 'samples/*.tar' out/split-samples \\
                     --split train=0.9 --split test=0.1 --max-rejects 5
-            a schema file to begin with
+            create a schema file as a starting point
                 recordmill schema infer webdataset samples -o samples.yaml
         """),
     ),
 ]
-# The folder of those that are declared beside their many options.
+# A string is the folder of a format that is declared together with its many options.
 BUILT_IN: dict[str, SourceFormat[Any] | str] = {
     "images": "images",
     "audio": "audio",

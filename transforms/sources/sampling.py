@@ -1,13 +1,13 @@
-"""Leaves out rows of a source: by a share, behind the first, or of large classes.
+"""Drops rows of a source: all but a share, all after a limit, or rows of large classes.
 
-This stands between a source and all that uses it, so every format is treated alike. Which
-rows are kept follows from the hash of each, or from its order key, never from others that
-are read with it: all ranges, retries and second readings keep the same.
+This transform wraps a source, so every format behaves the same. The hash or the order key
+of a row alone decides whether the row is kept, not the rows that are read with it. All
+retries and further passes over a range therefore keep the same rows.
 
-Four rows, `sample=50%` and then `limit=1`; a draw below half of u64 is kept, and of these
-the row with the smallest order key:
+An example with four rows, `sample=50%` and `limit=1`. Rows with a hash below half of
+2**64 are kept, and among these the row with the smallest order key:
 
-    draw    0.31  0.74  0.02  0.48    of 2**64
+    hash    0.31  0.74  0.02  0.48    times 2**64
     key     12    3     9     40
     kept                *             sample_below 2**63, last_key 9
 """
@@ -43,14 +43,16 @@ from recordmill.transforms.sources.label_split import class_hashes
 
 @dataclass(frozen=True)
 class BalancedClasses:
-    """How many rows become of each row of a class, and their weight."""
+    """The number of copies and the weight of each row of a class."""
 
-    column: str  # of the classes
-    decimal_comma: bool  # whether numbers in its text have a comma before their places
+    column: str  # the column of the classes
+    decimal_comma: bool  # True if numbers in its text have a decimal comma
     seed: int
-    hashes: U64  # of the classes' keys, ascending; all others are of the same length
-    times: I64  # rows of each row
-    below: U64  # a row with a smaller draw has one more
+    # the hashes of the class keys, ascending; `times`, `below` and `weights` have one
+    # element for each of them
+    hashes: U64
+    times: I64  # number of output rows for each input row
+    below: U64  # a row with a smaller hash gets one more output row
     weights: npt.NDArray[np.float32] | None = None
     split: int = 0  # the index of the split with copies
 
@@ -62,20 +64,20 @@ class BalancedClasses:
         index = np.minimum(index, len(self.hashes) - 1)
         if bool((self.hashes[index] != found).any()):
             raise ChangedInputError(
-                f"`balance` {self.column}: has a value that was not there when the rows "
-                "were counted. Run the job again, and do not write to its inputs meanwhile"
+                f"`balance` {self.column}: has a value that did not exist when the "
+                "rows were counted. Run the job again when nothing writes to its inputs"
             )
         return index
 
     def times_of(self, rows: Rows) -> I64:
-        """Returns how many rows become of each."""
+        """Returns the number of output rows for each row."""
         index = self._classes(rows.batch)
         more = sample_draws(rows.origins, self.seed) < self.below[index]
         times: I64 = self.times[index] + more
         return times
 
     def weighed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns a batch with the weight of each row, if there are weights."""
+        """Returns the batch with the weight of each row, if there are weights."""
         if self.weights is None:
             return batch
         weights = pa.array(self.weights[self._classes(batch)], pa.float32())
@@ -87,16 +89,18 @@ class SampledRows(RowTransform):
     """The rows of a source that sampling keeps."""
 
     job: JobSpec
-    sample_below: int | None = None  # the first draw that is not kept; None keeps all
-    # the largest order key that is kept, and how many rows with it; None keeps all
+    # rows with a hash below this are kept; None keeps all rows
+    sample_below: int | None = None
+    # the largest order key that is kept, and the number of kept rows with this key; None
+    # keeps all rows
     last_key: tuple[int, int] | None = None
     balance: BalancedClasses | None = None
-    share: float = 1.0  # of the rows that are kept, about
+    share: float = 1.0  # the approximate share of rows that are kept
     facts: tuple[tuple[str, str], ...] = ()
 
     @property
     def supports_references(self) -> bool:  # type: ignore[override]
-        # Only a plan that counts file sizes is the same with weights, by each exchange.
+        # With weights, every exchange has the same plan only if it counts file sizes.
         inner = self.inner
         known = inner.sizes_known_upfront or not self._has_weights
         return inner.supports_references and known
@@ -115,7 +119,8 @@ class SampledRows(RowTransform):
 
     @property
     def key_shift(self) -> int:  # type: ignore[override]
-        # Small keys alone would fill few buckets, and shards could not be balanced.
+        # Without the shift, the small keys that remain would all be in a few buckets of
+        # the histogram, and shards could not be balanced.
         return 64 - max(1, self.last_key[0].bit_length()) if self.last_key else 0
 
     def unsampled(self) -> tuple[RowSource, float]:
@@ -151,7 +156,7 @@ class SampledRows(RowTransform):
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
     ) -> Iterator[Rows]:
-        if self.inner.lists_rows:  # by every exchange the same files stay unread
+        if self.inner.lists_rows:  # so that every exchange leaves the same files unread
             for rows in self.list_references(input_range, sink):
                 yield from self.read_listed(rows, sink)
             return
@@ -162,6 +167,7 @@ class SampledRows(RowTransform):
         return map(self._weighed, self.inner.read_listed(rows, sink))
 
     def _weighed(self, rows: Rows) -> Rows:
+        """Returns the rows with the weight of each, if there are weights."""
         if not self._has_weights or self.balance is None:
             return rows
         return replace(rows, batch=self.balance.weighed(rows.batch))
@@ -184,20 +190,20 @@ class SampledRows(RowTransform):
             yield found
 
     def _kept(self, input_range: InputRange, rows: Rows, sink: RowSink) -> Rows:
-        """Returns the rows that are kept; counts the others."""
+        """Returns the rows that are kept; counts the dropped rows."""
         keep = np.ones(len(rows.origins), np.bool_)
         if self.sample_below is not None:
             draws = sample_draws(rows.origins, self.job.seed)
             keep &= draws < np.uint64(self.sample_below)
         if self.last_key is not None:
             keys, (last, ties) = rows.order_keys(input_range, self.job), self.last_key
-            # Rows that a function makes of one have its position, and come in one batch.
+            # Rows that a function created from one row share its position and its batch.
             tied = np.flatnonzero(keep & (keys == np.uint64(last)))
             keep &= keys <= np.uint64(last)
             keep[tied[ties:]] = False
         kept = np.flatnonzero(keep)
         if self.balance is not None and not self._has_weights:
-            # Classes of which no row is in the sample were not counted.
+            # Classes without a row in the sample were not counted.
             kept = kept[self.balance.times_of(rows.taken(kept)) > 0]
         if len(kept) == len(keep):
             return rows

@@ -1,8 +1,9 @@
-"""Reads Parquet and Arrow IPC files and streams: types from the files, cut at groups.
+"""Reads Parquet and Arrow IPC files and streams, which are cut into ranges at groups.
 
-A group is what a file is written in: a row group of Parquet, a record batch of Arrow. The
-unit of ranges and positions is the row of a file. A range is one or several whole groups,
-and a row's origin is its file and its number there, so it does not depend on the groups.
+Column types come from the files. A group is a row group of Parquet or a record batch of
+Arrow. The unit of ranges and positions is the row of a file. A range consists of one or
+several complete groups. The origin of a row is its file and its row number in it, so it
+does not depend on the groups.
 """
 
 from __future__ import annotations
@@ -73,52 +74,57 @@ from recordmill.transforms.storage.reading import open_stream, size_of
 
 @contextmanager
 def told_of(uri: str, what: str) -> Iterator[None]:
-    """Tells of what Arrow's readers refuse as an error of the input.
+    """Converts exceptions of Arrow's readers to InputError.
+
+    Args:
+      uri: the file, for the message.
+      file_type: the expected type of the file, such as "a Parquet file".
 
     Raises:
-      InputError: names the file.
+      InputError: an Arrow reader raised an exception.
     """
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         told = " ".join(str(error).split()).rstrip(".")
         raise InputError(
-            f"{uri}: cannot be read as {what}: {told}. Copy or write the file again; if "
-            "it is of another kind, name only the files to convert"
+            f"{uri}: cannot be read as {what}: {told}. Copy or write the file again; "
+            "if it has another format, name only the files to convert"
         ) from error
 
 
 FileKind = Literal["parquet", "arrow"]
 WHAT = {"parquet": "a Parquet file", "arrow": "an Arrow IPC file"}
-WHOLE_BYTES = 16 << 20  # of a file that is read at once
-BATCH_BYTES = 4 << 20  # of rows that are read and encoded at once, about
+WHOLE_BYTES = 16 << 20  # maximum size of a file that is read at once
+BATCH_BYTES = 4 << 20  # approximate bytes of rows that are read and encoded at once
 BATCH_ROWS = 1 << 16
 _CONTINUED = b"\xff" * 4  # before each message of a stream
 _STREAM_END = _CONTINUED + bytes(4)
-_READ_BYTES = 1 << 20  # of a column, at once
-_OPENED_AT_ONCE = 16  # files, whose ends are read before the run
-_ENTRY_BYTES = 32  # of a feature in a record, beside its name and its value
+_READ_BYTES = 1 << 20  # of a column that are read at once
+_OPENED_AT_ONCE = 16  # files whose metadata are read concurrently before the run
+_ENTRY_BYTES = 32  # of a feature in a record, without its name and its value
 Cut = tuple[int, int]
-"""Where a range ends: the row of the file, and the group."""
+"""The end of a range: the row of the file, and the group."""
 
 
 class _Group(NamedTuple):
-    """A group of rows: how many, and about the bytes that they take in memory."""
+    """A group: its number of rows and their approximate bytes in memory."""
 
     rows: int
     size: int
 
 
 class _TableFile(NamedTuple):
-    """An open file. Its functions raise Arrow's exceptions and OSError."""
+    """An open table file. Its functions raise Arrow's exceptions and OSError."""
 
     schema: pa.Schema
     groups: Callable[[], list[_Group]]
-    batches: Callable[[int, int], Iterator[pa.RecordBatch]]  # of groups: first, stop
+    # (first group, stop) -> the batches of these groups
+    batches: Callable[[int, int], Iterator[pa.RecordBatch]]
 
 
 class _FoundTable(NamedTuple):
-    """What is known of a file before its rows are read."""
+    """The metadata of a table file, which are known before its rows are read."""
 
     file: InputFile
     columns: dict[str, pa.DataType]
@@ -127,19 +133,21 @@ class _FoundTable(NamedTuple):
 
 
 def _open_table(kind: FileKind, window: InputStream, size: int) -> _TableFile:
+    """Opens a table file of this format."""
     file = pa.PythonFile(window, mode="r")
     if kind == "parquet":
         return _open_parquet(file)
     head = window.read(2 * len(_CONTINUED))
     window.seek(0)
-    # A stream before Arrow 0.15 begins with a length, as any file may.
+    # Streams of Arrow before 0.15 are not recognized: they have no such marker.
     if head.startswith(_CONTINUED):
         return _open_stream(file, window, size)
     return _open_arrow(file, size)
 
 
 def _open_parquet(file: pa.NativeFile) -> _TableFile:
-    # With a buffer of its own each column is read in parts.
+    """Opens a Parquet file; its groups are the row groups."""
+    # With a buffer, Arrow reads each column in parts.
     found = pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
 
     def groups() -> list[_Group]:
@@ -162,10 +170,11 @@ def _open_parquet(file: pa.NativeFile) -> _TableFile:
 
 
 def _open_arrow(file: pa.NativeFile, size: int) -> _TableFile:
+    """Opens an Arrow IPC file; its groups are the record batches."""
     found = pa.ipc.open_file(file)
 
     def groups() -> list[_Group]:
-        # One column is enough to count rows; the others are not read.
+        # One column is enough to count rows, so only the first is read.
         fields = [0] if len(found.schema) else []
         options = pa.ipc.IpcReadOptions(included_fields=fields)
         one = pa.ipc.open_file(file, options=options)
@@ -181,12 +190,12 @@ def _open_arrow(file: pa.NativeFile, size: int) -> _TableFile:
 
 
 def _open_stream(file: pa.NativeFile, window: InputStream, size: int) -> _TableFile:
-    """Opens a stream, which has no table of its batches: all of it is one group."""
+    """Opens a stream; it has no index of its batches, so all of it is one group."""
     window.seek(max(0, size - len(_STREAM_END)))
     if window.read(len(_STREAM_END)) != _STREAM_END:
         raise pa.ArrowInvalid(
-            "the stream has no mark of its end: it is cut short, or its writer was "
-            "not closed"
+            "the stream has no end-of-stream marker: it is cut short, or its writer "
+            "was not closed"
         )
 
     def reader() -> pa.ipc.RecordBatchStreamReader:
@@ -205,7 +214,7 @@ def _open_stream(file: pa.NativeFile, window: InputStream, size: int) -> _TableF
 
 
 def _in_steps(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a batch, few at once; checks offsets and indices."""
+    """Yields the rows of a batch in small batches; checks offsets and indices."""
     batch.validate()
     for column in batch.columns:
         _require_valid(column)
@@ -215,14 +224,14 @@ def _in_steps(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _require_valid(array: pa.Array) -> None:
-    """Requires offsets and indices that are inside their buffers, at every level.
+    """Checks that offsets and indices are inside their buffers, at every level.
 
-    Text that is not UTF-8 is allowed: it is checked cell by cell when it is encoded. Arrow
-    reports it before it checks the offsets of the lists around it and of the fields
-    behind it, so each level is then checked on its own.
+    Text that is not UTF-8 is allowed here, because encoding checks it cell by cell. Arrow
+    reports such text before it checks the offsets of the surrounding lists and of later
+    fields. Each level is then validated separately.
 
     Raises:
-      pa.ArrowInvalid: one of them is not.
+      pa.ArrowInvalid: an offset or an index is outside its buffer.
     """
     try:
         array.validate(full=True)
@@ -233,7 +242,7 @@ def _require_valid(array: pa.Array) -> None:
             raise
         is_text = pt.is_string(kind) or pt.is_large_string(kind)
         if is_text or pt.is_string_view(kind):
-            return  # all but its bytes was checked before them
+            return  # Arrow checks everything else before the bytes of text
         if (parts := _parts_of(array)) is None:
             raise
     outer, children = parts
@@ -244,10 +253,10 @@ def _require_valid(array: pa.Array) -> None:
 
 
 def _parts_of(array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]] | None:
-    """Returns an array around nulls in place of its children, and the children.
+    """Returns an array with its children replaced by nulls, and the children.
 
     The array is None if it has neither offsets nor indices. Returns None for a type that
-    no feature is made of.
+    cannot become a feature.
     """
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
@@ -274,12 +283,12 @@ def _parts_of(array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]] | None:
 
 
 def _batch_rows(rows: int, size: int) -> int:
-    """Returns how many rows to read at once."""
+    """Returns the number of rows to read at once, for rows with a total size in bytes."""
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(1, size)))
 
 
 def _cut_groups(groups: Sequence[_Group], range_bytes: int) -> tuple[Cut, ...]:
-    """Returns where ranges end: after the group that makes a range large enough."""
+    """Returns the ends of the ranges; a range ends when its groups are large enough."""
     ends: list[Cut] = []
     start, row, num_bytes = 0, 0, 0
     for index, group in enumerate(groups, 1):
@@ -291,7 +300,7 @@ def _cut_groups(groups: Sequence[_Group], range_bytes: int) -> tuple[Cut, ...]:
 
 
 def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
-    """Returns a row as JSON; each byte that is not UTF-8 in hexadecimal digits."""
+    r"""Returns a row as JSON; bytes that are not UTF-8 are escaped as \xff."""
 
     def shown(value: object) -> str:
         if isinstance(value, bytes):
@@ -313,8 +322,8 @@ def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
 def _find_tables(
     files: Sequence[InputFile],
 ) -> tuple[list[InputFile], list[tuple[str, str]]]:
-    """Returns the tables, and (reason, path) of the other files."""
-    # What writes many files leaves others beside them: _SUCCESS, _metadata.
+    """Returns the tables, and pairs (reason, path) of the skipped files."""
+    # Programs that write many files add _SUCCESS or _metadata.
     tables, others = [], []
     for file in files:
         if PurePosixPath(file.path).name.startswith(("_", ".")):
@@ -328,25 +337,29 @@ def _find_tables(
 
 @dataclass(frozen=True)
 class ColumnarSource(Source):
-    """Tables whose columns have types; a group larger than `range_bytes` is a range."""
+    """A source of tables with typed columns, in Parquet or Arrow IPC files.
+
+    A group larger than `range_bytes` is one range.
+    """
 
     kind: FileKind = "parquet"
-    as_declared: bool = False  # whether a schema says what becomes of the columns,
-    wanted: tuple[str, ...] = ()  # and which it has
-    leaves_out: bool = False  # whether files may have others (`extra_columns`)
+    as_declared: bool = False  # True if a declared schema defines the features
+    wanted: tuple[str, ...] = ()  # the columns of that schema
+    leaves_out: bool = False  # True if files may have other columns (`extra_columns`)
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # of the groups of a range, in memory
     storage: StorageOptions = NO_OPTIONS
-    # Of the whole input, once prepared:
+    # The following describe the whole input, after `prepare`.
     splits: FileSplits = NO_SPLITS
     partitions: Partitions = NO_PARTITIONS
     types: tuple[tuple[str, pa.DataType], ...] = ()
-    cuts: tuple[tuple[str, tuple[Cut, ...]], ...] = ()  # by path, of files with rows
+    # (path, ends of the ranges) of each file with rows
+    cuts: tuple[tuple[str, tuple[Cut, ...]], ...] = ()
     unread: tuple[FileChecksum, ...] = ()  # of files without rows
-    left_out: tuple[str, ...] = ()  # columns that no feature is made of
+    left_out: tuple[str, ...] = ()  # columns that become no feature
     passed_over: tuple[SkippedFiles, ...] = ()
-    record_bytes: int = 0  # of all, about
-    meaning: Meaning = field(default_factory=Meaning)  # by metadata, of columns
+    record_bytes: int = 0  # approximate bytes of all records
+    meaning: Meaning = field(default_factory=Meaning)  # the metadata of columns
 
     tells_checksums = True
 
@@ -354,8 +367,8 @@ class ColumnarSource(Source):
         tables, others = _find_tables(files)
         if not tables:
             raise InputError(
-                f"none of {count(len(files), 'input file')} is {WHAT[self.kind]}: they "
-                "are empty, or their names begin with '_' or '.'"
+                f"no input is {WHAT[self.kind]} ({count(len(files), 'input file')}): "
+                "they are empty, or their names begin with '_' or '.'"
             )
         kept = _find_tables(append.kept)[0] if append else []
         splits = self.splits.found_in(tables, kept)
@@ -380,7 +393,7 @@ class ColumnarSource(Source):
             require_features([*types, *sizes], schema, folders=partitions.keys)
             for feature in schema.features:
                 if feature.class_names and feature.column in types:
-                    # A file without metadata has the labels of the dataset, too.
+                    # Labels in files without metadata are those of the dataset.
                     names = feature.class_names
                     found_names = meaning.classes.setdefault(feature.column, names)
                     require_same_classes(
@@ -411,6 +424,7 @@ class ColumnarSource(Source):
         )
 
     def _look_at(self, file: InputFile) -> _FoundTable:
+        """Reads the metadata of a file."""
         window = open_stream(file, self.storage)
         with told_of(file.uri, WHAT[self.kind]):
             table = _open_table(self.kind, window, file.size)
@@ -421,7 +435,7 @@ class ColumnarSource(Source):
                 chosen=self.wanted if self.leaves_out else (),
             )
         meaning = meaning_of(table.schema)
-        if self.as_declared:  # what becomes of a column, and of its labels, it says
+        if self.as_declared:  # the declared schema defines classes and images
             meaning.classes.clear()
             meaning.keep_files(self.wanted)
         return _FoundTable(file, meaning.types(columns), groups, meaning)
@@ -486,7 +500,7 @@ class ColumnarSource(Source):
         groups, part = self._part(input_range, size)
         window = open_stream(input_range, self.storage, part=part)
         if part == (0, size) and size <= WHOLE_BYTES:
-            window.part(0, size)  # is held: Arrow's readers jump about in it
+            window.part(0, size)  # buffers the file, because Arrow reads in any order
         columns, row = pa.schema(self.types), input_range.start
         sink.checksums.append(FileChecksum(input_range.path, *part, window.drain()))
         with told_of(uri, WHAT[self.kind]):
@@ -497,7 +511,7 @@ class ColumnarSource(Source):
                 found = next(batches, None)
                 if found is None or row + found.num_rows > input_range.stop:
                     raise pa.ArrowInvalid(
-                        "has not as many rows as its metadata says: "
+                        "does not have the number of rows in its metadata: "
                         f"{input_range.stop - input_range.start}"
                     )
                 found = self.partitions.added(found, input_range.path)
@@ -508,7 +522,10 @@ class ColumnarSource(Source):
     def _part(
         self, input_range: InputRange, size: int
     ) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Returns the groups of a range, and bytes of the file whose checksum it tells."""
+        """Returns the groups of a range, and the bytes whose checksum the range reports.
+
+        Both are pairs (first, stop). The bytes divide the file evenly among its ranges.
+        """
         cuts = dict(self.cuts)[input_range.path]
         first = 0
         for index, (stop, last) in enumerate(cuts):
@@ -521,12 +538,13 @@ class ColumnarSource(Source):
     def _rows(
         self, batch: pa.RecordBatch, input_range: InputRange, row: int, sink: RowSink
     ) -> Rows:
-        """Makes rows; those with a damaged image or a value too few are rejects."""
+        """Creates rows; rejects rows with a damaged image or a missing value."""
         images, uri = self.meaning.images, input_range.uri
         batch, headers, problems = check_files(batch, self.meaning)
         wrong, issues = check_labels(batch, self.meaning.classes, uri)
         problems |= wrong | missing_required(batch, self.fixed_schema)
-        for index, own in enumerate(headers):  # of rows with images, else none
+        # There are no headers if there are no image columns.
+        for index, own in enumerate(headers):
             if problem := undecodable_in(own, self.fixed_schema):
                 problems[index] = problem
         numbers = np.arange(row, row + batch.num_rows, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Infers the types of columns of text, converts their cells, and counts the odd ones."""
+"""Infers the types of columns of text, converts their cells, and counts odd cells."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from recordmill.transforms.encode.row_errors import Mask
 
 
 class TypeFlag(IntFlag):
-    """What the cells of a column were observed to hold; NOTHING if all were empty.
+    """A set of flags for the contents of a column's cells; NOTHING if all are empty.
 
-    Checkpoints keep them, so none ever gets another meaning that is narrower.
+    Checkpoints store the flags, so the meaning of a flag must never become narrower.
     """
 
     NOTHING = 0
     BOOLEAN = 1
-    INTEGER = 2  # whole and within int64: 7, 7.0
-    DECIMAL = 4  # within float32
+    INTEGER = 2  # an integer in the range of int64: 7, 7.0
+    DECIMAL = 4  # a decimal in the range of float32
     TEXT = 8
-    MISSING = 16  # words like NA, and nothing but blanks
-    # Not of cells: the type is decided, and cells that do not fit it are rejected.
+    MISSING = 16  # a word such as NA, or only blanks
+    # Set for a column, not a cell: the type is decided, and other cells are rejected.
     DECIDED = 32
 
 
-# How the cells are read, by the feature's dtype. Decimals stay float64 until they are
-# encoded.
+# dtype of a feature -> type as which its cells are read. Decimals remain float64 until
+# they are encoded.
 _READ_AS = {"bool": "bool", "int64": "int64", "float32": "float64", "string": "string"}
 ARROW_TYPES = {dtype: _ARROW_TYPES[read_as] for dtype, read_as in _READ_AS.items()}
 
@@ -59,7 +59,9 @@ _DTYPE_OF: dict[int, str] = {
     TypeFlag.DECIMAL: "float32",
     TypeFlag.INTEGER | TypeFlag.DECIMAL: "float32",
 }
-_MISSING = int(TypeFlag.MISSING)  # as a number: flags take some microseconds
+_MISSING = int(
+    TypeFlag.MISSING
+)  # an int, because operations on flags take microseconds
 _NO_TYPES = int(TypeFlag.MISSING | TypeFlag.DECIDED)
 NUMBERS = int(TypeFlag.INTEGER | TypeFlag.DECIMAL)
 
@@ -74,22 +76,23 @@ def column_dtype(flags: int) -> str:
 
 
 def is_text(flags: int) -> bool:
-    """Tells whether a column is text, whatever its other cells hold."""
+    """Returns True if a column with these flags is text, whatever flags are added."""
     known = int(flags) & ~_NO_TYPES
     return bool(known) and column_dtype(known) == "string"
 
 
 def has_missing_words(flags: int) -> bool:
-    """Tells whether cells of a column with these flags stand for missing values."""
+    """Returns True if a column with these flags has words for missing values."""
     return bool(int(flags) & _MISSING) and column_dtype(flags) != "string"
 
 
-# Asked for each batch: a schema of 20,000 columns takes longer than a batch of them.
+# Cached because it is called for each batch: creating the schema of 20,000 columns takes
+# longer than reading a batch.
 @lru_cache(maxsize=8)
 def infer_schema(
     names: tuple[str, ...], observed: TypeFlags, nulls: tuple[int, ...]
 ) -> Schema:
-    """Returns the features of columns whose types follow from their cells."""
+    """Returns the features of columns whose types are inferred from their cells."""
     features = []
     for name, flags, missing in zip(names, observed, nulls, strict=True):
         dtype = column_dtype(flags)
@@ -102,21 +105,21 @@ def infer_schema(
 
 #     integer, boolean -> int64_list    decimal -> float_list    the rest -> bytes_list
 #
-# The type flags of a column are those of all its cells, merged by OR, so the order in
-# which ranges are read cannot matter: ["1", "2.0"] has INTEGER, ["2.5"] has DECIMAL, both
-# together have INTEGER | DECIMAL, which is float32. A whole number is an integer also
-# where it is written as a decimal (2.0, as pandas writes integers with gaps), but not with
-# an exponent (2e3), which is how floats are written. What would lose something stays text:
-# leading zeros, a leading plus, integers beyond int64, decimals beyond float32 (they would
-# become infinity), booleans among numbers.
+# The type flags of a column are the flags of all its cells, merged by OR, so they do not
+# depend on the order in which ranges are read: ["1", "2.0"] has INTEGER, ["2.5"] has
+# DECIMAL, and both together have INTEGER | DECIMAL, which is float32. A whole number
+# written as a decimal is an integer (2.0, as pandas writes integers with gaps). With an
+# exponent (2e3) it is a decimal, because floats are written so. Cells that a number could
+# not represent exactly are text: leading zeros, a leading plus, integers outside int64,
+# decimals outside float32 (they would become infinity), booleans among numbers.
 #
-# Blanks around a value, and words that stand for a missing one (NA, null), count for
-# nothing where all other cells are numbers or booleans; in a column of text all cells stay
-# as they are.
+# If all other cells of a column are numbers or booleans, blanks around a cell are ignored
+# and words such as NA and null are missing values. In a column of text, all cells are
+# unchanged.
 
 
 def _flags_of(cells: pa.StringArray) -> I64:
-    """Returns the flag of each cell; none is null or has blanks around it."""
+    """Returns the flag of each cell; no cell may be null or have surrounding blanks."""
     found = np.full(len(cells), int(TypeFlag.TEXT), np.int64)
     rest = np.arange(len(cells))
     flags = (TypeFlag.INTEGER, TypeFlag.DECIMAL, TypeFlag.BOOLEAN)
@@ -131,9 +134,9 @@ def _flags_of(cells: pa.StringArray) -> I64:
 
 
 def flags_of_each(cells: pa.StringArray) -> I64:
-    """Returns the flag of each cell; NOTHING where it is missing."""
+    """Returns the flag of each cell; NOTHING for a missing cell."""
     is_long = are_long_texts(cells)
-    if is_long.any():  # not copied
+    if is_long.any():  # long texts are filtered out, so that they are not copied
         flags = np.full(len(cells), int(TypeFlag.TEXT), np.int64)
         flags[~is_long] = flags_of_each(cells.filter(pa.array(~is_long)))
         return flags
@@ -144,9 +147,9 @@ def flags_of_each(cells: pa.StringArray) -> I64:
 
 
 def are_invalid(cells: pa.StringArray, dtype: str) -> Mask:
-    """Returns which cells are not valid for a dtype; missing ones are."""
+    """Returns a mask of cells that are invalid for a dtype; missing cells are valid."""
     is_long = are_long_texts(cells)
-    if is_long.any():  # not copied
+    if is_long.any():  # long texts are filtered out, so that they are not copied
         is_long[~is_long] = are_invalid(cells.filter(pa.array(~is_long)), dtype)
         return is_long
     cells = without_missing(cells)
@@ -156,19 +159,19 @@ def are_invalid(cells: pa.StringArray, dtype: str) -> Mask:
 
 
 def read_as(cells: pa.StringArray, dtype: str) -> pa.Array | None:
-    """Returns the cells as a dtype, or None if some cell is not valid for it."""
+    """Returns the cells as an array of a dtype, or None if a cell is invalid for it."""
     if dtype == "string":
         return cells
     return read_column(cells, _READ_AS[dtype], strict=True)
 
 
-# A call of Arrow costs some microseconds however few cells it gets, and a column takes
-# dozens of calls: in a table of 20,000 columns and 60 rows they would be nearly all of the
-# time. So where columns are short, those of one type are put end to end, and taken for
-# one column. What comes out for each is the same.
+# A call of Arrow takes some microseconds even for few cells, and each column needs dozens
+# of calls. In a table of 20,000 columns and 60 rows, these calls would take almost all of
+# the time. Short columns of one type are therefore concatenated and processed as one
+# column. The result for each column is the same.
 
-_SHORT = 1024  # cells of a column that is put together with others
-_GROUP_BYTES = 8 << 20  # of columns that are put together
+_SHORT = 1024  # maximum number of cells of a column that is joined with others
+_GROUP_BYTES = 8 << 20  # maximum size of columns that are joined
 
 
 def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
@@ -180,7 +183,8 @@ def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
         counts = [len(columns[at]) - columns[at].null_count for at in group]
         starts = [0, *accumulate(counts[:-1])]
         found = flags_of_each(cells)
-        found[found == TypeFlag.NOTHING] = _MISSING  # words: no cell is empty
+        # No cell is null, so cells without a flag are words for missing values.
+        found[found == TypeFlag.NOTHING] = _MISSING
         sums = np.bitwise_or.reduceat(found, starts)
         for at, total in zip(group, sums.tolist(), strict=True):
             flags[at] = TypeFlag(total)
@@ -190,20 +194,25 @@ def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
 def convert_columns(
     columns: Sequence[pa.StringArray], expected: Sequence[int]
 ) -> tuple[list[pa.Array], list[int]]:
-    """Converts columns of text to the types that are expected, if they fit.
+    """Converts columns of text to the expected types, or to wider types if necessary.
 
-    Returns the columns, and the type flags that were seen in each; where these ask for
-    another type than the one expected, the cells have the type that holds both.
+    Args:
+      columns: the cells as text.
+      expected: the type flags to assume for each column.
+
+    Returns:
+      The converted columns, and the observed type flags of each. If these require
+      another type, the column has the type for the expected and observed flags.
     """
     arrays: list[pa.Array] = [None] * len(columns)
     observed = [int(TypeFlag.NOTHING)] * len(columns)
-    members: dict[str, list[int]] = {}  # by the dtype that is expected
+    members: dict[str, list[int]] = {}  # expected dtype -> indices of columns
     unknown = []
     for at, (cells, flags) in enumerate(zip(columns, expected, strict=True)):
         dtype = column_dtype(flags)
         if cells.null_count == len(cells):
             arrays[at] = cells.cast(ARROW_TYPES[dtype])
-        elif is_text(flags):  # whatever the cells hold
+        elif is_text(flags):  # the cells cannot change the type
             arrays[at], observed[at] = cells, int(flags) & ~_MISSING
         elif dtype == "string":
             unknown.append(at)
@@ -212,7 +221,7 @@ def convert_columns(
             observed[at] = int(flags) & ~_MISSING
 
     def read(group: list[int], dtype: str) -> bool:
-        """Converts columns together; returns False if a cell of theirs is not valid."""
+        """Converts columns as one; returns False if a cell is invalid for the dtype."""
         cells = [columns[at] for at in group]
         joined = read_as(_joined(cells), dtype)
         if joined is None:
@@ -251,9 +260,9 @@ def convert_columns(
 def _groups(
     columns: Sequence[pa.StringArray], members: Sequence[int]
 ) -> list[list[int]]:
-    """Groups columns to be joined; one of many cells or many bytes is alone."""
+    """Groups columns to be joined; a column of many cells or bytes is a group alone."""
     groups: list[list[int]] = []
-    room = 0  # bytes that the last group of short columns can take
+    room = 0  # bytes that fit into the last group of short columns
     for at in members:
         size = columns[at].nbytes
         is_short = len(columns[at]) <= _SHORT and size <= _GROUP_BYTES
@@ -269,38 +278,40 @@ def _groups(
 
 
 def _joined(columns: Sequence[pa.StringArray]) -> pa.StringArray:
+    """Joins columns into one."""
     return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
 
 def with_points(columns: list[pa.StringArray], decimal: str) -> list[pa.StringArray]:
-    """Returns columns of text with a point in numbers."""
+    """Returns columns of text in which numbers have a decimal point."""
     if decimal == ",":
         return [swap_points(column) for column in columns]
     return columns
 
 
-# Odd cells are the few of a column that keep it from being of a narrower type.
+# Odd cells are the few cells of a column that prevent a narrower type.
 #
-# A column of 2,000 prices and one `12.5o` would be text. A range that meets such a cell is
-# read once more with a wider type; then the cells of the column are counted by their class,
-# as issues with the first odd ones. At the end, columns with few of them are found:
+# With one odd cell `12.5o`, a column of 2,000 prices would be text. A range with such a
+# cell is read again with a wider type. The cells of the column are then counted by class,
+# as issues with examples of the first odd cells. After all ranges are read, columns with
+# few odd cells are found:
 #
 #     class       numbers 1,999      text 1, "t.csv line 17: '12.5o'"     of 2,000 cells
 #
-# A column of 100 cells or more has few if they are 1 % at most, and 1,000 at most.
+# Odd cells are few if they are at most 1 % of the cells of the column and at most 1,000.
 #
-# Counted are also cells that were taken for missing, have more digits than float32, or look
-# like numbers with a decimal comma or marks of thousands.
+# This module also counts cells that are read as missing, cells with more digits than
+# float32 can represent, and cells with a decimal comma or thousands separators.
 
-ODD = "odd cells"  # code of the issues: a column's cells of one class
-MAX_ODD = 1_000  # cells of a column that are few
-_SHARE = 100  # one in so many is few
-_WARNED_SHARE = 10  # one in so many is warned of
-_NAMED = 3  # cells of a range that are named
-_COUNTED_BYTES = 64 << 20  # of a file, whose lines are counted to name one
+ODD = "odd cells"  # issue code: the cells of one class in a column
+MAX_ODD = 1_000  # maximum number of cells that are few
+_SHARE = 100  # at most one in this many cells is few
+_WARNED_SHARE = 10  # at most one in this many cells causes a warning
+_NAMED = 3  # odd cells of a range that are examples
+_COUNTED_BYTES = 64 << 20  # maximum offset of a row whose line number is counted
 _WARNED_COLUMNS = 5
-_MARKED_SHARE = 0.9  # of the cells of a column, that are numbers with marks or without
-_SURE_SAMPLE = 20  # cells; fewer may be odd by chance
+_MARKED_SHARE = 0.9  # minimum share of cells that are numbers, with or without marks
+_SURE_SAMPLE = 20  # minimum number of cells; in a smaller sample, chance may decide
 _CLASSES = {"number": NUMBERS, "boolean": int(TypeFlag.BOOLEAN)}
 
 
@@ -308,56 +319,59 @@ class OddColumn(NamedTuple):
     """A column with odd cells."""
 
     name: str
-    kind: str  # what all others are: "number" or "boolean"
-    odd: int  # how many
-    cells: int  # of the column, but for missing ones
-    examples: str  # the first ones
+    kind: str  # the class of all other cells: "number" or "boolean"
+    odd: int  # number of odd cells
+    cells: int  # number of cells of the column, without missing cells
+    examples: str  # the first odd cells with their locations
 
     @property
     def is_few(self) -> bool:
-        """Tells whether they are so few that the column is not text because of them."""
+        """Returns True if the odd cells are too few to make the column text."""
         return self.odd <= min(MAX_ODD, self.cells // _SHARE)
 
     def types_of_others(self, flags: int) -> int:
-        """Returns the type flags of the column with its odd cells rejected."""
+        """Returns the type flags of the column after its odd cells are rejected."""
         return flags & _CLASSES[self.kind] | int(TypeFlag.DECIDED)
 
     @property
     def described(self) -> str:
-        """Returns the column, its odd cells and where the first are."""
+        """Returns a description of the column with its odd cells and examples."""
         return (
             f"column {self.name!r}: {count(self.odd, 'cell')} of {self.cells:,} "
-            f"{'is' if self.odd == 1 else 'are'} not a {self.kind}, as all others are: "
+            f"{'is' if self.odd == 1 else 'are'} not a {self.kind}, unlike all others: "
             f"{'first ' * (self.odd > 1)}{self.examples.partition(' ')[2]}"
         )
 
 
 def place_of(path: str, offset: int, line: Callable[[], int] | None) -> str:
-    """Returns where a row is, for people: the line, if it can be counted."""
+    """Returns the location of a row for messages.
+
+    This is the path and the line, or the byte offset if lines cannot be counted.
+    """
     if line is None or offset > _COUNTED_BYTES:
         return f"{path} byte {offset:,}"
     return f"{path} line {line():,}"
 
 
 def columns_with_examples(issues: Iterable[RowIssue]) -> set[str]:
-    """Returns the columns whose first odd cells are in the issues."""
+    """Returns the columns for which the issues have an example of an odd cell."""
     return {issue.column for issue in issues if issue.code == ODD and issue.example}
 
 
 def first_example(position: int, text: str) -> str:
-    """Returns an example that comes first, of several, if its position does."""
+    """Returns the text of an example, prefixed so that examples sort by position."""
     return f"{position:020d} {text}"
 
 
 def is_mixed(flags: int) -> bool:
-    """Tells whether a column is text although some of its cells are of a narrower type."""
+    """Returns True if a column is text although some cells are numbers or booleans."""
     return column_dtype(flags) == "string" and bool(
         flags & (NUMBERS | TypeFlag.BOOLEAN)
     )
 
 
 def without_odd(flags: int, cells: pa.StringArray) -> int:
-    """Returns the flags of a sample's cells without odd ones; TEXT if there are many."""
+    """Returns the flags of a sample without its odd cells; TEXT if these are many."""
     if not is_mixed(flags):
         return flags
     found = flags_of_each(cells)
@@ -374,8 +388,14 @@ def count_classes(
 ) -> tuple[list[RowIssue], int, bool]:
     """Counts the cells of each class in a batch of a mixed column.
 
-    `named` describes cells by their rows. Returns the issues, the type flags of all cells,
-    and whether it is clear that those of no class are many.
+    Args:
+      name: the column.
+      cells: its cells.
+      describe_cells: returns a description of the cells in the given rows.
+
+    Returns:
+      The issues, the type flags of all cells, and True if the column has too many cells
+      of text for them to be odd cells.
     """
     found = flags_of_each(cells)
     masks: dict[str, Mask] = {
@@ -396,9 +416,11 @@ def count_classes(
 def odd_columns(
     issues: Iterable[RowIssue], cells: Mapping[str, int]
 ) -> list[OddColumn]:
-    """Returns the columns with odd cells, by the issues of all ranges.
+    """Returns the columns with odd cells.
 
-    `cells` are those of each column that are not missing.
+    Args:
+      issues: the issues of all ranges.
+      cells: the number of cells of each column, without missing cells.
     """
     classes: dict[str, dict[str, RowIssue]] = {}
     for each in issues:
@@ -417,19 +439,19 @@ def odd_columns(
 
 
 def odd_problem(found: Sequence[OddColumn]) -> str:
-    """Returns why a run is refused that would make text of columns with few odd cells."""
+    """Returns the error message for columns with few odd cells; "" if there are none."""
     few = [column.described for column in found if column.is_few]
     if not few:
         return ""
     return (
-        f"odd cells in {count(len(few), 'column')}:{_lines(few)}\nCorrect them, or say what "
-        "to do with them: `odd_cells=reject` rejects their rows (allow them with "
-        "`max_rejects`), `odd_cells=widen` makes the column text"
+        f"odd cells in {count(len(few), 'column')}:{_lines(few)}\n"
+        "Correct them, or use one of these: `odd_cells=reject` rejects their rows "
+        "(allow them with `max_rejects`), `odd_cells=widen` makes the column text"
     )
 
 
 def _lines(columns: Sequence[str]) -> str:
-    """Returns a line for each of the first columns, and one for all others."""
+    """Returns a line for each of the first columns, and one line for the remaining."""
     lines = [f"\n  {each}" for each in columns[:_WARNED_COLUMNS]]
     if more := len(columns) - len(lines):
         lines.append(f"\n  and {count(more, 'more column')}")
@@ -437,7 +459,7 @@ def _lines(columns: Sequence[str]) -> str:
 
 
 def odd_warnings(found: Sequence[OddColumn]) -> list[InputWarning]:
-    """Returns a warning for each column that is text because of one cell in ten or less."""
+    """Returns a warning for each column that is text because of at most 10 % of cells."""
     return [
         InputWarning(
             "odd-cells",
@@ -450,14 +472,14 @@ def odd_warnings(found: Sequence[OddColumn]) -> list[InputWarning]:
 
 
 def odd_fact(found: Sequence[OddColumn]) -> tuple[tuple[str, str], ...]:
-    """Returns a fact on the few odd cells of columns that were made text of, or none."""
+    """Returns a line for the input report about columns with few odd cells, or ()."""
     few = [column.described for column in found if column.is_few]
     return (("odd cells", "; ".join(few[:_WARNED_COLUMNS])),) if few else ()
 
 
-_TAKEN, _LONG = "missing", "digits"  # codes of issues
-MARKED = "marks"
-_COUNTED_COLUMNS = 100  # of which each is told by itself; the first ones of a table
+_TAKEN, _LONG = "missing", "digits"  # issue codes
+MARKED = "marks"  # issue code
+_COUNTED_COLUMNS = 100  # first columns of a table that are counted separately
 _SHOWN_COLUMNS = 10
 _FLOAT32_DIGITS = 7
 _LONG_NUMBER = r"[1-9](?:[.,]?[0-9]){6,}[.,]?[1-9]"
@@ -471,10 +493,14 @@ def count_issues(
     marked: Sequence[RowIssue] = (),
     decimal: str = ".",
 ) -> tuple[RowIssue, ...]:
-    """Counts what is odd about cells: words for missing, many digits, other marks.
+    """Counts cells read as missing, cells with many digits, and numbers with marks.
 
-    The batch has the same cells, converted; of inferred types, flags were observed.
-    Columns that are marked looked like numbers with marks in the first rows.
+    Args:
+      text_batch: the cells as text.
+      batch: the same cells, converted.
+      observed: the type flags of each column; () if types are not inferred.
+      marked: the issues of columns whose first rows were numbers with marks.
+      decimal: the decimal separator.
     """
     found: list[RowIssue] = []
     for index, field in enumerate(batch.schema):
@@ -482,7 +508,8 @@ def count_issues(
         flags = observed[index] if observed else 0
         if flags & TypeFlag.MISSING and not is_text(flags):
             cells, kept = text.column(index), batch.column(index)
-            if pa.types.is_string(kept.type):  # whether it is text is not yet known
+            if pa.types.is_string(kept.type):
+                # The final type is not yet known.
                 kept = without_missing(cells)
             found += _counted(_TAKEN, name, cells, present(cells) & ~present(kept))
         if pa.types.is_float64(field.type):
@@ -498,7 +525,7 @@ def count_issues(
 def _counted(
     code: str, name: str, cells: pa.StringArray, found: Mask
 ) -> tuple[RowIssue, ...]:
-    """Returns how many cells of a column were found, with the first; or nothing."""
+    """Returns an issue with the number of cells in a mask and the first, or ()."""
     rows = np.flatnonzero(found)
     if not len(rows):
         return ()
@@ -508,8 +535,8 @@ def _counted(
 def missing_fact(
     issues: Sequence[RowIssue], schema: Schema
 ) -> tuple[tuple[str, str], ...]:
-    """Returns a fact about the cells of all rows that were taken for missing, or none."""
-    # Columns that came out as text have kept their cells.
+    """Returns a line for the input report about cells read as missing, or ()."""
+    # Columns whose final type is text have unchanged cells.
     text = {feature.name for feature in schema.features if feature.dtype == "string"}
     found = [
         f"{count(each.count, 'cell')} like {shown(each.example)} in "
@@ -523,7 +550,7 @@ def missing_fact(
 
 
 def _is_long(cells: pa.StringArray) -> Mask:
-    """Returns which numbers have more than seven digits, but for zeros at either end."""
+    """Returns a mask of numbers with more than 7 digits, not counting outer zeros."""
     long: Mask = np.empty(len(cells), np.bool_)
     data = cells.buffers()[2] or b""
     if not native.loops.long_numbers(value_offsets(cells), data, long):
@@ -534,7 +561,7 @@ def _is_long(cells: pa.StringArray) -> Mask:
 def long_warnings(
     issues: Sequence[RowIssue], names: Sequence[str]
 ) -> list[InputWarning]:
-    """Returns a warning for each of the first columns, and one for all others."""
+    """Returns a warning for each of the first columns, and one for the remaining ones."""
     found = _long_columns(issues, names)
     warnings = [
         f"{each}: float32 may lose some of them. To keep them, declare the column "
@@ -550,7 +577,7 @@ def long_warnings(
 
 
 def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
-    """Returns the message of a run that may lose no digit, but could; or ""."""
+    """Returns the error message for `exact` if float32 loses digits; otherwise ""."""
     found = _long_columns(issues, names)
     if not found:
         return ""
@@ -562,6 +589,7 @@ def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
 
 
 def _long_columns(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
+    """Returns a description of each column with long numbers."""
     found = {each.column: each for each in issues if each.code == _LONG}
     return [
         (f"column {name!r}: " if name else "other columns: ")
@@ -581,7 +609,7 @@ _MARKED_NUMBER = (
 def marked_numbers(
     name: str, cells: pa.StringArray, decimal: str
 ) -> tuple[RowIssue, ...]:
-    """Returns how many cells are numbers with marks, if nearly all are some number."""
+    """Returns the issue of the numbers with marks, if nearly all cells are numbers."""
     cells = without_missing(cells)
     marked = _are_marked(cells, decimal)
     alike = (marked | matches(cells, _PLAIN_NUMBER.format(decimal)))[present(cells)]
@@ -591,14 +619,14 @@ def marked_numbers(
 
 
 def _are_marked(cells: pa.StringArray, decimal: str) -> Mask:
-    """Returns which cells have a decimal comma or marks of thousands, such as 1,234."""
+    """Returns a mask of cells with a decimal comma or thousands separators (1,234)."""
     return matches(cells, _MARKED_NUMBER) & ~matches(
         cells, _PLAIN_NUMBER.format(decimal)
     )
 
 
 def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[InputWarning]:
-    """Returns a warning for each such column, by the first rows or by all of them."""
+    """Returns a warning for each column with issues of numbers with marks."""
     what, way = "thousands separators", "To store numbers, write them without"
     if decimal == ".":
         what = f"a decimal comma or {what}"

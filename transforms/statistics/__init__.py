@@ -1,1 +1,1 @@
-"""Figures of a finished dataset: what one look at all of its rows found."""
+"""Statistics of inputs and of finished datasets."""

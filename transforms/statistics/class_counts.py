@@ -1,4 +1,4 @@
-"""Counts how many rows of each split have each class, by one reading of the dataset."""
+"""Counts the rows of each class in each split, by reading the dataset once."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.storage import LocalStore, Store
 
-SMALL_BYTES = 64 << 20  # of a dataset on this machine that is read without being asked
-_SLOWER = 32  # times, of payloads that are not examples
+SMALL_BYTES = 64 << 20  # a local dataset up to this size is counted automatically
+_SLOWER = 32  # factor by which other payloads are slower to decode than examples
 MAX_TEXT_FEATURES = 50
 MAX_UNNAMED = 100_000  # classes without names that are listed if no row has them
-MAX_TEXTS = 20  # different texts of a feature that is taken for a label
-# Of each text on the average: three names in three rows are no classes.
+MAX_TEXTS = 20  # distinct texts of a feature that is treated as a label
+# Average rows of each text: three names in three rows are not classes.
 MIN_ROWS_EACH = 2
 
 ClassNames = Mapping[str, Sequence[str]]
 
 
 LabelCounts = Mapping[str, Mapping[str, int]]
-"""For each split, in the manifest's order, the rows of each class. All splits have the
-same classes in the same order; of a label these are all its classes."""
+"""The rows of each class by split, in the manifest's order. All splits have the same
+classes in the same order; for a class label, all its classes."""
 
 
 def counted_features(manifest: Manifest) -> list[FeatureSpec]:
-    """Returns the features that may be counted: labels, truth values, single texts.
+    """Returns the features that can be counted: class labels, booleans, single texts.
 
-    Of very many columns of text none is counted: that takes long, and nobody reads it.
+    If there are very many text features, none is counted, because that would take long.
     """
     labels, texts = list[FeatureSpec](), list[FeatureSpec]()
     for feature in manifest.features:
@@ -52,12 +52,13 @@ def counted_features(manifest: Manifest) -> list[FeatureSpec]:
 def counts_if_small(
     store: Store, manifest: Manifest, names: ClassNames, limit: int = SMALL_BYTES
 ) -> dict[str, LabelCounts] | None:
-    """Returns the counts of the classes; None if the dataset is large or far away.
+    """Returns the counts of the classes; None if the dataset is large or not local.
 
-    Also if it cannot be read: who needs all of it is told, others need not.
+    Returns None for an unreadable dataset as well: commands that read all of it report
+    the error.
     """
     if manifest.payload != "example":
-        limit //= _SLOWER  # they are decoded one by one
+        limit //= _SLOWER  # these records are decoded one by one
     if not isinstance(store, LocalStore) or manifest.num_bytes > limit:
         return None
     try:
@@ -72,11 +73,11 @@ def count_classes(
     names: ClassNames,
     on_progress: Callable[[float, float | None], None] = lambda _done, _total: None,
 ) -> dict[str, LabelCounts]:
-    """Reads all records and counts the classes of each label, by its name.
+    """Reads all records and counts the classes of each label, by label name.
 
-    A text is a label if the dataset has at most MAX_TEXTS different ones of it, each in
-    MIN_ROWS_EACH rows on the average, and not all of them are times. Values that no class
-    has are counted by their number. `on_progress` gets the bytes that were read, and all.
+    A text feature is a label if the dataset has at most MAX_TEXTS distinct texts, each in
+    MIN_ROWS_EACH rows on average, and not all of them are times. Values without a class
+    are counted by their number. `on_progress` is called with (bytes read, total bytes).
 
     Raises:
       CorruptRecordError: a record is damaged.
@@ -97,7 +98,7 @@ def count_classes(
                 counts[name][shard.split].update(count_values(batch.column(name)))
                 texts = set().union(*counts[name].values())
                 if features[name].num_classes is None and len(texts) > MAX_TEXTS:
-                    del counts[name]  # no label: a text of its own in many rows
+                    del counts[name]  # not a label: too many distinct texts
             decoded += records.nbytes
             on_progress(min(decoded, manifest.num_bytes), manifest.num_bytes)
     named = {}
@@ -119,7 +120,7 @@ def _is_time(value: str | bool) -> bool:
 def named_counts(
     feature: FeatureSpec, found: Mapping[str, Counter[Any]], names: Sequence[str]
 ) -> LabelCounts:
-    """Returns the counts by the names of the classes, in their order."""
+    """Returns the counts of each split by class name, in class order."""
     values = set().union(*found.values())
     if feature.num_classes is None:
         named = {value: str(value) for value in sorted(values)}
@@ -128,7 +129,7 @@ def named_counts(
     else:
         number, listed = feature.num_classes, max(len(names), MAX_UNNAMED)
         classes: Collection[int] = range(min(number, listed))
-        if number > listed:  # a damaged manifest has 1 << 31
+        if number > listed:  # a damaged manifest may have 1 << 31
             classes = sorted(value for value in values if 0 <= value < number)
         named = {c: names[c] if c < len(names) else str(c) for c in classes}
         outside = sorted(values - named.keys())

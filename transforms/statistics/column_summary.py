@@ -1,4 +1,4 @@
-"""Sums up one feature, batch by batch: what is missing, and what the values are."""
+"""Summarizes one feature, batch by batch: its missing values and its statistics."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from recordmill.transforms.sources.text_columns import (
     is_text,
 )
 
-# A bin is 2**level wide and begins at a multiple of that: bin 3 at level -1 has the numbers
-# from 1.5 to below 2. When numbers come that would need too many bins, the level rises and
+# A bin is 2**level wide and begins at a multiple of its width: bin 3 at level -1 has the
+# numbers from 1.5 to below 2. If new numbers need too many bins, the level is raised and
 # pairs of bins are joined. So every count is exact, in bounded memory:
 #
 #     [1, 2, 3] at level 0      bins 1, 2, 3: 1 each
 #     and 9000                  level 2: bins of 4; 0: 3 numbers, 2250: 1 number
 
-NUM_BINS = 1 << 14  # at most
+NUM_BINS = 1 << 14  # maximum
 _EXACT_BITS = 53  # of a float64: the number of a bin must fit
 _MAX_SHIFT = 63
 _OF_ZERO = -1200
@@ -47,16 +47,16 @@ F64 = npt.NDArray[np.float64]
 
 
 class NumberBins:
-    """The counts of finite numbers, in bins of 2**level from the first one counted on."""
+    """A histogram of finite numbers, with bins of width 2**level from `first` on."""
 
     def __init__(self, level: int) -> None:
-        """Starts without a number; no bin will be narrower than at this level."""
+        """Initializes without numbers; no bin will be narrower than at this level."""
         self.level = level
         self.first = 0
         self.counts: I64 = np.zeros(0, np.int64)
 
     def add(self, numbers: F64, low: float, high: float) -> None:
-        """Counts finite numbers; the limits are those of all that were added."""
+        """Adds finite numbers; `low` and `high` are the limits of all added numbers."""
         level = max(self.level, _level_of(low, high))
         bins = _bins_of(numbers, level)
         shift = min(level - self.level, _MAX_SHIFT)
@@ -80,7 +80,7 @@ def _level_of(low: float, high: float) -> int:
 
 
 def _exponent(number: float) -> int:
-    """Returns how many bits are before the binary point; of 0 fewer than of any other."""
+    """Returns the number of bits before the binary point; for 0, a very low number."""
     return math.frexp(number)[1] if number else _OF_ZERO
 
 
@@ -88,40 +88,42 @@ def _bins_of(numbers: F64, level: int) -> I64:
     """Returns the number of each number's bin: floor(number / 2**level), exactly."""
     scaled = np.ldexp(numbers, -level)
     bins = np.floor(scaled).astype(np.int64)
-    # Those too small to be scaled are below 0 all the same.
+    # Negative numbers that underflow to 0 belong to the bin below 0.
     bins -= (scaled == 0) & (numbers < 0)
     return bins
 
 
-SHOWN_BINS = 40  # of a histogram, at most
-_TAIL = 0.005  # of the numbers on each side, left out where they would hide all others
-_CROWDED = 0.2  # of the bins shown hold all but the tails: look closer
+SHOWN_BINS = 40  # maximum number of intervals in a histogram
+_TAIL = 0.005  # share of numbers on each side that is left out if it hides the others
+_CROWDED = (
+    0.2  # leave the tails out if all others are in at most this share of the bins
+)
 
 Number = int | float
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many numbers lie in each of some intervals; all counts are exact."""
+    """A histogram with exact counts of the numbers in each of its intervals."""
 
-    edges: tuple[float, ...]  # where the intervals begin, and where the last one ends
-    # numbers in each. An edge belongs to the interval that begins there; the last edge
-    # to the last one.
+    edges: tuple[float, ...]  # starts of the intervals, and the end of the last one
+    # numbers in each interval. An edge belongs to the interval that begins there; the
+    # last edge belongs to the last interval.
     counts: tuple[int, ...]
-    below: int = 0  # numbers before the first interval
-    above: int = 0  # numbers behind the last one
-    discrete: bool = False  # whether each interval is a single integer
+    below: int = 0  # numbers below the first interval
+    above: int = 0  # numbers above the last interval
+    discrete: bool = False  # each interval is a single integer
 
 
 @dataclass(slots=True)
 class NumberSummary:
-    """What is known of some numbers; NaN and infinities are counted, but not summed up."""
+    """A summary of numbers; NaN and infinities are counted, but not summarized."""
 
-    whole: bool  # whether all are integers
-    values: int = 0  # how many there are, with NaN and infinities
+    whole: bool  # all numbers are integers
+    values: int = 0  # number of numbers, including NaN and infinities
     nans: int = 0
     infinities: int = 0
-    minimum: Number | None = None  # of the finite ones; None if there is none
+    minimum: Number | None = None  # of the finite numbers; None if there are none
     maximum: Number | None = None
     _finite: int = 0
     _mean: float = 0.0
@@ -132,7 +134,7 @@ class NumberSummary:
         self._bins = NumberBins(0 if self.whole else _FINEST)
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Adds numbers, of any dtype."""
+        """Adds numbers of any dtype."""
         self.values += len(values)
         if values.dtype.kind == "f":
             finite = np.isfinite(values)
@@ -148,7 +150,7 @@ class NumberSummary:
         self.maximum = high if self.maximum is None else max(self.maximum, high)
         numbers = values.astype(np.float64)
         self._bins.add(numbers, float(self.minimum), float(self.maximum))
-        # Mean and squared deviations of two sets are joined as Chan et al. do (1979).
+        # Mean and squared deviations of two sets are joined as in Chan et al. (1979).
         count, before = len(numbers), self._finite
         self._finite += count
         with np.errstate(over="ignore", invalid="ignore"):
@@ -156,7 +158,7 @@ class NumberSummary:
             squares = float(np.square(numbers - mean).sum())
         step, share = mean - self._mean, count / self._finite
         self._mean += step * share
-        # A product that overflows is inf; a power would raise.
+        # A product that overflows is inf; a power would raise an error.
         self._squares += squares + step * step * before * share
 
     @property
@@ -166,7 +168,7 @@ class NumberSummary:
 
     @property
     def deviation(self) -> float | None:
-        """Returns the standard deviation; None if there is none, or it overflows."""
+        """Returns the standard deviation; None if it is undefined or overflows."""
         if not self._finite:
             return None
         found = math.sqrt(self._squares / self._finite) if self._squares >= 0 else 0
@@ -174,7 +176,7 @@ class NumberSummary:
 
     @property
     def median(self) -> float | None:
-        """Returns the lower one of two medians; None if there is no finite number."""
+        """Returns the lower of two medians; None if there is no finite number."""
         if self.minimum is None or self.maximum is None:
             return None
         bins, middle = self._bins, (self._finite + 1) // 2
@@ -186,14 +188,14 @@ class NumberSummary:
 
     @property
     def median_within(self) -> float:
-        """Returns how far off the median may be: half of a bin; 0 if it is exact."""
+        """Returns the maximum error of the median: half of a bin; 0 if it is exact."""
         level = self._bins.level
         is_exact = self.minimum == self.maximum or (self.whole and level == 0)
         return 0.0 if is_exact else _edge(1, level - 1)
 
     @property
     def histogram(self) -> Histogram | None:
-        """Returns SHOWN_BINS intervals or fewer; leaves out tails that hide the rest."""
+        """Returns SHOWN_BINS intervals or fewer; leaves out tails that hide the bulk."""
         if not self._finite:
             return None
         bins = self._bins
@@ -218,14 +220,14 @@ class NumberSummary:
         discrete = self.whole and bins.level == 0 and width == 1
         above = self._finite - int(total[stop - 1])
         if not discrete and span > 1 and not above and edges[-2] == self.maximum:
-            counts[-2] += counts[-1]  # the largest one alone: the last edge is it
+            counts[-2] += counts[-1]  # only the maximum, which is the last edge
             counts, edges = counts[:-1], edges[:-1]
         below = int(total[start - 1]) if start else 0
         return Histogram(tuple(edges), tuple(counts.tolist()), below, above, discrete)
 
 
 def _edge(number: int, level: int) -> float:
-    """Returns where a bin begins; behind the largest float, that float."""
+    """Returns the start of a bin, at most the largest float."""
     try:
         return math.ldexp(number, level)
     except OverflowError:
@@ -233,19 +235,19 @@ def _edge(number: int, level: int) -> float:
 
 
 def _span(start: int, stop: int, width: int) -> int:
-    """Returns how many multiples of a width the bins from start to stop lie in."""
+    """Returns the number of intervals of a width that cover bins start to stop."""
     return (stop - 1) // width - start // width + 1
 
 
-# A limited number of values is counted one by one. Where there are more, the rarest are given
-# up as Misra and Gries do (1982): the count of the first value too many is taken from all.
-# A count is then too low by at most the sum of what was taken, so the commonest values
-# stay, and their counts are lower bounds.
+# A limited number of distinct values is counted. If there are more, the rarest are
+# dropped as in Misra and Gries (1982): the count of the first excess value is subtracted
+# from all counts. A count is then too low by at most the sum of these deductions, so the
+# commonest values stay, and their counts are lower bounds.
 
-KEPT = 10_000  # values counted one by one
-KEPT_BYTES = 1 << 20  # of them
-MAX_BYTES = 256  # of a value that is counted; longer ones are counted together
-_PENDING = 4  # times what is kept is collected before it is joined
+KEPT = 10_000  # maximum number of distinct values that are counted
+KEPT_BYTES = 1 << 20  # maximum size of these values together
+MAX_BYTES = 256  # maximum size of a counted value; longer values are counted together
+_PENDING = 4  # counts are joined once there are this many times the maximum
 
 Value = str | bytes | bool
 
@@ -254,27 +256,27 @@ Value = str | bytes | bool
 class CommonValues:
     """The commonest values."""
 
-    # each with its count, the commonest first; equal counts by value
+    # (value, count) pairs, the commonest first; equal counts in order of the values
     values: tuple[tuple[Value, int], ...] = ()
-    # how many values there are, with those that are not counted one by one
+    # number of all values, including values that are not counted separately
     total: int = 0
-    distinct: int = 0  # how many different ones are counted; all of them if `complete`
-    too_low: int = 0  # a count is too low by at most this; 0 if all are exact
-    long: int = 0  # values above MAX_BYTES, which are not counted one by one
+    distinct: int = 0  # number of distinct counted values; of all values if `complete`
+    too_low: int = 0  # maximum error of a count, which is never too high
+    long: int = 0  # values above MAX_BYTES, which are not counted separately
 
     @property
     def at_most(self) -> int:
-        """Returns a number of times that no counted value comes more often than."""
+        """Returns an upper bound of the count of any counted value."""
         return self.too_low + (self.values[0][1] if self.values else 0)
 
     @property
     def complete(self) -> bool:
-        """Returns whether every different value is counted."""
+        """Returns True if every distinct value is counted."""
         return not (self.too_low or self.long)
 
 
 class ValueCounts:
-    """Values seen so far, and how often; memory is bounded."""
+    """A counter of distinct values, with bounded memory."""
 
     def __init__(self, kept: int = KEPT, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept, self._kept_bytes = kept, kept_bytes
@@ -283,7 +285,7 @@ class ValueCounts:
         self._total = self._too_low = self._long = 0
 
     def add(self, values: pa.Array) -> None:
-        """Adds values of text, bytes or bool, none of them null."""
+        """Adds non-null values of text, bytes or bool."""
         self._total += len(values)
         if not pa.types.is_boolean(values.type):
             short = pc.less_equal(pc.binary_length(values), MAX_BYTES)
@@ -314,7 +316,7 @@ class ValueCounts:
         return joined.sort_by([("n", "descending"), ("v", "ascending")])
 
     def _pruned(self, joined: pa.Table) -> pa.Table:
-        """Returns the counts that are kept on."""
+        """Returns the counts without the rarest values."""
         fitting = np.searchsorted(
             np.cumsum(_lengths(joined)), self._kept_bytes, "right"
         )
@@ -345,7 +347,7 @@ class ValueCounts:
 
 
 def _lengths(counts: pa.Table) -> I64:
-    """Returns the bytes of each value."""
+    """Returns the size of each value in bytes."""
     values = counts["v"]
     if pa.types.is_boolean(values.type):
         return np.ones(len(values), np.int64)
@@ -359,22 +361,22 @@ _REASON_CHARACTERS = 200
 
 @dataclass(slots=True)
 class ImageSummary:
-    """What is known of some image files."""
+    """A summary of image files."""
 
     widths: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
     heights: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
-    # of the files
+    # sizes of the files
     bytes: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
-    damaged: int = 0  # how many have no readable header
-    problem: str = ""  # of the first of these
+    damaged: int = 0  # number of files without a readable header
+    problem: str = ""  # of the first damaged file
     kinds: ValueCounts = field(default_factory=ValueCounts)  # "png, 3 channels"
     sizes: ValueCounts = field(default_factory=ValueCounts)  # "640 × 480"
 
     def add(self, files: pa.BinaryArray) -> None:
-        """Adds image files, none of them null."""
+        """Adds non-null image files."""
         self.bytes.add(value_lengths(files))
         headers = []
-        # A Python call for each image, 13 us for a JPEG: its header is read byte by byte.
+        # One Python call per image, 13 us for a JPEG: its header is read byte by byte.
         for file in files:
             try:
                 headers.append(read_header(file.as_py()))
@@ -389,22 +391,22 @@ class ImageSummary:
         self.heights.add(np.array([each.height for each in headers], np.int64))
 
 
-TEXT_BYTES = 16 << 20  # of values that are kept, of all features
-BATCH_NUMBERS = 1 << 18  # of a batch that are looked at, of arrays and long lists
+TEXT_BYTES = 16 << 20  # maximum size of the counted values of all features
+BATCH_NUMBERS = 1 << 18  # numbers of a batch that are read, for arrays and long lists
 
 
 class ColumnSummary:
-    """What is known of the values of a feature. What does not apply to it is None."""
+    """A summary of the values of a feature; parts that do not apply to it are None."""
 
     def __init__(
         self, feature: FeatureSpec, num_splits: int, num_features: int = 1
     ) -> None:
-        """Starts without a row; so many features share the memory."""
+        """Initializes without rows; `num_features` features share the memory."""
         self.feature = feature
-        self.missing = [0] * num_splits  # rows that lack it, for each split
-        self.rows = 0  # that have it
+        self.missing = [0] * num_splits  # rows without a value, for each split
+        self.rows = 0  # rows with a value
         self.empty = 0  # rows whose text or list is empty
-        # rows whose numbers were looked at; fewer than `rows` if these are long
+        # rows whose numbers were read; fewer than `rows` if rows have many numbers
         self.rows_seen = 0
         is_image = feature.content is Content.IMAGE
         in_bytes = is_image or feature.content is Content.ARRAY
@@ -416,25 +418,25 @@ class ColumnSummary:
         counts = ValueCounts(kept_bytes=kept_bytes)
         self._lengths = NumberSummary(whole=True)
         self._counts = counts if is_counted else None
-        # of all values in the rows that were looked at
+        # of all values in the rows that were read
         self.numbers = NumberSummary(whole=whole) if is_number else None
-        # of a text in characters, of bytes and serialized values in bytes
+        # sizes of texts in characters, of bytes and serialized values in bytes
         self.sizes = NumberSummary(whole=True) if is_text else None
         self.images = ImageSummary() if is_image else None
 
     @property
     def lengths(self) -> NumberSummary | None:
-        """Returns the values in each row, of features that differ in that."""
+        """Returns a summary of the number of values per row; None if it is constant."""
         found = self._lengths
         return found if found.minimum != found.maximum else None
 
     @cached_property
     def common(self) -> CommonValues | None:
-        """Returns the commonest values of text, bytes and bools, once all are there."""
+        """Returns the commonest values of text, bytes and bools; call it after `add`."""
         return None if self._counts is None else self._counts.commonest(SHOWN_VALUES)
 
     def add(self, column: pa.Array, split: int) -> None:
-        """Adds the column of a batch, of which all rows are in one split."""
+        """Adds the column of a batch whose rows are all in one split."""
         self.missing[split] += column.null_count
         present = column.drop_null() if column.null_count else column
         self.rows += len(present)
@@ -456,7 +458,7 @@ class ColumnSummary:
                     self.empty += int((sizes == 0).sum())
         if self.numbers is not None:
             numbers = numbers_of(present, self.feature)
-            # Of a batch with very many those of evenly spaced rows.
+            # From a batch with very many numbers, evenly spaced rows are read.
             step = -(-len(numbers) // BATCH_NUMBERS)
             if step > 1 and len(present) > 1:
                 present = present.take(pa.array(np.arange(0, len(present), step)))
@@ -466,14 +468,14 @@ class ColumnSummary:
 
 
 def values_of(column: pa.Array) -> pa.Array:
-    """Returns all values of a column, out of whatever lists they are in."""
+    """Returns all values of a column; lists of any depth are flattened."""
     while pt.is_list(column.type):
         column = column.flatten()
     return column.drop_null() if column.null_count else column
 
 
 def numbers_of(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:
-    """Returns all numbers of a column; those of arrays out of their bytes."""
+    """Returns all numbers of a column; arrays are read from their bytes."""
     values = values_of(column)
     if feature.content is not Content.ARRAY:
         found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
@@ -483,37 +485,35 @@ def numbers_of(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:
     return used.view(np.dtype(feature.dtype).newbyteorder("<"))
 
 
-#     ["1", "", "3"]    INTEGER            3 rows, 1 null, 1 to 3,   values {"1": 1, "3": 1}
-#     ["2.5"]           DECIMAL            1 row,  0 null, 2.5,      values {"2.5": 1}
-#     merged            INTEGER | DECIMAL  4 rows, 1 null, 1 to 3,   3 distinct values
+#     ["1", "", "3"]   INTEGER            3 rows, 1 null, 1 to 3,  values {"1": 1, "3": 1}
+#     ["2.5"]          DECIMAL            1 row,  0 null, 2.5,     values {"2.5": 1}
+#     merged           INTEGER | DECIMAL  4 rows, 1 null, 1 to 3,  3 distinct values
 #
-# What is known of other ranges saves work: text is not tried as numbers again, and values
-# past the limit are not counted. So the statistics of a range may depend on it, but those
-# of the whole column (`dtype`, `limits` and the others) do not.
+# The statistics of other ranges save work: text is not parsed as numbers again, and
+# values above the limit are not counted. So the statistics of a range may depend on other
+# ranges, but the statistics of the whole column (such as `dtype` and `limits`) do not.
 
-MAX_DISTINCT = 1000  # values counted one by one; beyond, only that there are more
-MAX_VALUE_BYTES = 64  # of a value that is kept; of a longer one its digest is
-_FIRST_ROWS = 2 * MAX_DISTINCT  # show most columns with too many values
-_DIGEST = b"\xff"  # before a digest: no byte of UTF-8
+MAX_DISTINCT = 1000  # maximum number of distinct values that are counted
+MAX_VALUE_BYTES = 64  # maximum size of a stored value; a longer one has a digest
+_FIRST_ROWS = 2 * MAX_DISTINCT  # enough to detect most columns with too many values
+_DIGEST = b"\xff"  # prefix of a digest: this byte is not used in UTF-8
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """Statistics of a column, or of some of its rows; the default is that of no row."""
+    """Statistics of a column, or of some of its rows; the default describes no rows."""
 
-    # type flags of its cells; of a column of text not all of them
+    # type flags of its cells; for a text column they may be incomplete
     flags: TypeFlag = TypeFlag.NOTHING
-    rows: int = 0  # cells, missing ones included
+    rows: int = 0  # cells, including missing ones
     nulls: int = 0  # missing cells
-    words: int = (
-        0  # cells like NA, which are missing if the column comes out as numbers
-    )
-    # lowest and highest number (NaN left out), None if there is none; they mean nothing
-    # if the column's final type is not a number
+    words: int = 0  # cells like NA, which are missing if the column becomes numbers
+    # lowest and highest number (without NaN), None if there is none; meaningless if the
+    # column's final type is not a number
     numbers: tuple[Number, Number] | None = None
     # UTF-8 bytes of the shortest and the longest text of a cell, None if there is none
     lengths: tuple[int, int] | None = None
-    # rows of each distinct text, as UTF-8 (of a long one a digest); None if there are
+    # rows of each distinct text, as UTF-8 (a digest of a long text); None if there are
     # more than MAX_DISTINCT
     values: Mapping[bytes, int] | None = field(default_factory=dict)
 
@@ -524,7 +524,7 @@ class ColumnStats:
 
     @property
     def missing(self) -> int:
-        """Returns the missing values of the column."""
+        """Returns the number of missing values of the column."""
         return self.nulls + (self.words if has_missing_words(self.flags) else 0)
 
     @property
@@ -533,7 +533,7 @@ class ColumnStats:
         if self.numbers is None or self.dtype == "int64":
             return self.numbers
         if self.dtype == "float32":
-            # Integers may have been seen before the first decimal; and no -0.0.
+            # Convert integers from before the first decimal; and no -0.0.
             low, high = self.numbers
             return float(low) + 0.0, float(high) + 0.0
         return None
@@ -544,14 +544,14 @@ class ColumnStats:
         return None if self.values is None else len(self.values)
 
     def texts(self) -> dict[str, int] | None:
-        """Returns the rows of each value; None if not all values are kept."""
+        """Returns the rows of each text; None if some texts are not stored."""
         if self.values is None or any(key[:1] == _DIGEST for key in self.values):
             return None
         return {key.decode(): count for key, count in self.values.items()}
 
     def merge(self, other: ColumnStats) -> ColumnStats:
-        """Returns the statistics of both, which have no row in common."""
-        # Once there are too many it stays so: the order of merging cannot matter.
+        """Returns the statistics of both sets of rows, which must not overlap."""
+        # None stays None, so the order of merging does not matter.
         values: Counter[bytes] | None = None
         if self.values is not None and other.values is not None:
             values = Counter(self.values)
@@ -573,9 +573,9 @@ def column_stats(
     """Returns the statistics of some cells.
 
     Args:
-      cells: text, null where a cell is empty.
+      cells: text; null for an empty cell.
       expected: type flags that the column is known to have; saves work.
-      counted: whether to count values; false where other ranges have too many.
+      counted: count values; False if other ranges already have too many.
     """
     (converted,), (seen,) = convert_columns([cells], [expected])
     flags = TypeFlag(seen)
@@ -602,7 +602,7 @@ def _count(cells: pa.StringArray) -> dict[bytes, int] | None:
         return None
     keys = counted.field("values").cast(pa.binary()).to_pylist()
     counts = counted.field("counts").to_pylist()
-    # Python per distinct value: at most MAX_DISTINCT for some ten thousand rows.
+    # A Python loop over distinct values: at most MAX_DISTINCT in ten thousand rows.
     return {
         key
         if len(key) <= MAX_VALUE_BYTES

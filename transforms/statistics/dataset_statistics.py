@@ -1,4 +1,4 @@
-"""Gathers the statistics of a finished dataset, in one look at its rows."""
+"""Gathers the statistics of a finished dataset, in one pass over its rows."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from recordmill.transforms.tasks.rejects import (
     published_rejects,
 )
 
-MAX_FEATURES = 200  # that are looked at; a page with more cannot be read
+MAX_FEATURES = 200  # features with statistics; a page with more would be unreadable
 MAX_SHEETS = 4
 MAX_BOXES = 100  # drawn in an image
 
-_LABELS = ("label", "image/class/label")  # asked first for the classes of images
+_LABELS = ("label", "image/class/label")  # preferred class labels of images
 
 
 def gather_statistics(
@@ -52,11 +52,11 @@ def gather_statistics(
 ) -> DatasetStatistics:
     """Reads all rows of a dataset once, and all of its rejects.
 
-    `on_progress` gets the rows done and the rows in all.
+    `on_progress` is called with (rows done, total rows).
 
     Raises:
       CorruptRecordError: a record is damaged.
-      OutputError: a shard is missing or not the one of the manifest, or a record does not
+      OutputError: a shard is missing or does not match the manifest, or a record does not
         fit the schema.
     """
     rejects = published_rejects(store) if manifest.rows_rejected else iter(())
@@ -78,7 +78,7 @@ def gather_statistics(
 
 
 class DatasetStatistics:
-    """What a look at all rows of a dataset found."""
+    """The statistics of all rows of a dataset."""
 
     def __init__(
         self,
@@ -87,16 +87,16 @@ class DatasetStatistics:
         names: Mapping[str, tuple[str, ...]],
         rejects: tuple[RejectKind, ...] = (),
     ) -> None:
-        """Starts without a row.
+        """Initializes without rows.
 
         Args:
           manifest: of the dataset.
-          features: that are looked at.
+          features: the features to summarize.
           names: class names, by feature.
-          rejects: the rejected rows by the kind of their reasons, the commonest first.
+          rejects: the kinds of reasons of the rejected rows, the commonest first.
         """
         self.names, self.rejects = names, rejects
-        # features that are not looked at, as there are too many, or records do not hold them
+        # features without statistics: too many, or not in the records
         self.left_out = len(manifest.features) - len(features)
         self._splits = list(manifest.splits)
         self.columns = [
@@ -123,7 +123,7 @@ class DatasetStatistics:
 
     @cached_property
     def classes(self) -> dict[str, LabelCounts]:
-        """Returns the rows of the classes of each label, once all are there."""
+        """Returns the class counts of each label; call it after the last `add`."""
         return {
             label.name: named_counts(label, found, self.names.get(label.name, ()))
             for label, found in self._labels
@@ -149,7 +149,7 @@ class DatasetStatistics:
         if sheet.label:
             labels = batch.column(sheet.label).filter(column.is_valid()).to_pylist()
 
-        # Where an image is missing, rows and images have other numbers.
+        # If an image is missing, the indices of rows and images differ.
         with_boxes = len(images) == len(batch)
 
         def make(index: int) -> Thumbnail:
@@ -159,7 +159,7 @@ class DatasetStatistics:
         sheet.add(labels, make)
 
     def _boxes(self, batch: pa.RecordBatch, row: int) -> tuple[Box, ...]:
-        """Returns the first boxes of a row, if it has some in names that are known."""
+        """Returns the first boxes of a row; () without features of boxes."""
         sides, label = self._objects
         cells = [batch.column(name)[row] for name in (*sides, label) if name]
         if not cells or not all(cell.is_valid for cell in cells):
@@ -174,7 +174,10 @@ class DatasetStatistics:
 
 
 def _objects_of(features: Sequence[FeatureSpec]) -> tuple[list[str], str]:
-    """Returns the features of boxes and of their labels: TFDS's, or those of TF's detection."""
+    """Returns the features of boxes and the feature of their labels.
+
+    The names are as in TFDS, or as in the TensorFlow Object Detection API.
+    """
     names = {feature.name for feature in features}
     boxes = [f.name for f in features if f.nested and f.name.endswith("/bbox")]
     label = (
@@ -187,7 +190,7 @@ def _objects_of(features: Sequence[FeatureSpec]) -> tuple[list[str], str]:
 
 
 def _label_of(features: Sequence[FeatureSpec]) -> FeatureSpec | None:
-    """Returns the feature that tells the class of a row, if one does."""
+    """Returns the class label of a row, or None."""
     labels = [
         f
         for f in features

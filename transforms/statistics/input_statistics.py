@@ -1,9 +1,9 @@
-"""Infers the schema of raw data: reads the whole input once, by threads, without Beam.
+"""Infers the schema of raw data: reads the whole input once, in threads, without Beam.
 
     inventory -> input ranges -> statistics of each -> merged -> schema and comments
 
-Ranges are cut and surveyed as by a conversion, and types follow the same rules, so the
-schema is the one that a conversion without a schema would find.
+Ranges are cut and scanned for boundaries as in a conversion, and types follow the same
+rules, so the schema is the one that a conversion without a schema would infer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from recordmill.transforms.statistics.column_summary import (
     column_stats,
 )
 
-_TASKS_AHEAD = 2  # per worker: none waits, and few results wait to be merged
+_TASKS_AHEAD = 2  # per worker: no worker waits, and few results wait to be merged
 
 _Out = TypeVar("_Out")
 
@@ -54,34 +54,34 @@ _Out = TypeVar("_Out")
 def _in_threads(
     function: Callable[[InputRange], _Out], ranges: Sequence[InputRange], workers: int
 ) -> Iterator[_Out]:
-    """Yields a function's result for each range; few are held at once."""
+    """Yields a function's result for each range; only a few are in memory."""
     return ahead(ranges, function, workers, most=workers * _TASKS_AHEAD)
 
 
-MAX_REJECTS = 5  # rejected rows that are kept
+MAX_REJECTS = 5  # rejected rows that are stored
 
 _NO_STATS = ColumnStats()
 
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """Statistics of all columns, over some ranges; the default is that of no row."""
+    """Statistics of all columns over some ranges; the default describes no rows."""
 
     rows: int = 0  # rows that could be read
-    rejected: int = 0  # rows that could not
+    rejected: int = 0  # rows that could not be read
     # statistics by column name
     columns: Mapping[str, ColumnStats] = field(default_factory=dict)
     # the first MAX_REJECTS rejected rows, in input order
     rejects: tuple[Reject, ...] = ()
-    # missing values of each column, where the source counts them
+    # missing values of each column, if the source counts them
     nulls: tuple[int, ...] = ()
 
     def column(self, name: str) -> ColumnStats:
-        """Returns the statistics of a column; those of no row if it was not read."""
+        """Returns the statistics of a column; the default if it was not read."""
         return self.columns.get(name, _NO_STATS)
 
     def merge(self, other: TableStats) -> TableStats:
-        """Returns the statistics of these rows, and of others that follow them."""
+        """Returns the statistics of these rows and of the rows that follow them."""
         columns = dict(self.columns)
         for name, stats in other.columns.items():
             columns[name] = self.column(name).merge(stats)
@@ -100,12 +100,12 @@ class Inferred:
 
     source: Source  # prepared
     stats: TableStats  # of all its rows
-    # what they had, if a column is of text although some of its cells are not
+    # findings of the ranges, if a text column has some cells of another type
     found: Findings | None = None
 
     @property
     def schema(self) -> Schema:
-        """Returns the features that a conversion without a schema would make."""
+        """Returns the features that a conversion without a schema would write."""
         if not self.source.infers_types:
             return self.source.schema((), self.stats.nulls)
         columns = [self.stats.column(name) for name in self.source.columns().names]
@@ -116,7 +116,7 @@ class Inferred:
 
     @property
     def declared(self) -> DeclaredSchema:
-        """Returns the same as a schema file; inferred columns in the input's order."""
+        """Returns the schema as in a schema file; inferred columns in input order."""
         declared = declare_schema(self.schema)
         for name, feature in declared.features.items():
             limits = self.stats.column(feature.column or name).limits
@@ -143,28 +143,28 @@ def infer(
 ) -> Inferred:
     """Infers the schema of the files of an inventory from all their rows.
 
-    `on_progress` gets the ranges done and all ranges, in the caller's thread; 0 workers
-    means all cores.
+    `on_progress` is called with (ranges done, total ranges) in the caller's thread.
+    `workers` is the number of threads; 0 means all cores.
 
     Raises:
       InputError: the input is not of the source's format, or cannot be read.
-      SchemaError: few cells would make a column of text, as for a run.
+      SchemaError: a few odd cells would turn a column into text, as in a run.
     """
     source = source.prepare(files)
     ranges = source.cut(files)
     if not ranges:
-        raise InputError("the input files are empty: there is nothing to infer from")
+        raise InputError("the input files are empty: nothing to infer")
     workers = workers or usable_cores()
     ranges = source.surveyed(ranges, partial(_in_threads, workers=workers))
     total = known = TableStats()
     if source.infers_types:
-        # The types in a few rows, so that not every cell is tried as every type.
+        # The types in a few rows, so that cells are not parsed as every type.
         sampled = zip(source.columns().names, source.sample(ranges[0]), strict=True)
         found = {name: ColumnStats(flags=TypeFlag(each)) for name, each in sampled}
         known = TableStats(columns=found)
 
     def read(input_range: InputRange) -> TableStats:
-        return _range_stats(source, input_range, known)  # whatever is known by then
+        return _range_stats(source, input_range, known)  # of the ranges merged by now
 
     on_progress(0, len(ranges))
     for done, stats in enumerate(_in_threads(read, ranges, workers), 1):
@@ -174,7 +174,7 @@ def infer(
     flags = tuple(int(total.column(name).flags) for name in names)
     if not any(map(is_mixed, flags)):
         return Inferred(source, total)
-    # Which cells are odd is known now that the types are: they are looked for as in a run.
+    # The types are known now, so odd cells can be found as in a run.
     issues = _in_threads(partial(_issues_of, source, flags), ranges, workers)
     nulls = tuple(total.column(name).nulls for name in names)
     schema = source.schema(flags, nulls)
@@ -199,7 +199,7 @@ def _issues_of(
 
 
 def _single_values(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns no images, nor lists of labels, boxes or pixels."""
+    """Returns the columns of single values: no images and no lists."""
     kinds = batch.schema.types
     is_told = [not is_list(kind) and not pt.is_binary(kind) for kind in kinds]
     return batch.select(list(compress(batch.schema.names, is_told)))
@@ -215,7 +215,7 @@ def _range_stats(
     columns = {}
     table = pa.Table.from_batches(batches) if batches else pa.table({})
     for name in table.column_names:
-        # All batches at once: values are counted once.
+        # All batches together, so that values are counted only once.
         cells = table.column(name).combine_chunks().cast(pa.string())
         before = known.column(name)
         counted = before.values is not None
@@ -224,8 +224,8 @@ def _range_stats(
     return TableStats(table.num_rows, len(sink.rejects), columns, rejects, sink.nulls)
 
 
-MAX_PROPOSED = 100  # values of a text column that may be meant as classes
-MAX_LISTED = 20  # values whose counts are written out
+MAX_PROPOSED = 100  # maximum number of texts in a column that may be classes
+MAX_LISTED = 20  # maximum number of values whose counts are listed
 _SIZES = ("height", "width", "depth")
 
 
@@ -236,7 +236,7 @@ def header_lines(inferred: Inferred) -> list[str]:
 
 
 def reject_lines(stats: TableStats) -> list[str]:
-    """Returns lines with the number of rows that cannot be read, and the first ones."""
+    """Returns lines with the number of unreadable rows, and the first of them."""
     if not stats.rejected:
         return []
     lines = [f"Rows that cannot be read (convert rejects them): {stats.rejected:,}"]
@@ -309,7 +309,7 @@ def _few_texts(stats: ColumnStats) -> Mapping[str, int]:
 
 
 def _class_counts(names: Sequence[str], stats: ColumnStats) -> str:
-    """Returns a line with the rows of each class; the statistics are of their indices."""
+    """Returns a line with the rows of each class, from the statistics of indices."""
     texts = stats.texts()
     if texts is None:
         return f"more than {MAX_DISTINCT:,} classes have rows"
@@ -351,7 +351,7 @@ def _flow(value: Any) -> str:
 
 
 def stats_json(inferred: Inferred) -> dict[str, Any]:
-    """Returns the statistics and the schema as JSON has them."""
+    """Returns the statistics and the schema as an object for JSON."""
     stats = inferred.stats
     return {
         "rows": stats.rows,
@@ -366,7 +366,7 @@ def stats_json(inferred: Inferred) -> dict[str, Any]:
 
 
 def _column_json(stats: ColumnStats) -> dict[str, Any]:
-    # Infinity as text: JSON has no word for it.
+    # Infinity as text: JSON has no literal for it.
     low, high = (
         str(number) if number is not None and math.isinf(number) else number
         for number in stats.limits or (None, None)
@@ -385,16 +385,16 @@ def _column_json(stats: ColumnStats) -> dict[str, Any]:
     }
 
 
-# Classes have their names, and exact splits their limits, before a row is converted.
+# Names of classes and limits of exact splits are determined before rows are converted.
 
 MAX_CLASSES = 10_000
 Sketches = Mapping[str | None, RankSketch]
-"""The rows of each value, None for a missing one; all of one without a column."""
+"""The rows of each value (None if missing); without a column, one entry for all rows."""
 _Sketch = TypeVar("_Sketch", RankSketch, SmallestKeys)
 
 
 class _ByValue(dict[str | None, _Sketch]):
-    """Sketches by value, each made by a function of the value when it is asked for."""
+    """A dictionary of sketches by value, which creates missing ones by a function."""
 
     def __init__(self, make: Callable[[str | None], _Sketch]) -> None:
         super().__init__()
@@ -420,10 +420,17 @@ def count_rows(
     draws_of: Callable[[InputRange, Rows], tuple[Rows, U64]] = _all_rows,
     values_of: Callable[[pa.Array], tuple[Sequence[str | None], np.ndarray]] = texts_of,
 ) -> Mapping[str | None, _Sketch]:
-    """Reads all rows of some ranges, and counts those of each value of a column.
+    """Reads all rows of some ranges, and counts the rows of each value of a column.
 
-    Without a column all count together. `draws_of` returns the rows that count, and what
-    is sketched by rank, each value's by a new `sketch`.
+    Args:
+      source: reads the rows.
+      ranges: the input ranges.
+      column: the column; None counts all rows together.
+      too_many: the error message if the column has too many values.
+      workers: number of threads.
+      sketch: creates the sketch of a value.
+      draws_of: returns the rows to count, and their split hashes to add to a sketch.
+      values_of: returns the distinct values of a column, and the index of each row's.
     """
     total = _ByValue(sketch)
 
@@ -460,7 +467,7 @@ def _require_few(found: Mapping[str | None, object], too_many: str) -> None:
 def _read(
     source: RowSource, input_range: InputRange, column: str | None
 ) -> Iterator[Rows]:
-    """Reads rows, or only what is known without reading them if that has the column."""
+    """Reads rows; lists them without reading their content if that has the column."""
     if source.supports_references or source.lists_rows:
         listed = source.list_references(input_range, RowSink())
         for rows in listed:

@@ -1,4 +1,4 @@
-"""Makes images that can be shown, from image files and arrays: PNG files, thumbnails."""
+"""Creates displayable images (PNG files, thumbnails) from image files and arrays."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-SIDE = 112  # pixels of the longer side, at most
+SIDE = 112  # maximum length of the longer side in pixels
 MAX_PIXELS = 1 << 26  # of an image that is decoded: 200 MB as RGB
 _QUALITY = 78
-_FEW = 64  # samples below are stretched
-_EXACT_PIXELS = 48 * 48  # below, PNG is as small and keeps every pixel
+_FEW = 64  # if all samples are below, they are stretched
+_EXACT_PIXELS = 48 * 48  # below this size, PNG is as small and keeps every pixel
 
 
 class Box(NamedTuple):
-    """An object in an image: its class, and where it lies, in parts of its sides."""
+    """An object in an image: its class, and its box as fractions of the sides."""
 
     name: str
     ymin: float
@@ -37,16 +37,16 @@ class Box(NamedTuple):
 class Thumbnail(NamedTuple):
     """A small image."""
 
-    mime: str  # type of its bytes; "" if the image cannot be shown
+    mime: str  # MIME type of its bytes; "" if the image cannot be shown
     data: bytes  # an encoded image
     width: int = 0  # of the original
     height: int = 0
-    problem: str = ""  # why it cannot be shown
+    problem: str = ""  # the reason why it cannot be shown
     boxes: tuple[Box, ...] = ()  # of the objects in it
 
 
 def holds_images(feature: FeatureSpec) -> bool:
-    """Tests whether a feature's values are image files, or arrays that are images."""
+    """Checks whether a feature's values are image files, or arrays of pixels."""
     if feature.content is Content.IMAGE:
         return True
     rank, last = len(feature.shape), feature.shape[-1:]
@@ -74,7 +74,7 @@ def _opened(value: bytes, feature: FeatureSpec) -> Iterator[Image.Image]:
 
 
 def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
-    """Returns a PNG file of 8 bits a channel, its width and its height.
+    """Returns a PNG file with 8 bits per channel, its width and its height.
 
     For value, feature and errors see `_opened`.
     """
@@ -85,14 +85,14 @@ def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
 
 
 def thumbnail_of(value: bytes, feature: FeatureSpec) -> Thumbnail:
-    """Returns the thumbnail of an image, of several frames the first one."""
+    """Returns the thumbnail of an image, or of the first of several frames."""
     try:
         with _opened(value, feature) as opened:
             width, height = opened.size
             opened.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
             shown = opened
             if feature.shape[2:] == (1,) and opened.mode in ("L", *GRAY_16):
-                # Of masks with few numbers nothing would be seen.
+                # A mask with small numbers would look black.
                 few = _FEW << (0 if opened.mode == "L" else 8)
                 if int(opened.getextrema()[1]) < few:  # type: ignore[arg-type]
                     shown = opened.convert("I")
@@ -108,19 +108,19 @@ def thumbnail_of(value: bytes, feature: FeatureSpec) -> Thumbnail:
 
 MAX_IMAGES = 480  # of a dataset
 MAX_OF_CLASS = 10
-MAX_CLASSES = 160  # that have images
-ALL = -1  # in place of a class, where there are none
+MAX_CLASSES = 160  # classes with images on a sheet
+ALL = -1  # instead of a class, if the feature has no label
 
 
 class ContactSheet:
-    """The first images of each class, or of all."""
+    """The first images of each class, or of all rows."""
 
     def __init__(
         self, feature: str, label: str, num_classes: int, max_images: int
     ) -> None:
-        """Starts without an image; without a label that tells classes it is ""."""
+        """Initializes without images; `label` is "" if there is no class label."""
         self.feature, self.label = feature, label
-        # how many classes there are, also such without images here
+        # number of all classes, including classes without images here
         self.of_classes = num_classes if label else 0
         shown = min(max(1, self.of_classes), MAX_CLASSES)
         self._each = max(1, min(MAX_OF_CLASS, max_images // shown))
@@ -132,12 +132,12 @@ class ContactSheet:
     def add(
         self, labels: Iterable[int | None], make: Callable[[int], Thumbnail]
     ) -> None:
-        """Takes images of classes that still lack some.
+        """Adds thumbnails of images whose classes still lack some.
 
-        `labels` are their classes, ALL if they have none; `make` gives the thumbnail of
-        one of them, by its index.
+        `labels` are the classes of the images, ALL without a label; `make` returns the
+        thumbnail of an image, by its index.
         """
-        # A loop over all rows: 0.1 us each, for which an image was read.
+        # A loop over all rows: 0.1 us per row, less than reading its image.
         for index, label in enumerate(labels):
             row = None if label is None else self._rows.get(label)
             if row is not None and len(row) < self._each:
@@ -145,5 +145,5 @@ class ContactSheet:
 
     @property
     def rows(self) -> list[tuple[int, list[Thumbnail]]]:
-        """Returns each class and its images, by class; the class ALL without a label."""
+        """Returns (class, thumbnails) pairs by class; the class ALL without a label."""
         return sorted(self._rows.items())

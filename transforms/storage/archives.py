@@ -43,7 +43,7 @@ class _FoundMember(NamedTuple):
     problem: str = ""  # why it cannot be read
 
     def version(self, archive: Seen) -> str:
-        """Returns the version of the member of an archive of this size and version."""
+        """Returns the version of the member in an archive with the given file stat."""
         where = self.kind, self.offset, self.stored_bytes, self.crc32
         return ArchiveMember(*where, len(self.name), archive).version
 
@@ -51,7 +51,7 @@ class _FoundMember(NamedTuple):
 def _safe_name(name: str, archive: str) -> str:
     """Returns the name of a member as a path below the archive.
 
-    Nothing is ever written to such a path, but origins are made of it.
+    Nothing is ever written to such a path, but origins contain it.
     """
     path = posixpath.normpath(name) if name else "."
     if (
@@ -61,36 +61,37 @@ def _safe_name(name: str, archive: str) -> str:
         or "\0" in path
     ):
         raise InputError(
-            f"{archive}: holds a member named {escaped(name)!r}, which leads out of the "
-            "archive. Nothing of it was read; pack it again with names below one folder"
+            f"{archive}: contains a member named {escaped(name)!r}, which leads out of "
+            "the archive. Nothing was read from it; pack it again with names below one "
+            "folder"
         )
     return path
 
 
 def _require_unique(members: Iterable[_FoundMember], archive: str) -> None:
-    """Refuses an archive in which a name stands twice: which is meant is unclear."""
+    """Raises InputError if two members have the same name, which is ambiguous."""
     seen: set[str] = set()
     for member in members:
         if member.name in seen:
             raise InputError(
-                f"{archive}: holds several members named {escaped(member.name)!r}, as "
-                "archives do to which a newer file was appended. Unpack it and give the "
+                f"{archive}: contains several members named {escaped(member.name)!r}, "
+                "as archives do after a newer file was appended. Unpack it and use the "
                 "folder as the input, or pack it again"
             )
         seen.add(member.name)
 
 
 BLOCK = tarfile.BLOCKSIZE
-_REST_BYTES = 1 << 20  # behind the end, read at once
-_KEPT = 1000  # members that tarfile keeps at most
+_REST_BYTES = 1 << 20  # bytes after the end, read at once
+_KEPT = 1000  # most members that tarfile keeps
 _COPY = "The archive is damaged or cut short: copy it again"
 
 
 def is_tar(start: bytes) -> bool:
-    """Tells whether a file of these first 512 bytes is a tar archive."""
+    """Returns whether a file with these first 512 bytes is a tar archive."""
     if start[257:262] == b"ustar":
         return True
-    try:  # of the first tar, without that mark but with a checksum
+    try:  # the oldest tar format has a checksum but no such mark
         tarfile.TarInfo.frombuf(start[:BLOCK], "utf-8", "surrogateescape")
     except tarfile.HeaderError:
         return False
@@ -105,7 +106,10 @@ def open_tar(file: Any) -> tarfile.TarFile:
 
 
 def members_of(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yields the members of an archive, and keeps few of them: each has a kilobyte."""
+    """Yields the members of an archive.
+
+    Only the latest members stay in memory, because each takes a kilobyte.
+    """
     held: list[tarfile.TarInfo] = vars(tar)["members"]
     while (info := tar.next()) is not None:
         if len(held) > _KEPT:
@@ -144,7 +148,7 @@ def _tar_members(
                 f"{uri}: ends within the member {info.name!r}, at byte {size:,}. {_COPY}"
             )
         member = _FoundMember(name, length, kind, start, length, problem=problem)
-        if info.islnk():  # perhaps another name of a file that came before
+        if info.islnk():  # perhaps another name of an earlier file
             target = known.get(posixpath.normpath(info.linkname), member)
             member = target._replace(name=name)
         known[name] = member
@@ -166,10 +170,10 @@ def problem_of(info: tarfile.TarInfo) -> str:
 
 
 def has_end(file: InputStream, offset: int, advice: str) -> bool:
-    """Tells whether an archive ends behind its last member; only zeros may follow.
+    """Returns whether an archive ends after its last member; only zeros may follow.
 
     Raises:
-      InputError: something else is there; the text ends with the advice.
+      InputError: other bytes follow; the message ends with `advice`.
     """
     file.seek(offset)
     block = file.read(BLOCK)
@@ -177,8 +181,8 @@ def has_end(file: InputStream, offset: int, advice: str) -> bool:
         return False
     if any(block):
         raise InputError(
-            f"{file.uri}: has no header of a member at byte {offset:,}, where one should "
-            f"be. {advice}"
+            f"{file.uri}: has no member header at byte {offset:,}, where one is "
+            f"expected. {advice}"
         )
     file.kept_from = file.tell()
     while rest := file.read(_REST_BYTES):
@@ -206,8 +210,8 @@ def _list_zip(file: InputStream, size: int, uri: str) -> list[_FoundMember]:
     return [_member(info, uri) for info in infos]
 
 
-# What Python raises for a directory that is damaged. OSError is for a position before the
-# start of the file: a store that does not answer raises an error of its own.
+# The errors that Python raises for a damaged directory. OSError means a position before
+# the start of the file; a store that does not answer raises another error.
 _ZIP_ERRORS = (
     *(zipfile.BadZipFile, struct.error, EOFError, OSError, ValueError, OverflowError),
     NotImplementedError,
@@ -217,7 +221,7 @@ _ZIP_ERRORS = (
 def read_zip_directory(
     file: InputStream, size: int, uri: str, kind: str = "a zip file"
 ) -> list[zipfile.ZipInfo]:
-    """Returns the members of a zip file in its order, folders left out.
+    """Returns the members of a zip file in its order, without folders.
 
     Raises:
       InputError: the directory is damaged, or members share bytes.
@@ -231,14 +235,14 @@ def read_zip_directory(
             f"{uri}: cannot be read as {kind}: {error}. {_COPY}"
         ) from error
     _require_apart(infos, min(end, size), uri)
-    # A member without a name, which `is_dir` fails on, is no folder.
+    # A member without a name is no folder; `is_dir` would fail on it.
     return [info for info in infos if not info.filename.endswith("/")]
 
 
 def _member(info: zipfile.ZipInfo, uri: str) -> _FoundMember:
     name = _safe_name(_name_of(info), uri)
     if name == ".":
-        raise InputError(f"{uri}: holds a file without a name. {_COPY}")
+        raise InputError(f"{uri}: contains a file without a name. {_COPY}")
     problem = _problem(info)
     if not problem:
         require_plausible(f"{uri}!/{name}", info.file_size, info.compress_size)
@@ -256,7 +260,7 @@ def _member(info: zipfile.ZipInfo, uri: str) -> _FoundMember:
 def _name_of(info: zipfile.ZipInfo) -> str:
     name = info.filename
     if not info.flag_bits & _UTF_8:
-        # By the book it is code page 437; most programs write UTF-8 all the same.
+        # The specification names code page 437, but most programs write UTF-8.
         try:
             name = name.encode("cp437").decode("utf-8")
         except UnicodeError:
@@ -272,7 +276,7 @@ def _problem(info: zipfile.ZipInfo) -> str:
             "a link (links in archives are not followed: pack without zip --symlinks)"
         )
     if info.flag_bits & _ENCRYPTED:
-        return "encrypted (unpack the archive with its password, and give the folder)"
+        return "encrypted (unpack the archive with its password, and use the folder)"
     if info.compress_type not in _KINDS:
         method = _OTHER_KINDS.get(info.compress_type, f"method {info.compress_type}")
         return f"compressed by {method} (pack it again with deflate, or stored)"
@@ -280,12 +284,15 @@ def _problem(info: zipfile.ZipInfo) -> str:
         info.compress_type == zipfile.ZIP_STORED
         and info.compress_size != info.file_size
     ):
-        return "of two sizes, though stored (the archive is damaged: copy it again)"
+        return (
+            "of two sizes, although not compressed (the archive is damaged: copy it "
+            "again)"
+        )
     return ""
 
 
 def _require_apart(infos: Sequence[zipfile.ZipInfo], end: int, uri: str) -> None:
-    """Refuses members that share bytes, as in archives made to fill disks."""
+    """Raises InputError if members share bytes, as in archives made to fill disks."""
     ordered = sorted(infos, key=lambda info: info.header_offset)
     for info, following in zip(ordered, [*ordered[1:], None], strict=True):
         stop = following.header_offset if following else end
@@ -297,17 +304,17 @@ def _require_apart(infos: Sequence[zipfile.ZipInfo], end: int, uri: str) -> None
             )
 
 
-_WINDOW_BYTES = 1 << 20  # read at once in a store, where a request takes its time
+_WINDOW_BYTES = 1 << 20  # read at once from a store, because requests are slow
 _LOCAL_WINDOW_BYTES = 1 << 14
 
 
 def list_archive(
     uri: str, seen: Seen, options: StorageOptions
 ) -> list[tuple[_FoundMember, str, str]]:
-    """Returns the files in an archive, each with its uri and version.
+    """Returns the files in an archive, each with its URI and version.
 
-    Hidden files and those that operating systems leave are left out, as in a folder. A
-    compressed tar archive is unpacked for it, into a file without a name.
+    Hidden files and junk of operating systems are skipped, as in a folder. A compressed
+    tar archive is unpacked into a file without a name.
     """
 
     def read(start: int, stop: int) -> bytes:
@@ -317,7 +324,7 @@ def list_archive(
         member for member in _members(uri, seen, read) if not is_left_out(member.name)
     ]
     if not members:
-        raise InputError(f"{uri}: the archive holds no files")
+        raise InputError(f"{uri}: the archive contains no files")
     _require_unique(members, uri)
     return [(each, member_uri(uri, each.name), each.version(seen)) for each in members]
 
@@ -343,7 +350,7 @@ def _list_unpacked(descriptor: int, uri: str, compression: str) -> list[_FoundMe
     size = os.fstat(descriptor).st_size
     if not is_tar(read(0, BLOCK)):
         raise _not_an_archive(
-            uri, f": what is compressed in it by {compression} is not one"
+            uri, f": its content, compressed with {compression}, is neither"
         )
     file = InputStream(read, size, uri=uri, window_bytes=_LOCAL_WINDOW_BYTES)
     return _list_tar(file, size, uri, compression)

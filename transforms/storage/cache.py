@@ -1,14 +1,15 @@
-"""Keeps what is read of a dataset's shards in a store in a local folder of limited size.
+"""Caches parts of a remote dataset's shards in a local folder of limited size.
 
     cache/recordmill-parts/
       4f0c...e1                32 hex digits: a MiB of a shard, and its CRC-32C
-      total                    bytes of all of them; counted again when it is not right
-      lock, lock-000, ...      who writes; who reads a part from the store (flock)
+      total                    the sum of their sizes in bytes; recounted if it is invalid
+      lock, lock-000, ...      held by the writer, and by the reader of a part (flock)
 
-No other file is touched. Shards never change, so neither do parts. Several processes use one
-folder: a part that one reads from the store, another waits for. Who writes holds the lock, so
-any other temporary file is of a process that was killed. Parts that were not used for the
-longest time go first. Where the folder cannot be used, reading continues without it.
+No other file is touched. Shards never change, so neither do parts. Several processes can
+share one folder: while one process reads a part from the store, the others wait for it.
+The writer holds the lock, so any other temporary file was left by a killed process. The
+least recently used parts are removed first. If the folder cannot be used, reading
+continues without it.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from recordmill.transforms.tfrecord import crc32c
 PART_BYTES = 1 << 20
 _PARALLEL = 16  # parts at once
 _CRC_BYTES = 4
-_LOCKS = 1000  # of parts that are being read from the store
-_LOCK_SECONDS = 10.0  # a stopped process holds up others no longer
+_LOCKS = 1000  # for parts that are being read from the store
+_LOCK_SECONDS = 10.0  # longest time that a stopped process blocks others
 _FOLDER = "recordmill-parts"
 _PART = re.compile(r"[0-9a-f]{32}")
 _TOTAL = "total"
@@ -52,10 +53,10 @@ _TOTAL_DIGITS = 40
 
 @dataclass(frozen=True, slots=True)
 class CachedStore(RemoteStore):
-    """A store whose files never change, and of which what is read is kept in a folder."""
+    """A remote store of unchanging files, with a local cache of the bytes read."""
 
     folder: str = ""
-    limit: int = 0  # bytes of the folder
+    limit: int = 0  # most bytes in the folder
 
     def read(self, name: str) -> bytes:
         return bytes(self._part(f"{name}/all", lambda: RemoteStore.read(self, name)))
@@ -98,27 +99,27 @@ class CachedStore(RemoteStore):
                 found = fetched = fetch()
                 try:
                     _keep(self.folder, key, fetched, self.limit)
-                # A full disk, a folder of somebody else, a link in it.
+                # A full disk, a folder of another user, or a link in it.
                 except (OSError, LinkError) as error:
                     reason = error.strerror if isinstance(error, OSError) else error
                     warnings.warn(
-                        f"{self.folder}: a part of a shard cannot be kept: {reason}; "
-                        "reading continues without. Name another `cache`",
+                        f"{self.folder}: a part of a shard cannot be cached: {reason}; "
+                        "reading continues without a cache. Use another `cache`",
                         stacklevel=2,
                     )
         return found
 
 
 def with_cache(store: Store, cache: str | PathLike[str], limit: int) -> Store:
-    """Returns the same store with a cache in a folder; a local store needs none.
+    """Returns the store with a cache in a local folder; a local store gets no cache.
 
     Raises:
-      UsageError: it is no local folder, or no limit.
+      UsageError: the cache is no local folder, or the limit is no number of bytes.
     """
     given = fspath(cache)
     require_secretless_url(given, "cache")
     folder = os.path.expanduser(given)  # noqa: PTH111
-    # That of Path raises for a folder that may not be looked into.
+    # `Path.is_file` raises an error for a folder without read permission.
     if not given or "://" in given or os.path.isfile(folder):  # noqa: PTH113
         raise UsageError(f"cache={given!r}: expected the name of a local folder")
     if not isinstance(limit, Integral) or limit < 0:
@@ -140,13 +141,13 @@ def _opened(folder: str, *, create: bool = False) -> Iterator[LocalFolder]:
 
 
 def _load(folder: str, key: str) -> memoryview | None:
-    """Returns a part that is there and whole, and marks it as used now."""
+    """Returns a part if it is cached and undamaged, and marks it as used now."""
     try:
         with _opened(folder) as parts:
             descriptor = parts.open_to_read(key, follows_link=False)
         with os.fdopen(descriptor, "rb") as file:
             data = memoryview(file.read())
-            with suppress(OSError):  # of another user, or on a disk that is only read
+            with suppress(OSError):  # owned by another user, or on a read-only disk
                 os.utime(descriptor)
     except (OSError, LinkError):
         return None
@@ -155,16 +156,17 @@ def _load(folder: str, key: str) -> memoryview | None:
 
 
 def _keep(folder: str, key: str, data: bytes, limit: int) -> None:
-    """Writes a part, after it has removed others if the folder would be too large."""
+    """Writes a part; removes other parts first if the folder would be too large."""
     size = len(data) + _CRC_BYTES
     if size > limit:
-        return  # all others would go for nothing
+        return  # even an empty cache would be too small
     with _locked(folder, "lock") as parts:
         total = _total(parts) + size
         if total > limit:
             total = _make_room(parts, limit * 7 // 8 - size) + size
         if total <= limit:
-            # Before the part: a kill in between makes the sum too large, never too small.
+            # Before the part: after a kill in between, the sum is too large, which is
+            # safe.
             with renamed(parts.path_of(_TOTAL)) as temporary:
                 temporary.write_text(f"{total}")
             with renamed(parts.path_of(key)) as temporary:
@@ -185,7 +187,10 @@ def _total(parts: LocalFolder) -> int:
 
 
 def _make_room(parts: LocalFolder, limit: int) -> int:
-    """Removes the parts least recently used beyond a limit; returns bytes of the others."""
+    """Removes the least recently used parts beyond a limit.
+
+    Returns the total size in bytes of the remaining parts.
+    """
     files = []
     for name in parts.names():
         if is_temp_file(name):
@@ -203,9 +208,9 @@ def _make_room(parts: LocalFolder, limit: int) -> int:
 
 @contextmanager
 def _locked(folder: str, name: str) -> Iterator[LocalFolder]:
-    """Holds a lock, or goes on without it when another process has not ended in time.
+    """Holds a lock; continues without it if another process does not release it in time.
 
-    Yields the folder of parts, which is made if it is missing.
+    Yields the folder of parts, which is created if it is missing.
     """
     with _opened(folder, create=True) as parts:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
@@ -214,13 +219,13 @@ def _locked(folder: str, name: str) -> Iterator[LocalFolder]:
             until = time.monotonic() + _LOCK_SECONDS
             while not try_lock(lock):
                 if time.monotonic() > until:
-                    parts.unlink(name)  # nobody waits for a stopped process again
+                    parts.unlink(name)  # no other process waits for it again
                     break
                 time.sleep(0.002)
             try:
                 yield parts
             finally:
-                with suppress(OSError):  # a forked child may have the file, too
+                with suppress(OSError):  # a forked child may also have the file
                     fcntl.flock(lock, fcntl.LOCK_UN)
         finally:
             os.close(lock)

@@ -1,9 +1,10 @@
-"""Describes each kind of remote storage, and sends it the requests of its own.
+"""Describes each kind of remote storage, and sends its specific requests.
 
 Each version of an object has a tag: an ETag on S3 and Azure, a generation on Google Cloud
 Storage. A request can name the tag of the version that it reads, replaces or removes; the
-store compares and acts in one step. fsspec has no word for that, so each kind has its own
-calls here; `RemoteFile` makes them into what a store promises.
+store compares and acts in one step. fsspec has no interface for such conditions, so this
+module implements them for each kind of storage. `RemoteFile` builds the operations of
+`Store` on them.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from recordmill.schemas.input_files import Seen
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.errors import is_transient, is_unmet_condition
 
-# A name may be that of a folder, or lie below a file: either way it is not a file.
+# A name may belong to a folder, or to a path below a file; neither is a file.
 NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
-_TRIES = 10  # if a file is written again and again with the content that was seen
+_TRIES = 10  # for a file that is repeatedly written with the expected content
 _COPY_SECONDS = 600.0  # longest wait for a copy in the background
 _CONNECTIONS = 64  # at once, for all threads; the package's default is 10
 _UPLOAD_CHUNK_BYTES = 16 << 20  # four at once: 64 MiB of memory per upload
-_BULK = 1000  # most keys that DeleteObjects takes
-_FLAT_NAMES = 10_000  # ten answers: not worth a request for each folder
+_BULK = 1000  # most keys per DeleteObjects request
+_FLAT_NAMES = 10_000  # ten pages; cheaper than a request for each folder
 
-# Without a tag a listing has a time, with a space between date and hour.
+# A listing without tags has a time instead, with a space between date and hour.
 _TAG = re.compile(r'(?:W/)?"?([^"\s]+)"?')
 
 Info = Mapping[str, Any]
@@ -42,33 +43,33 @@ Part = tuple[int, int]
 
 
 class AnotherVersionError(Exception):
-    """The error of a file in a store that is not the version that was listed."""
+    """The error for a remote file whose current version is not the listed one."""
 
 
 class RemoteFile:
-    """A name in remote storage, with the connection to it; for one request or a few.
+    """A name in remote storage and the connection to it, for one request or a few.
 
-    A subclass is one kind of storage; this one knows nothing but what fsspec promises.
-    `system` is its file system, and `path` what that calls the file.
+    Each subclass is one kind of storage. This class relies only on fsspec's interface.
+    `system` is the fsspec file system, and `path` is the name of the file in it.
     """
 
     extra = ""  # recordmill's extra that installs its package
     container = "folder"  # its word for a bucket
     credentials = "see the documentation of its fsspec package"
-    hidden = ""  # what else may be where nothing is found
+    hidden = ""  # note for messages about files that were not found
     objects = False  # whether a put is one step; else files get a temporary name first
-    # Whether it can put a file on a condition: only if there is none of that name, or only
-    # over one version. Then it can read one version only, too.
+    # Whether the store supports conditional puts: only if the name is free, or only over
+    # one version. Such a store can also read one version only.
     exclusive = False
-    # Names below a folder that are listed at once, in pages: 0 where that takes a request
-    # for each folder.
+    # Most names below a folder that are listed at once, in pages; 0 if a listing takes a
+    # request for each folder.
     flat_names = 0
-    imitated = False  # whether other servers speak its language; some ignore conditions
+    imitated = False  # whether other servers use its protocol; some ignore conditions
     options: Mapping[str, Any] = {}  # of the file system; the user's options win
-    attributes: Mapping[str, Any] = {}  # set on it where its constructor has no option
-    put_options: Mapping[str, Any] = {}  # so that memory stays bounded
+    attributes: Mapping[str, Any] = {}  # for settings without a constructor option
+    put_options: Mapping[str, Any] = {}  # bounds the memory of uploads
     environment: Mapping[str, str] = {}  # set before its package is imported
-    guard: AbstractContextManager[Any] = nullcontext()  # of a request on a condition
+    guard: AbstractContextManager[Any] = nullcontext()  # for conditional requests
 
     def __init__(self, system: Any, path: str) -> None:
         self.system, self.path = system, path
@@ -80,14 +81,14 @@ class RemoteFile:
         return sync(self.system.loop, action, *arguments)
 
     def _folder(self) -> tuple[str, str]:
-        """Returns the bucket, and what all names below the folder begin with."""
+        """Returns the bucket, and the prefix of all names below the folder."""
         bucket, key, _ = self.system.split_path(self.path)
         return bucket, f"{key.rstrip('/')}/" if key else ""
 
-    # What each kind of storage may do in its own way; all raise what its package raises.
+    # Operations that subclasses may override; all raise the errors of the fsspec package.
 
     def _info(self) -> dict[str, Any]:
-        """Returns the description of the file; may be that of a folder."""
+        """Returns the store's description of the file, or of a folder of that name."""
         found: dict[str, Any] = self.system.info(self.path)
         return found
 
@@ -105,25 +106,25 @@ class RemoteFile:
                 f"{self.path}: the server sends no Content-Length, so no part of the file "
                 "can be read"
             )
-        # Stores answer differently to a range after the end, so never ask for one.
+        # Stores respond differently to a range after the end, so it is never requested.
         end = min(stop, int(info["size"]))
         if start >= end:
             return b""
         return bytes(self.system.cat_file(self.path, start=start, end=end))
 
     def _read_tagged(self) -> tuple[Info, bytes]:
-        """Returns the tag of a version in an info, and the content of that or a later one.
+        """Returns the description of a version, and the content of it or a later one.
 
-        If the content is newer, the store refuses the put over that version.
+        If the content is newer, the store refuses a put over the described version.
         """
         return self._info(), self.read()
 
     def entries(self, *, deep: bool) -> Iterable[Info]:
-        """Returns what lies below the folder, as entries of fsspec's listings."""
+        """Returns the files and folders below the folder, as listed by fsspec."""
         if not deep:
             return list(self.system.ls(self.path, detail=True))
         listing = self.system.find(self.path, detail=True)
-        # adlfs returns a list if the path is that of a file.
+        # adlfs returns a list if the path names a file.
         return listing.values() if isinstance(listing, dict) else ()
 
     def put(self, data: bytes) -> None:
@@ -135,34 +136,34 @@ class RemoteFile:
         self.system.put_file(str(source), self.path, **self.put_options)
 
     def _put_new(self, data: bytes) -> None:
-        """Puts an object if there is none of that name, or raises."""
+        """Puts an object; raises an error if the name already exists."""
         self.system.pipe_file(self.path, data, mode="create")
 
     def _put_version(self, data: bytes, info: Info) -> None:
-        """Puts an object over the version that an info is of, or raises."""
+        """Puts an object over the described version; raises an error if it changed."""
         raise NotImplementedError
 
     def _remove_version(self, info: Info) -> None:
-        """Removes the version that an info is of, or raises."""
+        """Removes the described version; raises an error if it has changed."""
         raise NotImplementedError
 
     def remove_together(self, paths: Sequence[str]) -> Sequence[str]:
-        """Removes files by few requests, where that can be done; returns the others."""
+        """Removes files in bulk requests if supported; returns the files that remain."""
         return paths
 
     @classmethod
     def names_version(cls, version: str) -> bool:
-        """Tells whether a version of a listing can be named in a request."""
+        """Returns whether a listed version can be named in a request."""
         return cls.exclusive and _TAG.fullmatch(version) is not None
 
     def _read_version(self, version: str, part: Part | None) -> bytes:
-        """Returns (a part of) a version that is there; raises for another one."""
+        """Returns the bytes of a version, or a part; raises an error if it changed."""
         raise NotImplementedError
 
     def wait_for_copy(self) -> None:
-        """Waits until the file is copied, where the store does it in the background."""
+        """Waits until the file is copied, if the store copies in the background."""
 
-    # What a store promises, by these.
+    # The operations of `Store`, built on the ones above.
 
     def info(self) -> dict[str, Any] | None:
         """Returns the store's description of the file now, or None if there is none."""
@@ -174,17 +175,20 @@ class RemoteFile:
         return info if info["type"] == "file" else None
 
     def read_version(self, seen: Seen, part: Part | None = None) -> bytes:
-        """Returns bytes of the version that was listed; `can_read_version` holds.
+        """Returns bytes of the listed version; requires `can_read_version`.
 
-        Of a part, from its first byte to one after the last, fewer are returned if the
-        file ends before.
+        Args:
+          stat: size and version in the listing.
+          part: the first byte and the byte after the last; None for the whole file. If
+            the file ends earlier, fewer bytes are returned.
 
         Raises:
-          AnotherVersionError: there is another version now.
+          AnotherVersionError: the file has another version now.
           FileNotFoundError: there is no such file.
         """
         if part is not None:
-            # Stores answer differently to a range after the end, so never ask for one.
+            # Stores respond differently to a range after the end, so it is never
+            # requested.
             part = part[0], min(part[1], seen.size)
             if part[0] >= part[1]:
                 return b""
@@ -202,7 +206,7 @@ class RemoteFile:
             raise
 
     def swap(self, data: bytes, seen: bytes | None) -> bool:
-        """Puts the file if its content is `seen`; see Store.swap."""
+        """Puts the file if it has the expected content; see `Store.swap`."""
         with self.guard:
             if seen is None and self._put_over(None, data):
                 return True
@@ -214,12 +218,12 @@ class RemoteFile:
                     return False
                 if self._put_over(info, data):
                     return True
-        raise ConnectionError(f"another version came {_TRIES} times amid a put")
+        raise ConnectionError(f"another version appeared {_TRIES} times during a put")
 
     def discard(self, seen: bytes) -> bool:
-        """Removes the file if its content is `seen`; see Store.discard.
+        """Removes the file if it has the expected content; see `Store.discard`.
 
-        A server that ignores the condition removes whatever is there.
+        A server that ignores the condition removes the file with any content.
         """
         with self.guard:
             for _ in range(_TRIES):
@@ -230,12 +234,14 @@ class RemoteFile:
                     return False
                 if _holds(self._remove_version, info):
                     return True
-        raise ConnectionError(f"another version came {_TRIES} times amid a removal")
+        raise ConnectionError(
+            f"another version appeared {_TRIES} times during a removal"
+        )
 
     def keeps_conditions(self) -> bool:
-        """Tells whether the store refuses the puts whose conditions do not hold.
+        """Returns whether the store refuses puts whose conditions do not hold.
 
-        The file must be there; its content is changed.
+        The file must exist; its content is changed.
         """
         before = self.info()
         if before is None or self._put_over(None, b"created"):
@@ -246,7 +252,7 @@ class RemoteFile:
         return not self._put_over(before, b"put over an old version")
 
     def _look(self) -> tuple[Info | None, bytes | None]:
-        """Returns a version with its content; None twice if there is no file."""
+        """Returns a version and its content; (None, None) if there is no file."""
         self.system.invalidate_cache()
         try:
             return self._read_tagged()
@@ -254,10 +260,10 @@ class RemoteFile:
             return None, None
 
     def _put_over(self, info: Info | None, data: bytes) -> bool:
-        """Puts the file over one version, or over none; returns whether it did."""
+        """Puts the file over a version, or as a new file; returns whether it was put."""
         if info is not None:
             return _holds(self._put_version, data, info)
-        # Here a FileNotFoundError is of a missing bucket.
+        # Here a FileNotFoundError means that the bucket is missing.
         return _holds(self._put_new, data, gone=())
 
 
@@ -266,7 +272,7 @@ def _holds(
     *arguments: object,
     gone: tuple[type[Exception], ...] = (FileNotFoundError,),
 ) -> bool:
-    """Sends a request on a condition; returns whether the condition held."""
+    """Sends a conditional request; returns whether the condition held."""
     try:
         act(*arguments)
     except gone:
@@ -279,12 +285,12 @@ def _holds(
 
 
 class S3(RemoteFile):
-    """Amazon S3, and what speaks its language.
+    """An object in Amazon S3 or in an S3-compatible store.
 
-    One request for each question: s3fs asks more. Where there is no object, it looks for
-    a folder of that name; before it reads one it asks for its size; where a folder is
-    empty, it lists the one above. A store answers in some 50 ms, and a small run asks a
-    hundred times.
+    This class sends one request per operation; s3fs sends more. For a missing object,
+    s3fs looks for a folder of that name. It requests the size of an object before reading
+    it, and lists the parent of an empty folder. A request takes some 50 ms, and a small
+    run makes about a hundred.
     """
 
     extra = "s3"
@@ -297,7 +303,7 @@ class S3(RemoteFile):
     exclusive = True  # If-None-Match, If-Match
     flat_names = _FLAT_NAMES
     imitated = True
-    # botocore's tries multiply with those of s3fs (attributes) and with ours.
+    # The tries of botocore, s3fs (`attributes`) and recordmill multiply.
     options: Mapping[str, Any] = {
         "use_listings_cache": False,
         "config_kwargs": {
@@ -324,13 +330,13 @@ class S3(RemoteFile):
         }
 
     def read(self) -> bytes:
-        # Otherwise s3fs asks for the size first, to read parts side by side.
+        # Otherwise s3fs requests the size first, to read parts in parallel.
         return bytes(self.system.cat_file(self.path, max_concurrency=1))
 
     def read_between(self, start: int, stop: int) -> bytes:
         if start < stop:
-            # Most ranges are within the file, so it is not asked for its size.
-            with suppress(OSError):  # there is no such range; or what is raised below
+            # Most ranges are within the file, so its size is not requested.
+            with suppress(OSError):  # no such range, or an error that is raised below
                 return bytes(self.system.cat_file(self.path, start=start, end=stop))
         return super().read_between(start, stop)
 
@@ -387,7 +393,7 @@ class S3(RemoteFile):
                 answer = self.system.call_s3(
                     "delete_objects", Bucket=bucket, Delete=wanted
                 )
-            except OSError:  # some servers that speak S3 do not know this request
+            except OSError:  # some S3-compatible servers do not support this request
                 left += keys.values()
             else:
                 left += [keys[error["Key"]] for error in answer.get("Errors", ())]
@@ -403,7 +409,7 @@ class S3(RemoteFile):
 
 
 class Gcs(RemoteFile):
-    """Google Cloud Storage."""
+    """An object in Google Cloud Storage."""
 
     extra = "gcs"
     container = "bucket"
@@ -414,11 +420,11 @@ class Gcs(RemoteFile):
     objects = True
     exclusive = True  # ifGenerationMatch
     flat_names = _FLAT_NAMES
-    # Without a limit a request that gets no answer waits forever.
+    # Without a limit, a request without a response waits forever.
     options: Mapping[str, Any] = {"use_listings_cache": False, "requests_timeout": 120}
     put_options: Mapping[str, Any] = {"chunksize": _UPLOAD_CHUNK_BYTES}
-    # Otherwise the package first asks for the bucket's type by gRPC, and waits a minute
-    # where that is blocked. It needs the type only for buckets with real folders.
+    # Otherwise the package first requests the bucket's type by gRPC, and waits a minute
+    # if gRPC is blocked. It needs the type only for buckets with real folders.
     environment: Mapping[str, str] = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 
     def entries(self, *, deep: bool) -> Iterator[Info]:
@@ -437,7 +443,7 @@ class Gcs(RemoteFile):
             question["pageToken"] = token
 
     def _put_version(self, data: bytes, info: Info) -> None:
-        """Sends the request of gcsfs' pipe_file, which takes no generation."""
+        """Puts the file like gcsfs' pipe_file, which has no option for a generation."""
         bucket, name, _ = self.system.split_path(self.path)
         host = self.system.base.removesuffix("/storage/v1/")
         self.system.call(
@@ -463,7 +469,7 @@ class Gcs(RemoteFile):
         answer, data = self.system.call("GET", url, headers=headers)
         if _bare(str(answer.get("ETag"))) == _bare(version):
             return bytes(data)
-        # Some servers answer with another tag than they list: compare generations.
+        # Some servers respond with another tag than they list: compare generations.
         info = self.system.info(self.path)
         _require(version_of(info), version)
         generation, (start, stop) = info["generation"], part or (None, None)
@@ -474,7 +480,7 @@ class Gcs(RemoteFile):
 
 
 class Azure(RemoteFile):
-    """Azure Blob Storage."""
+    """A blob in Azure Blob Storage."""
 
     extra = "azure"
     container = "container"
@@ -499,7 +505,7 @@ class Azure(RemoteFile):
         name, prefix = self._folder()
         container = self.system.service_client.get_container_client(name)
         list_names = container.list_blobs if deep else container.walk_blobs
-        # The metadata tells what is a file and what stands for a folder.
+        # The metadata distinguishes files from folder markers.
         blobs = list_names(name_starts_with=prefix, include=["metadata"])
         pages = blobs.by_page()
 
@@ -557,16 +563,16 @@ class Azure(RemoteFile):
 
 
 def _same_blob(etag: str) -> dict[str, Any]:
-    """Returns the condition that a blob still has a tag."""
+    """Returns the arguments for the condition that a blob still has a tag."""
     from azure.core import MatchConditions
 
     return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
 
 
 class Memory(RemoteFile):
-    """The storage of this process only, for tests and small experiments.
+    """A file in the memory of this process, for tests and small experiments.
 
-    It compares first and writes afterwards, so a lock makes one step of both.
+    A lock makes the comparison and the write one step.
     """
 
     objects = True
@@ -578,7 +584,7 @@ class Memory(RemoteFile):
         return True
 
     def put_file(self, source: Path) -> None:
-        self.put(source.read_bytes())  # fsspec's shows an unfinished one
+        self.put(source.read_bytes())  # fsspec's method shows an unfinished file
 
     def _put_version(self, data: bytes, info: Info) -> None:
         self.put(data)
@@ -595,13 +601,13 @@ class Memory(RemoteFile):
 
 
 class Hub(RemoteFile):
-    """The Hugging Face Hub, whose files are read."""
+    """A file on the Hugging Face Hub; read-only."""
 
     extra = "hf"
     container = "repository"
     credentials = "set HF_TOKEN, or log in with `hf auth login`"
     flat_names = 1 << 32  # its package has no pages, and repositories are small
-    hidden = f"; private and gated ones are shown to those with access: {credentials}"
+    hidden = f"; private and gated repositories require access: {credentials}"
 
 
 _CLOUDS: dict[str, type[RemoteFile]] = {
@@ -628,15 +634,15 @@ def remote_file(url: str, options: StorageOptions) -> RemoteFile:
 
 
 def can_read_version(url: str, seen: Seen | None) -> bool:
-    """Tells whether a store can be asked for just this version of a file."""
+    """Returns whether a request can name exactly this version of a file."""
     if seen is None or not seen.version:
         return False
     return cloud_of(url).names_version(seen.version)
 
 
 def version_of(info: Info) -> str:
-    """Returns what a listing has of a file that changes when its content does, or ""."""
-    # The last one is of the Hugging Face Hub.
+    """Returns the tag or time that changes with a file's content, or ""."""
+    # "blob_id" is the key on the Hugging Face Hub.
     keys = ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created", "blob_id")
     for key in keys:
         if value := info.get(key):
@@ -645,7 +651,7 @@ def version_of(info: Info) -> str:
 
 
 def modified_time(info: Info) -> float | None:
-    """Returns when a file was written by its store's clock, in Unix seconds, or None."""
+    """Returns a file's modification time by the store's clock (Unix seconds), or None."""
     for key in ("LastModified", "last_modified", "updated", "mtime", "created"):
         value = info.get(key)
         if isinstance(value, str):
@@ -657,13 +663,13 @@ def modified_time(info: Info) -> float | None:
 
 
 def stored_checksum(info: Info) -> int | None:
-    """Returns the CRC-32C that a store keeps of a file (GCS: base64, big-endian)."""
+    """Returns the CRC-32C that a store keeps for a file (GCS: base64, big-endian)."""
     stored = info.get("crc32c")
     return int.from_bytes(base64.b64decode(stored), "big") if stored else None
 
 
 def _bare(version: str) -> str:
-    """Returns a tag without quotes: some listings have them and others do not."""
+    """Returns a tag without quotes, which only some listings have."""
     tag = _TAG.fullmatch(version)
     return tag[1] if tag else version
 
@@ -674,7 +680,7 @@ def _require(found: object, version: str) -> None:
 
 
 def _seconds(version: str) -> float:
-    """Returns the time that stands for a version; listings have it in two forms."""
+    """Returns the time that a version consists of; listings write it in two formats."""
     try:
         return float(version)
     except ValueError:
@@ -683,16 +689,16 @@ def _seconds(version: str) -> float:
 
 # File systems hold credentials, connections and a thread. Pickled, they would show
 # secrets; after a fork they would wait for a thread that does not exist. So each process
-# builds its own, by its id, and never frees it. A child keeps the parent's without using
-# them: if they were freed, a package might wait for the parent's thread to close the
-# connections.
+# builds its own file systems, keyed by its process id, and never frees them. A child
+# process keeps the file systems of its parent without using them: if they were freed, a
+# package might wait for the parent's thread to close the connections.
 _systems: dict[tuple[int, type, str], Any] = {}
 
 
 def _system(
     kind: type, options: Mapping[str, Any], attributes: Mapping[str, Any]
 ) -> Any:
-    """Returns this process's file system of a class of fsspec, with these options."""
+    """Returns this process's instance of an fsspec class with these options."""
     key = os.getpid(), kind, json.dumps(options, sort_keys=True)
     if key not in _systems:
         system = kind(**options, skip_instance_cache=True)
@@ -703,19 +709,19 @@ def _system(
 
 
 def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, str]:
-    """Returns (file system, path in it) of a URL; it is built once in each process.
+    """Returns the file system of a URL, built once per process, and the path in it.
 
     Raises:
       ImportError: its package is not installed.
       ValueError: the kind of storage is unknown, or does not take these options.
     """
-    # Here and not above: with asyncio and ssl it is 50 ms, which local files need not pay.
+    # Imported here: with asyncio and ssl it takes 50 ms, which local files do not need.
     import fsspec
 
     cloud = cloud_of(url)
     for name, value in cloud.environment.items():
         os.environ.setdefault(name, value)
-    if "::" in url:  # chained file systems; fsspec gives each its own options
+    if "::" in url:  # chained file systems; fsspec distributes the options
         system, path = fsspec.core.url_to_fs(url, **options.to_dict())
         return system, str(path)
     protocol = url.partition("://")[0]

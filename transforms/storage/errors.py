@@ -1,4 +1,4 @@
-"""Tells what an error of a storage means: whether it passes, and the way out.
+"""Classifies storage errors as transient or permanent, and describes how to fix them.
 
 The clouds' libraries are optional extras, so their errors are recognized by class name
 and HTTP status, not by class.
@@ -42,7 +42,7 @@ _TRANSIENT_ERRNOS = frozenset(
         errno.ENETRESET,
     }
 )
-# Nobody is waited for: a person has to give a right, or another place.
+# Permanent errors: a person has to grant a permission or choose another location.
 _FORBIDDEN = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
 )
@@ -78,8 +78,9 @@ _PERMANENT_CLASSES = frozenset(
         "huggingface_hub.OfflineModeIsEnabled",
     }
 )
-# S3 error codes whose HTTP status would mean a permanent error. NoSuchUpload: the
-# answer to a completed multipart upload was lost, and the completion was sent again.
+# Transient S3 error codes whose HTTP status would mean a permanent error. NoSuchUpload:
+# the response to a completed multipart upload was lost, and the completion was sent
+# again.
 _TRANSIENT_CODES = frozenset(
     {
         "BadDigest",
@@ -109,7 +110,7 @@ _CREDENTIAL_CODES = frozenset(
 _CHECKSUM_CLASSES = frozenset({"botocore.FlexibleChecksumError", "gcsfs.ChecksumError"})
 _BUGS = (AssertionError, AttributeError, NameError, TypeError)
 _NO_PROTOCOL = "Protocol not known"  # of fsspec, a bare ValueError
-# What a class of fsspec, or of a package below it, says to an option that it does not know.
+# The message of a class of fsspec, or of a package below it, about an unknown option.
 _UNKNOWN_OPTION = re.compile(r"__init__\(\) got an unexpected keyword argument '(.+)'")
 
 _SECRET_VARIABLE = re.compile(
@@ -120,7 +121,7 @@ _SIGNED = re.compile(r"(?i)\b(sig|signature|X-Amz-[\w-]+|AccountKey|token)=[^&;\
 
 
 def is_transient(error: BaseException) -> bool:
-    """Tells whether an error may pass by itself."""
+    """Returns whether a retry may succeed."""
     for each in _chain(error):
         names = _class_names(each)
         if names & _PERMANENT_CLASSES:
@@ -138,7 +139,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_unmet_condition(error: BaseException) -> bool:
-    """Tells whether a put was refused as its condition did not hold."""
+    """Returns whether a put was refused because its condition did not hold."""
     return any(
         isinstance(each, FileExistsError) or _status(each) == 412
         for each in _chain(error)
@@ -146,11 +147,11 @@ def is_unmet_condition(error: BaseException) -> bool:
 
 
 def output_error(error: Exception, uri: str, done: str) -> OutputError:
-    """Returns the error to raise instead: where, what happened, the way out.
+    """Returns the output error to raise instead: location, problem and fix.
 
-    `done` is what could not be done with the file or folder: "written", "read" ...
+    `done` is the participle of the failed action: "written", "read" ...
 
-    An error that is a bug, and not of the storage, is raised as it is.
+    An error that is a bug, not a failure of the storage, is raised unchanged.
     """
     if isinstance(error, OutputError):
         return error
@@ -165,11 +166,11 @@ def output_error(error: Exception, uri: str, done: str) -> OutputError:
 
 
 def input_error(error: Exception, uri: str, done: str) -> InputError:
-    """Returns the error to raise for an input: where, what happened, the way out.
+    """Returns the input error to raise instead: location, problem and fix.
 
-    `done` is what could not be done with the file or folder: "read", "listed" ...
+    `done` is the participle of the failed action: "read", "listed" ...
 
-    An error that is a bug, and not of the storage, is raised as it is.
+    An error that is a bug, not a failure of the storage, is raised unchanged.
     """
     failure = describe_failure(error, uri, is_input=True)
     message = f"{uri}: cannot be {done}: {failure}"
@@ -183,9 +184,9 @@ def input_error(error: Exception, uri: str, done: str) -> InputError:
 
 
 def describe_failure(error: Exception, uri: str, *, is_input: bool = False) -> str:
-    """Describes an error and the way out in one line that shows no secret; raises bugs.
+    """Returns an error and its fix in one line that shows no secret; raises bugs.
 
-    The ways out of an input are others: nobody writes to it, and it can be left out.
+    The fixes for an input differ: it is never written to, and it can be excluded.
     """
     if isinstance(error, TypeError) and (found := _UNKNOWN_OPTION.search(str(error))):
         raise UsageError(
@@ -212,14 +213,14 @@ def safe_cause(error: Exception) -> Exception | None:
 
 
 def _way_out_of_input(error: Exception, uri: str) -> str:
-    """Returns the way out that only an input has; "" if it is that of an output."""
+    """Returns the fix that applies only to inputs; "" if the fix for outputs applies."""
     chain = list(_chain(error))
     errnos = {each.errno for each in chain if isinstance(each, OSError)}
     statuses = {_status(each) for each in chain}
     if errno.EIO in errnos:
         return (
-            "its disk, or the connection to it, fails: copy the file again from where it "
-            "came from, or leave it out with `exclude`; the system's log (dmesg) names "
+            "its disk, or the connection to it, fails: copy the file again from its "
+            "source, or leave it out with `exclude`; the system's log (dmesg) names "
             "the device"
         )
     if errnos & {errno.EACCES, errno.EPERM}:
@@ -229,7 +230,7 @@ def _way_out_of_input(error: Exception, uri: str) -> str:
         )
     if 403 in statuses or str(error).startswith("Forbidden"):  # gcsfs, a bare OSError
         return (
-            "a permission is missing: an input needs those to list and to read "
+            "a permission is missing: inputs require permission to list and to read "
             "(docs/storage.md)"
         )
     if isinstance(error, FileNotFoundError) and "://" not in uri:
@@ -237,7 +238,7 @@ def _way_out_of_input(error: Exception, uri: str) -> str:
     if errnos & {errno.ENAMETOOLONG, errno.ELOOP}:
         return "correct its name"
     if errnos and not is_transient(error) and "://" not in uri and not FULL & errnos:
-        return "copy it again from where it came from, or leave it out with `exclude`"
+        return "copy it again from its source, or leave it out with `exclude`"
     return ""
 
 
@@ -255,7 +256,7 @@ def _way_out(error: Exception, uri: str) -> str:
             return "install its package with pip"
         return f"pip install '.[{cloud.extra}]' in the folder of recordmill's source"
     if _NO_PROTOCOL in str(error):
-        return "give a folder, s3://, gs://, az:// or another protocol of fsspec"
+        return "use a folder, s3://, gs://, az:// or another protocol of fsspec"
     if (
         names & _CREDENTIAL_CLASSES
         or 401 in statuses
@@ -286,11 +287,11 @@ def _way_out(error: Exception, uri: str) -> str:
         return "this kind of storage cannot be written to"
     if names & _CHECKSUM_CLASSES:
         return (
-            "the bytes that arrived are not those that the store has a checksum of: run "
-            "again; if it stays so, a proxy changes them, or the object is damaged"
+            "the received bytes do not match the checksum in the store: run again; if "
+            "it happens again, a proxy changes them, or the object is damaged"
         )
     if errno.EIO in errnos:
-        return "the disk or its connection fails: look into the system's log (dmesg)"
+        return "the disk or its connection fails: check the system's log (dmesg)"
     if is_transient(error):
         return "the network or the store is down or slow: run again later"
     return "see docs/storage.md for what a store must allow"
@@ -310,7 +311,7 @@ def _class_names(error: BaseException) -> set[str]:
 
 
 def _status(error: BaseException) -> int | None:
-    """Returns the HTTP status of an error, wherever its library keeps it."""
+    """Returns the HTTP status of an error; each library keeps it in another attribute."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -333,7 +334,7 @@ def _code(error: BaseException) -> str | None:
 
 
 def hide_secrets(text: str) -> str:
-    """Replaces values of secret environment variables, passwords and signatures by ***."""
+    """Replaces secret environment variables, passwords and signatures by ***."""
     for name, value in os.environ.items():
         if len(value) >= 8 and _SECRET_VARIABLE.search(name):
             text = text.replace(value, "***")
@@ -345,12 +346,12 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long transient errors are retried."""
+    """The limits on retries of transient errors: number of tries and pauses."""
 
     tries: int = 10  # at most
     first_seconds: float = 0.2  # longest pause after the first try; doubled each time
     longest_seconds: float = 15.0  # longest pause at all
-    limit_seconds: float = 180.0  # no try begins later after the first one began
+    limit_seconds: float = 180.0  # latest start of a try, after the start of the first
 
 
 DEFAULT_RETRIES = RetryPolicy()
@@ -360,10 +361,10 @@ SHORT_RETRIES = RetryPolicy(tries=3, limit_seconds=10.0)
 def with_retries(
     action: Callable[[], _Result], retry_policy: RetryPolicy = DEFAULT_RETRIES
 ) -> _Result:
-    """Calls an action that is safe to repeat, until it succeeds; returns its result.
+    """Calls a repeatable action until it succeeds, and returns its return value.
 
-    Pauses between tries are random and grow. The last transient error is raised as it
-    is, with a note that says how often and how long it was tried.
+    Pauses between tries are random and grow. The last transient error is raised with a
+    note about the number of tries and their duration.
     """
     began = time.monotonic()
     for tried in range(1, retry_policy.tries + 1):
@@ -373,7 +374,7 @@ def with_retries(
             if not is_transient(error):
                 raise
             bound = retry_policy.first_seconds * 2 ** (tried - 1)
-            # Random, so that workers who met the same error do not all retry at once.
+            # Random, so that workers with the same error do not all retry at once.
             pause = random.uniform(0.3, 1.0) * min(bound, retry_policy.longest_seconds)
             spent = time.monotonic() - began
             if (

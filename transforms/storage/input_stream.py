@@ -1,11 +1,11 @@
 """Reads the bytes of a file, or of a part of it: unpacked, decoded, with a checksum.
 
-A file that is neither compressed nor in another encoding is read wherever it is asked
-for. Any other is a stream, of which little is held:
+A file that is neither compressed nor in another encoding is read at any offset. Any other
+file is a stream, of which little is held in memory:
 
-    file        blocks of 4 MiB, each read once and part of the checksum
-    unpacked    64 KiB of the file at a time, so that `positions` tells where text is from
-    decoded     UTF-8 of any encoding; what cannot be decoded becomes bytes that are not
+    file        blocks of 4 MiB, each read once and added to the checksum
+    unpacked    64 KiB of the file at a time, so that `positions` maps it to file offsets
+    decoded     UTF-8 from any encoding; undecodable text becomes bytes that are not
                 UTF-8, so that only its row is rejected
 """
 
@@ -27,16 +27,16 @@ from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.tfrecord import crc32c
 
-BLOCK_BYTES = 4 << 20  # read of a file at once
-STEP_BYTES = 1 << 16  # given to the decompressor at once
-TEXT_BYTES = 1 << 20  # asked of it at once
+BLOCK_BYTES = 4 << 20  # read from a file at once
+STEP_BYTES = 1 << 16  # passed to the decompressor at once
+TEXT_BYTES = 1 << 20  # most bytes that one call of the decompressor returns
 
 ReadBytes = Callable[[int, int], bytes]
-"""Reads a file from a byte to another one; fewer where it ends."""
+"""Reads a file from a start offset to a stop offset; returns fewer bytes at its end."""
 
 
 class InflateError(Exception):
-    """Says that compressed bytes are damaged."""
+    """The error for damaged compressed bytes."""
 
 
 _COMPRESSIONS = {
@@ -45,11 +45,11 @@ _COMPRESSIONS = {
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
-# zlib's wbits; "deflated" is either of gzip and zlib.
+# zlib's wbits; "deflated" means gzip or zlib.
 _WINDOW_BITS = {"gzip": 31, "zlib": 15, "deflate": -15, "deflated": 47}
 _JOINED = ("gzip", "deflated")  # one stream may follow another
 _UNDECODABLE = "recordmill.undecodable"
-_BAD = "\udcff"  # half a character: none in UTF-8
+_BAD = "\udcff"  # a lone surrogate, which UTF-8 does not allow
 
 
 def compression_of(start: bytes) -> str:
@@ -69,23 +69,23 @@ codecs.register_error(_UNDECODABLE, _mark_undecodable)
 
 @dataclass(slots=True)
 class _StreamPositions:
-    """Where in its file each byte of a stream comes from, about."""
+    """The approximate offsets in a file from which the bytes of a stream come."""
 
     offsets: list[int] = field(default_factory=lambda: [0])
     consumed: list[int] = field(default_factory=lambda: [0])
 
     def of_rows(self, ordinals: I64, num_rows: int, begin: int, end: int) -> I64:
-        """Returns about where each row of a part starts in the file, rising."""
+        """Returns the approximate start of each row of a part in the file, increasing."""
         return self.of(begin + ordinals * (end - begin) // max(1, num_rows))
 
     def of(self, offsets: I64) -> I64:
-        """Returns about where bytes of the stream come from in the file, rising."""
+        """Returns the approximate file offsets of bytes of the stream, increasing."""
         found = np.interp(offsets, self.offsets, self.consumed).astype(np.int64)
         return np.minimum(found, max(0, self.consumed[-1] - 1))
 
 
 class InputStream(io.RawIOBase):
-    """The bytes of a file, for who reads forwards and for modules that want a file."""
+    """A stream of a file's bytes, for forward readers and for libraries."""
 
     def __init__(
         self,
@@ -101,24 +101,25 @@ class InputStream(io.RawIOBase):
         """Opens a file; nothing is read yet.
 
         Args:
-          read: reads it.
-          size: bytes of the file.
-          uri: of it, for messages.
-          part: the first byte, and one after the last; None for the whole file. Only
-            these count for the checksum, and nothing behind is read unless asked for.
-          compression: as `compression_of` says; zlib, deflate; deflated for gzip or zlib.
+          read: reads bytes of the file by offsets.
+          size: size of the file in bytes.
+          uri: location of the file, for messages.
+          part: the first byte and the byte after the last; None for the whole file. Only
+            these bytes enter the checksum. Later bytes are read only on request.
+          compression: a value of `compression_of`, zlib, deflate, or deflated (gzip or
+            zlib).
           encoding: Python's name of the text's encoding.
-          window_bytes: that are read at least, and kept for what is read next.
+          window_bytes: least bytes per read; they are kept for the next reads.
         """
         super().__init__()
         self.uri, self.size = uri, size
         self.start, self.stop = part or (0, size)
         self._file = _SummedFile(read, uri, size, self.start, self.stop)
-        # Whether offsets are those in the unpacked text, not in the file.
+        # Whether offsets refer to the unpacked text, not to the file.
         self.is_packed = bool(compression) or encoding != "utf-8"
-        # Whether its end is left out, so that it may break off anywhere.
+        # Whether the part ends before the packed file does, possibly within a character.
         self.is_cut = self.is_packed and self.stop < size
-        self.kept_from: int | None = None  # the first byte that may be asked for again
+        self.kept_from: int | None = None  # the first byte that may be read again
         self.positions = _StreamPositions()
         self._compression, self._encoding = compression, encoding
         self._window_bytes = window_bytes
@@ -136,7 +137,7 @@ class InputStream(io.RawIOBase):
 
     @property
     def consumed(self) -> int:
-        """Returns how many bytes of a packed file were unpacked."""
+        """Returns the number of bytes of a packed file that were unpacked."""
         return self._steps.given
 
     def readable(self) -> bool:
@@ -151,7 +152,7 @@ class InputStream(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self.size}
         if base[whence] + offset < 0:
-            raise OSError("there is nothing before the start of a file")
+            raise OSError("cannot seek to a position before the start of a file")
         self._offset = base[whence] + offset
         return self._offset
 
@@ -166,17 +167,20 @@ class InputStream(io.RawIOBase):
         return 1 << 62 if self.is_packed else self.stop
 
     def part(self, start: int, stop: int) -> bytes:
-        """Returns bytes by their offsets; fewer at the end.
+        """Returns the bytes between two offsets; fewer at the end.
 
         Raises:
-          ChangedInputError: the file is another one by now.
-          InputError: it cannot be read or unpacked.
+          ChangedInputError: the file has changed since it was listed.
+          InputError: the file cannot be read or unpacked.
         """
         held, begin = self.window(start, stop)
         return held[max(0, start - begin) : max(0, stop - begin)]
 
     def window(self, start: int, stop: int) -> tuple[bytes, int]:
-        """Returns what is held with these bytes in it, and its offset; see `part`."""
+        """Returns the bytes in memory, with this part among them, and their offset.
+
+        Raises the errors of `part`.
+        """
         if not self.is_packed:
             stop = min(stop, self.size)
         end = self._begin + len(self._held)
@@ -206,29 +210,29 @@ class InputStream(io.RawIOBase):
         self._begin = max(self._begin, min(kept, end))
         try:
             while end < stop and (more := self._more(most or stop - end)):
-                if end <= kept:  # nothing of what came before is asked for
+                if end <= kept:  # no earlier byte will be read again
                     parts, self._begin = [], end
                 parts.append(more)
                 end += len(more)
                 self._note(end)
-        finally:  # what comes before damage can still be read
+        finally:  # bytes before the damage can still be read
             self._held = b"".join(parts)
 
     def release(self, stop: int) -> None:
-        """Releases the bytes before an offset; those behind it are copied."""
+        """Releases the bytes before an offset; copies the bytes after it."""
         if stop > self._begin:
             self._held = self._held[stop - self._begin :]
             self._begin = stop
 
     def piece(self) -> bytes:
-        """Returns the next bytes of a text, for who reads nothing twice; none at its end."""
+        """Returns the next bytes of a text, or b"" at its end; for sequential readers."""
         found = self._more(STEP_BYTES if self.is_cut else TEXT_BYTES)
         self._begin += len(found)
         self._note(self._begin)
         return found
 
     def drain(self) -> int:
-        """Reads what is left of the file's part, and returns the checksum of all of it."""
+        """Reads the rest of the file's part; returns the checksum of the whole part."""
         while (summed := self._file.summed) < self.stop:
             self._file.fetch(summed, min(summed + BLOCK_BYTES, self.stop))
         return self._file.crc
@@ -246,10 +250,9 @@ class InputStream(io.RawIOBase):
                 return raw
             try:
                 text = self._decoder.decode(raw, self._is_ended and not self.is_cut)
-            except UnicodeError as error:  # of a codec that cannot go on behind it
+            except UnicodeError as error:  # from a codec that cannot continue
                 raise InputError(
-                    f"{self.uri}: is not {self._encoding}: {error}. Say which encoding "
-                    "it is: `encoding`"
+                    f"{self.uri}: is not {self._encoding}: {error}. Set `encoding`"
                 ) from error
             if text:
                 return text.encode("utf-8", "surrogatepass")
@@ -283,10 +286,10 @@ class _Readable(Protocol):
 
 @dataclass(slots=True)
 class _SummedFile:
-    """The bytes of a file, and the checksum of a part of it that was read.
+    """A file and the checksum of the bytes of a part that were read.
 
-    Not the stream itself: one that what it reads from would refer to could only be freed
-    by the garbage collector, long after the range that its bytes are of.
+    It is not the stream itself, to avoid a reference cycle. Only the garbage collector
+    could free such a stream, long after its input range was read.
     """
 
     read: ReadBytes
@@ -297,12 +300,12 @@ class _SummedFile:
     crc: int = 0
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Reads bytes of the file; those that were not read before are summed."""
+        """Reads bytes of the file; adds bytes to the checksum when first read."""
         data = self.read(start, stop) if start < stop else b""
         if len(data) < stop - start:
             raise ChangedInputError(
-                f"{self.uri}: ends at byte {start + len(data)}, but had {self.size} bytes "
-                "when the run began; did it change meanwhile?"
+                f"{self.uri}: ends at byte {start + len(data)}, but had {self.size} "
+                "bytes when the run began; did it change in the meantime?"
             )
         if start <= self.summed < min(stop, self.stop):
             new = memoryview(data)[self.summed - start : self.stop - start]
@@ -312,7 +315,7 @@ class _SummedFile:
 
 
 class _FileSteps(io.RawIOBase):
-    """A part of a file, in small steps; `given` tells how far it was read."""
+    """A reader of a part of a file in small steps; `given` counts the bytes read."""
 
     def __init__(self, fetch: ReadBytes, start: int, stop: int) -> None:
         super().__init__()
@@ -348,12 +351,12 @@ def _unpacked(file: _FileSteps, compression: str) -> _Readable:
 
 
 class Inflater:
-    """What streams of gzip, zlib or deflate hold; of gzip, several may be joined."""
+    """A decompressor of gzip, zlib or deflate; several gzip streams may be joined."""
 
     def __init__(self, file: _Readable, compression: str) -> None:
         try:
             zlib = importlib.import_module("zlib_ng.zlib_ng")
-        except ImportError:  # in an environment for training, which only reads datasets
+        except ImportError:  # in a training environment, which only reads datasets
             zlib = importlib.import_module("zlib")
         self._file = file
         self._is_joined = compression in _JOINED
@@ -363,10 +366,10 @@ class Inflater:
         self._packed = b""
 
     def read(self, size: int, /) -> bytes:
-        """Returns the next bytes; fewer at the end, and before damage.
+        """Returns the next bytes; fewer at the end and before damaged bytes.
 
         Raises:
-          EOFError: the end is missing.
+          EOFError: the end of the stream is missing.
           InflateError: the bytes are damaged.
         """
         parts, left = list[bytes](), size
@@ -402,7 +405,7 @@ class Inflater:
         return found
 
     def _skip_zeros(self) -> bool:
-        """Returns whether another stream follows; zeros may fill up a block."""
+        """Returns whether another stream follows; skips zeros that fill up a block."""
         while not (rest := self._packed.lstrip(b"\0")):
             self._packed = self._file.read(STEP_BYTES)
             if not self._packed:
@@ -411,7 +414,7 @@ class Inflater:
         return True
 
 
-# Those of 32 bits first: one of 16 bits is the start of one of them.
+# UTF-32 first, because its marks start with those of UTF-16.
 _BOMS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -422,25 +425,25 @@ _BOMS = {
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How a file becomes UTF-8 text."""
+    """The compression and the encoding of a text file."""
 
     compression: str = ""  # gzip, bz2, xz or zstd; "" for none
     encoding: str = "utf-8"  # Python's name of the text's encoding
 
     @property
     def is_plain(self) -> bool:
-        """Tells whether the file is text in UTF-8, which can be read from anywhere."""
+        """Returns whether the file is uncompressed UTF-8, readable at any offset."""
         return not self.compression and self.encoding == "utf-8"
 
     @property
     def described(self) -> str:
-        """Returns what it is in words: "gzip, utf-16"."""
+        """Returns a description for people: "gzip, utf-16"."""
         parts = [self.compression, self.encoding if self.encoding != "utf-8" else ""]
         return ", ".join(filter(None, parts))
 
 
 class AskedPacking(NamedTuple):
-    """What options say of the packing; None where it is found in the first file."""
+    """The requested packing; None for a property that is detected in the first file."""
 
     compression: str | None = None
     encoding: str | None = None
@@ -448,19 +451,19 @@ class AskedPacking(NamedTuple):
 
 PLAIN = Packing()
 FIND_PACKING = AskedPacking()
-UNPACKED_TIMES = 8  # as many bytes as a compressed file has, mostly fewer
-MARK_BYTES = 8  # at a file's start, that tell its compression or encoding
+UNPACKED_TIMES = 8  # assumed ratio of unpacked to compressed bytes; mostly less
+MARK_BYTES = 8  # read at a file's start to detect its compression or encoding
 
 
 def other_compression(uri: str, found: str, expected: str) -> str:
-    """Describes a file that is compressed in another way than the first one."""
+    """Returns the message for a file whose compression differs from the first file's."""
     return (
         f"{uri}: is {found or 'not'} compressed, but the first file is "
-        f"{expected or 'not'}. Convert such files by themselves, or make them alike"
+        f"{expected or 'not'}. Convert such files separately, or make them consistent"
     )
 
 
 def encoding_of(start: bytes) -> str:
-    """Returns the encoding of a text by the mark before it; UTF-8 without one."""
+    """Returns the encoding of a text by its byte order mark; UTF-8 without a mark."""
     found = (name for mark, name in _BOMS.items() if start.startswith(mark))
     return next(found, "utf-8")

@@ -1,15 +1,15 @@
-"""Lets one run at a time write to an output: a lease that its holder renews.
+"""Restricts an output to one writing run at a time, by a lease that its holder renews.
 
-    .recordmill/lock/lease.json      who holds it
+    .recordmill/lock/lease.json      the holder of the lease
 
-The file is only changed by a swap over the bytes that were seen (Store.swap). A run puts it
-where there is none, or over that of a dead run; its holder renews it over its own last
-bytes, and removes it over them. So of several runs only one succeeds, and a holder that
-slept neither takes back nor removes the lease of another one.
+Only a swap over the expected bytes changes the file (`Store.swap`). A run creates the
+file, or replaces the file of a dead run. The holder renews and removes the file only over
+the bytes that it wrote last. So only one of several runs succeeds. A holder that slept
+neither takes back nor removes the lease of another run.
 
-Where a store cannot swap exclusively, the file is read again after a pause. Two runs that
+If a store cannot swap exclusively, the file is read again after a pause. Two runs that
 begin within the same seconds may then both continue, if one takes longer than the pause to
-write; the run whose file was overwritten notices it at its next renewal.
+write. The run whose file was overwritten notices it at its next renewal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from recordmill.schemas.errors import (
 from recordmill.transforms.parallel import run_in_thread
 from recordmill.transforms.storage.store import WORK_FOLDER, Store, new_probe, value_of
 
-MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours
+MAX_LEASE_SECONDS = 3600.0  # recordmill writes no lease file with more
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class RunProcess:
     host: str  # name of the machine
     pid: Annotated[int, Field(gt=0, lt=1 << 31)]  # process on it
     boot_id: str  # changes each time that the machine is started
-    pid_namespace: str  # the one in which `pid` is valid (containers have their own)
-    process_start: str  # in clock ticks since boot; a later one of this pid has another
+    pid_namespace: str  # namespace in which `pid` is valid (containers have their own)
+    process_start: str  # in clock ticks since boot; tells apart processes with one pid
 
     @staticmethod
     def current() -> RunProcess:
-        """Returns the process that calls this."""
+        """Returns the current process."""
         return RunProcess(
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -65,17 +65,17 @@ class RunProcess:
         )
 
     def has_died(self) -> bool:
-        """Tells whether its process was on this machine and is not there any more."""
+        """Returns whether the process ran on this machine and has ended."""
         return self.is_on_this_machine() and not self.is_running()
 
     def is_on_this_machine(self) -> bool:
-        """Tells whether its process would be visible from here if it were alive."""
+        """Returns whether the process would be visible from here if it were alive."""
         this_machine = (socket.gethostname(), _boot_id(), _pid_namespace())
         holders_machine = (self.host, self.boot_id, self.pid_namespace)
         return bool(self.boot_id) and holders_machine == this_machine
 
     def is_running(self) -> bool:
-        """Tells whether its process, on this machine, is alive."""
+        """Returns whether the process, which was on this machine, is alive."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -83,20 +83,20 @@ class RunProcess:
         except PermissionError:
             pass  # another user's process, so it exists
         if _process_stat(self.pid)[:1] in (["Z"], ["X"]):
-            return False  # it ended, but its parent has not yet collected its status
+            return False  # ended, but its parent has not yet collected its exit status
         return self.process_start in ("", _process_start(self.pid))
 
 
 @dataclass(frozen=True, slots=True)
 class Holder(RunProcess):
-    """The run that holds a lease, as its file says; contains no secrets."""
+    """The run that holds a lease, as stored in the lease file; contains no secrets."""
 
     nonce: str  # random text that no other lease has
     started: str  # when the lease was taken, for people
     renewed: str  # when it was last renewed by the holder's clock, for people
     # how long a renewal is valid
     lease_seconds: Annotated[float, Field(gt=0, le=MAX_LEASE_SECONDS)]
-    # how often it was renewed, so that no two renewals are the same
+    # number of renewals, so that no two lease files have the same bytes
     renewals: Annotated[int, Field(ge=0, le=1 << 53)] = 0
 
     @classmethod
@@ -117,7 +117,7 @@ class Holder(RunProcess):
 
 
 def utc_now() -> str:
-    """Returns the time now as text, in the form that lock files use."""
+    """Returns the current time as text, in the format of lease files."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -138,7 +138,7 @@ def _pid_namespace() -> str:
 
 def _process_stat(pid: int) -> list[str]:
     """Returns the fields of a process's stat, from the third: state, parent, ..."""
-    # The second is the command in brackets, which may contain spaces and brackets.
+    # The second field is the command in parentheses, which may contain both itself.
     text = _read_text(Path(f"/proc/{pid}/stat").read_text)
     return text.rpartition(")")[2].split()
 
@@ -152,21 +152,21 @@ LOCK_FOLDER = f"{WORK_FOLDER}/lock"
 LEASE_NAME = f"{LOCK_FOLDER}/lease.json"
 
 
-# A run is dead if its process does not exist any more on this machine, or if its lock
-# file was not rewritten for longer than its lease. The age of a lock file is measured
-# with the store's own clock, and then the file is watched for a while: so a clock that
-# jumps cannot make a living run look dead.
+# A run is dead if its process on this machine has ended, or if its lease file was not
+# rewritten for longer than the lease. The age of a lease file is measured with the
+# store's own clock. Then the file is watched for a while, so that a clock that jumps
+# cannot make a living run look dead.
 
 LEASE_SECONDS = 60.0
 RENEWALS_PER_LEASE = 4
 
-_CLOCK_SLACK = 5.0  # seconds that a store's clock may go backwards
+_CLOCK_SLACK = 5.0  # seconds by which a store's clock may jump back
 
 
 def require_idle(store: Store) -> bytes | None:
-    """Waits until it is certain that no living run holds the lease; takes no lease.
+    """Checks that no living run holds the lease, which may take a while; takes no lease.
 
-    Returns the file of a dead holder; None if there is none.
+    Returns the lease file of a dead holder; None if there is no lease file.
     """
     seen = store.find(LEASE_NAME)
     if seen is None:
@@ -176,7 +176,7 @@ def require_idle(store: Store) -> bytes | None:
         if holder.is_running():
             raise _held(store, seen)
         return seen
-    # One that cannot be read was written by a run of another version.
+    # A lease file that cannot be parsed was written by another version of recordmill.
     seconds = holder.lease_seconds if holder else LEASE_SECONDS
     before = store.modified(LEASE_NAME)
     age = seconds_since(store, before)
@@ -196,7 +196,7 @@ def require_idle(store: Store) -> bytes | None:
 
 
 def seconds_since(store: Store, written: float | None) -> float | None:
-    """Returns the seconds since then by the store's clock, or None if unknown."""
+    """Returns the seconds since a time by the store's clock, or None if unknown."""
     probe = new_probe()
     try:
         store.put_bytes(b"now", probe)
@@ -216,13 +216,13 @@ def _held(store: Store, found: bytes) -> BusyError:
     )
     return BusyError(
         f"{store.uri}: another run is writing here ({description}). Wait until it has "
-        f"ended, or choose another folder. If it is dead, its lock {LEASE_NAME} expires by "
-        "itself: run again in a minute"
+        f"ended, or choose another folder. If it was killed, its lock {LEASE_NAME} "
+        "expires automatically: run again in a minute"
     )
 
 
 def boot_clock() -> float:
-    """Returns seconds that only increase and also count while the machine sleeps."""
+    """Returns a time in seconds that never decreases and counts during machine sleep."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -235,20 +235,21 @@ _TRIES = 8
 _log = logging.getLogger("recordmill")
 
 
-# Of this process, by their nonces: the thread that publishes finds that of its run. Those of
-# runs that have ended stay: their threads may come late, and must not publish any more.
+# The leases of this process by nonce: the thread that publishes finds the lease of its
+# run. Leases of ended runs stay, because a late thread of such a run must not publish any
+# more.
 _leases: dict[str, Lease] = {}
 
-# A signal raises Interrupted at any line of the main thread, also within `acquire` or on the
-# way to `release`. So a lease is registered before its file is written, the file is written
-# and removed in threads, which no signal interrupts, and what a command holds when it is
-# interrupted is released at the end of its process (`release_all`).
+# A signal raises Interrupted at any line of the main thread, also within `acquire` or
+# before `release`. So a lease is registered before its file is written. The file is
+# written and removed in threads, which no signal interrupts. The leases of an interrupted
+# command are released at the end of its process (`release_all`).
 
 _POLL_SECONDS = 1.0
 
 
 def _without_interruption(function: Callable[[], object]) -> None:
-    """Calls a function in a thread: a signal ends the waiting for it, but not the call."""
+    """Calls a function in a thread: a signal ends the wait, but not the call."""
     run_in_thread(function, threading.Event(), lambda: None, _POLL_SECONDS)
 
 
@@ -262,8 +263,8 @@ class Lease:
         self._holder = holder
         self._renewed = since  # when the last successful renewal began, by _clock
         self._lost = ""
-        self._ended = ""  # why this process swaps in no manifest any more
-        self.swapping = threading.Lock()  # held from that swap to its last put
+        self._ended = ""  # reason why this process must not swap in a manifest any more
+        self.swapping = threading.Lock()  # held from the manifest's swap to the end
         self._pid = os.getpid()
         self._guard = threading.Lock()
         self._file_change = threading.Lock()  # held while it is acquired or released
@@ -273,10 +274,10 @@ class Lease:
         _leases[holder.nonce] = self
 
     def take(self, store: Store, dead: bytes | None) -> bool:
-        """Writes the lease over that of a dead run, or where there is none.
+        """Writes the lease file over the file of a dead run, or as a new file.
 
-        `store` is the lease's own, with all its retries. Returns whether that succeeded;
-        then a thread renews it.
+        `store` is the lease's own store, with all its retries. Returns whether that
+        succeeded; then a thread renews the lease.
         """
         _without_interruption(lambda: self._take(store, dead))
         return not self._is_over
@@ -302,9 +303,9 @@ class Lease:
             raise _lost_lease(self._store, self._lost)
 
     def is_held(self) -> bool:
-        """Asks the store whether this run still holds the lease.
+        """Returns whether this run still holds the lease, according to the store.
 
-        For work that is left undone without harm, such as cleaning up.
+        For optional work, such as cleaning up.
         """
         with suppress(OutputError):
             self.require_held()
@@ -312,14 +313,14 @@ class Lease:
         return False
 
     def require_not_lost(self) -> None:
-        """Checks that no loss was noticed before the run published; asks no store."""
+        """Checks that no loss was noticed before the run published; sends no request."""
         if self._lost and self.end_publishing() and self.published is None:
             raise _lost_lease(self._store, self._lost)
 
     def end_publishing(self, seconds: float = -1) -> bool:
-        """Lets this process publish nothing more, and waits until it does not.
+        """Stops this process from publishing, and waits for a publication in progress.
 
-        Returns whether that was so within the time; by default there is no limit.
+        Returns whether the wait ended within `seconds`; by default there is no limit.
         """
         self._ended = "the run has ended"
         ended = threading.Event()
@@ -333,7 +334,7 @@ class Lease:
         return ended.is_set()
 
     def release(self) -> str:
-        """Ends the lease, and returns why it was lost before, or "".
+        """Releases the lease; returns the reason if it was lost before, or "".
 
         Does nothing in a forked child, or if the lease was lost. Safe to repeat.
         """
@@ -348,8 +349,8 @@ class Lease:
             self._stop.set()
             if self._thread.is_alive():
                 self._thread.join(timeout=30)
-            # Without the guard: the thread that renews has ended, and an interrupted
-            # check may have left it locked.
+            # Without the guard: the renewing thread has ended, and an interrupted check
+            # may have left the guard locked.
             with suppress(OutputError):
                 held_bytes = self._check()
                 if held_bytes is not None:
@@ -377,7 +378,7 @@ class Lease:
                 try:
                     self._renew()
                 except Exception as error:
-                    # The next turn tries again, until the lease expires.
+                    # The next iteration tries again, until the lease expires.
                     _log.warning("the lease could not be renewed: %s", error)
                 if self._lost:
                     _log.error("the lease on the output was lost: %s", self._lost)
@@ -390,15 +391,15 @@ class Lease:
             return
         count = self._holder.renewals + 1
         holder = replace(self._holder, renewed=utc_now(), renewals=count)
-        self._holder = holder  # even if it fails: its bytes may arrive
+        self._holder = holder  # even if the swap fails: its bytes may arrive
         if not self._store.swap(holder.to_bytes(), LEASE_NAME, seen=seen):
             self._lost = "another run took it over"
             return
-        self._check_time()  # if it slept here, another run may have come and ended
+        self._check_time()  # during a sleep here, another run may have begun and ended
         self._renewed = began
 
     def _check(self) -> bytes | None:
-        """Returns the lease's bytes if it is still ours; else sets _lost, returns None."""
+        """Returns the lease file, or None after setting `_lost` if the lease was lost."""
         self._check_time()
         if self._lost:
             return None
@@ -429,20 +430,20 @@ def acquire(
     lease_seconds: float = LEASE_SECONDS,
     settle_seconds: float = SETTLE_SECONDS,
 ) -> Lease:
-    """Checks an output, and acquires the lease on it; use it in `with`.
+    """Checks an output and acquires the lease on it, for a `with` statement.
 
     Args:
-      store: of the output.
-      lease_seconds: how long a dead run on another machine keeps other runs out.
+      store: the store of the output.
+      lease_seconds: how long a dead run on another machine blocks other runs.
       settle_seconds: the pause on a store that does not swap exclusively.
 
     Raises:
-      OutputError: another run holds it, or the storage refuses.
+      OutputError: another run holds the lease, or the storage refuses.
     """
     exclusive = store.preflight()
     for turn in range(_TRIES):
         if turn:
-            # Several runs came at once and saw each other; do not repeat that together.
+            # Several runs collided; a random pause avoids another collision.
             time.sleep(random.uniform(0.05, 0.5))
         dead = require_idle(store)
         since = boot_clock()
@@ -458,22 +459,23 @@ def acquire(
             _log.warning("took over the lease of an interrupted run: %s", store.uri)
         return lease
     raise BusyError(
-        f"{store.uri}: other runs begin to write here at the same time; run again later"
+        f"{store.uri}: other runs started to write here at the same time; run again "
+        "later"
     )
 
 
 def release_all() -> None:
-    """Releases what this process still holds, the last lease first.
+    """Releases all leases of this process, the last one first.
 
-    For a command that was interrupted, when its threads write no more.
+    For an interrupted command, after its threads have stopped writing.
     """
     for lease in reversed([*_leases.values()]):
-        lease.end_publishing()  # at once, as a rule: its run ended so
+        lease.end_publishing()  # mostly without a wait: the run did so at its end
         lease.release()
 
 
 def remove_dead_lease(store: Store) -> None:
-    """Removes the lease of a run that was killed on this machine; never waits for it."""
+    """Removes the lease of a run that was killed on this machine; never waits."""
     seen = store.find(LEASE_NAME)
     holder = value_of(seen or b"", Holder)
     if seen is not None and holder is not None and holder.has_died():
@@ -481,7 +483,7 @@ def remove_dead_lease(store: Store) -> None:
 
 
 def require_holder(store: Store, nonce: str) -> None:
-    """Checks that a lease is still held; for a worker that knows only its nonce."""
+    """Checks that a lease is still held, for a worker that knows only its nonce."""
     holder = value_of(store.find(LEASE_NAME) or b"", Holder)
     if holder is None or holder.nonce != nonce:
         raise _lost_lease(store, "another run took it over")
@@ -489,9 +491,9 @@ def require_holder(store: Store, nonce: str) -> None:
 
 @contextmanager
 def publishing(nonce: str) -> Iterator[Lease | None]:
-    """Makes the end of a run wait, while this process swaps in its manifest.
+    """Keeps the end of a run waiting while this process swaps in its manifest.
 
-    Yields its lease, if this process holds it.
+    Yields the lease of the run, or None if another process holds it.
 
     Raises:
       BusyError: the lease was lost, or the run has ended.

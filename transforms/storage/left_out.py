@@ -1,10 +1,10 @@
-"""Tells which names below a folder are no input: hidden ones, and junk."""
+"""Recognizes hidden files and junk in input folders, which are not converted."""
 
 from __future__ import annotations
 
 import re
 
-# What operating systems and network drives leave in folders; lower case.
+# Names that operating systems and network drives leave in folders; lower case.
 _JUNK = (
     r"thumbs\.db",
     r"ehthumbs\.db",
@@ -17,13 +17,13 @@ _JUNK = (
     "system volume information",
 )
 LEFT_OUT = rf"(?:^|/)(?:\.|(?:{'|'.join(_JUNK)})(?:/|$))"
-"""Where it matches a path, whatever the case, the path is left out."""
+"""The regular expression of skipped paths; matched case-insensitively."""
 
 _LEFT_OUT = re.compile(LEFT_OUT, re.IGNORECASE)
 
 
 def is_left_out(path: str) -> bool:
-    """Tells whether a path below a folder is hidden, or left by an operating system.
+    """Returns whether a path below a folder is hidden, or junk of an operating system.
 
     >>> [is_left_out(p) for p in ("cat/.git/a", "cat/Thumbs.db", "__MACOSX/a.jpg")]
     [True, True, True]

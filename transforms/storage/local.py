@@ -1,9 +1,9 @@
-"""Keeps a dataset's files on a file system of this machine or a network mount.
+"""Stores a dataset's files on a file system of this machine or a network mount.
 
 A file is written under a temporary name, synced, renamed, and its folder is synced.
-Folders appear and disappear with the files in them, as in object stores. What writes,
-removes, or lists what to remove follows no link below the folder that a person named
-(local_folder.py); what reads follows links to files.
+Folders appear and disappear with the files in them, as in object stores. Writes, removals
+and the listings for removals follow no link below the folder that a person named
+(local_folder.py). Reads follow links to files.
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ from recordmill.transforms.tfrecord import crc32c
 
 
 def temp_path(path: Path) -> Path:
-    """Returns a hidden name beside `path` that no other writer uses."""
+    """Returns a hidden path in the folder of `path` that no other writer uses."""
     return path.with_name(f".{path.name}.{uuid4().hex}")
 
 
 @contextmanager
 def renamed(path: Path) -> Iterator[Path]:
-    """Yields a temporary name for a file that then gets its own; after an error it goes.
+    """Yields a temporary path; renames the file to `path`, or removes it after an error.
 
-    Neither the file nor its folder is synced; see sync_folder.
+    Neither the file nor its folder is synced; see `sync_folder`.
     """
     temporary = temp_path(path)
     try:
         yield temporary
         temporary.replace(path)
     except BaseException as error:
-        with suppress(OSError):  # not there
+        with suppress(OSError):  # missing
             temporary.unlink()
         if isinstance(error, OSError) and error.errno and error.filename is None:
-            error.filename = str(path)  # a failed write does not tell it
+            error.filename = str(path)  # the error of a failed write has no name
         raise
 
 
 def write_windows(
     path: Path, windows: Iterable[Data], *, durable: bool = False
 ) -> tuple[int, int]:
-    """Writes a file under a temporary name, then renames it; returns its bytes and CRC-32C.
+    """Writes a file under a temporary name, then renames it; returns size and CRC-32C.
 
-    If `durable`, its bytes are on disk then; its folder is not synced.
+    If `durable`, the bytes are on disk at return; the folder is not synced.
     """
     size = crc = 0
     with renamed(path) as temporary, temporary.open("wb") as file:
@@ -86,10 +86,10 @@ def write_windows(
 
 
 def write_named_file(path: Path, content: bytes) -> None:
-    """Writes a file that a person named, whole or not at all.
+    """Writes a file that a person named, completely or not at all.
 
-    A device like /dev/null takes the bytes. To rename a file over it, which root may do,
-    would put a regular file in its place, for every program on the machine.
+    A device like /dev/null receives the bytes. A rename over the device, which root may
+    do, would replace it by a regular file for every program on the machine.
     """
     if path.is_char_device():
         path.write_bytes(content)
@@ -98,39 +98,42 @@ def write_named_file(path: Path, content: bytes) -> None:
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:
-    """Yields the bytes of a file, some MB at once."""
+    """Yields the bytes of a file in blocks of some MB."""
     with path.open("rb") as file:
         while block := file.read(_READ_BYTES):
             yield block
 
 
-# No file system renames on a condition. So the content is compared, and the file renamed,
-# under a lock (flock). The kernel drops the lock when its holder ends, however it ends. A
-# holder that is paused keeps it: others wait for some seconds, then say that it is busy.
+# No file system supports conditional renames. So the content is compared, and the file
+# renamed, under a lock (flock). The kernel releases the lock whenever its holder ends. A
+# paused holder keeps the lock: other processes wait for some seconds, then raise
+# BusyError.
 #
 #     out/.recordmill/swap/.lock.<32 zeros>           the lock, below the file's folder
 #     out/.recordmill/swap/.manifest.json.<32 hex>    the new content, to be renamed
 #
 # Both have names of temporary files, so no listing shows them.
 #
-# A network mount can give the lock of a silent machine to another one, and people remove
-# lock files. So the new content waits in the folder of the lock, and whoever gets the lock
-# first removes what waits there: a late holder finds nothing to rename, and begins anew.
+# A network mount can pass the lock of a silent machine to another machine, and people
+# remove lock files. So the new content is staged in the folder of the lock. A new holder
+# of the lock first removes the staged files: a late holder finds nothing to rename, and
+# starts over.
 
 LOCK_SECONDS = 30.0  # longest wait for another swap; one takes milliseconds
 
 _LOCK = f".lock.{0:032}"
-# File systems without locks: only the second guard of the module's text is left.
+# File systems without locks: only the staged content (above) prevents conflicts.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 # File systems without hard links: FAT, some network mounts.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 
 
 def swap_file(folder: LocalFolder, name: str, data: Data, seen: bytes | None) -> bool:
-    """Gives a file the content `data` if it has `seen`; returns whether it has, on disk.
+    """Replaces the expected content of a file durably; returns whether it has `data`.
 
-    Raises FileNotFoundError if a folder, or the new content, was removed meanwhile: the
-    file was not touched by this call, so call it again.
+    Raises:
+      FileNotFoundError: a folder, or the staged content, was removed meanwhile. This call
+        did not touch the file, so call it again.
     """
     with _locked(folder) as swaps:
         for left in swaps.names():
@@ -143,15 +146,15 @@ def swap_file(folder: LocalFolder, name: str, data: Data, seen: bytes | None) ->
                 file.write(data)
                 file.flush()
                 sync(file.fileno(), folder.path / name)
-            if not _holds(folder, name, seen):  # never before the new content waits
+            if not _holds(folder, name, seen):  # only after the new content is staged
                 if not _holds(folder, name, data):
                     return False
             elif seen is None:
                 _add_name(swaps, waiting, folder, name)
             else:
                 swaps.rename(waiting, folder, name)
-            folder.sync()  # of an earlier try, too
-        except FileExistsError:  # created meanwhile, by other means than a swap
+            folder.sync()  # also for an earlier try
+        except FileExistsError:  # created meanwhile, but not by a swap
             return _holds(folder, name, data)
         finally:
             with suppress(OSError):
@@ -160,7 +163,7 @@ def swap_file(folder: LocalFolder, name: str, data: Data, seen: bytes | None) ->
 
 
 def discard_file(folder: LocalFolder, name: str, seen: bytes) -> bool:
-    """Removes a file if its content is `seen`; returns whether it is gone, on disk."""
+    """Removes a file with the expected content durably; returns whether it is missing."""
     with _locked(folder):
         if not _holds(folder, name, seen):
             return _holds(folder, name, None)
@@ -175,12 +178,12 @@ def _add_name(swaps: LocalFolder, waiting: str, folder: LocalFolder, name: str) 
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # The lock is held, so no other swap can come between.
+        # The lock is held, so no other swap can happen in between.
         swaps.rename(waiting, folder, name)
 
 
 def _holds(folder: LocalFolder, name: str, data: Data | None) -> bool:
-    """Tells whether a file has this content, by blocks; None is that of no file."""
+    """Returns whether a file has this content; None matches a missing file."""
     try:
         descriptor = folder.open_to_read(name, follows_link=True)
     except FileNotFoundError:
@@ -188,7 +191,7 @@ def _holds(folder: LocalFolder, name: str, data: Data | None) -> bool:
     with os.fdopen(descriptor, "rb") as file:
         if data is None or os.fstat(file.fileno()).st_size != len(data):
             return False
-        # As bytes: a view is compared value by value, which takes 20 times as long.
+        # As bytes: views are compared element by element, which takes 20 times as long.
         return all(
             file.read(_READ_BYTES) == bytes(data[start : start + _READ_BYTES])
             for start in range(0, len(data), _READ_BYTES)
@@ -197,19 +200,19 @@ def _holds(folder: LocalFolder, name: str, data: Data | None) -> bool:
 
 @contextmanager
 def _locked(folder: LocalFolder) -> Iterator[LocalFolder]:
-    """Holds the lock on a folder's swaps; yields the folder of the lock.
+    """Acquires the lock on a folder's swaps, and yields the folder of the lock.
 
-    That folder exists meanwhile, and is gone in the end.
+    The folder of the lock is removed in the end.
     """
     lock, swaps = _lock(folder)
     try:
         yield swaps
     finally:
         with suppress(OSError):
-            # While it is held: else the lock of another one would be removed.
+            # Before the release: otherwise the lock of another process could be removed.
             if _is_at(lock, swaps):
                 swaps.unlink(_LOCK)
-        with suppress(OSError):  # a forked child may have the descriptor, too
+        with suppress(OSError):  # a forked child may also have the descriptor
             fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
         os.close(swaps.descriptor)
@@ -231,28 +234,28 @@ def _remove_swap_folder(folder: LocalFolder) -> None:
 def _lock(folder: LocalFolder) -> tuple[int, LocalFolder]:
     """Waits for the lock on a folder's swaps.
 
-    Returns the descriptor that holds it, and the folder of its file, which is open.
+    Returns the descriptor that holds the lock, and the open folder of the lock file.
     """
     until = time.monotonic() + LOCK_SECONDS
     while True:
-        # A holder that ends removes file and folder, so each try begins anew.
+        # A holder removes file and folder at its end, so each try starts over.
         if (swaps := _open_swap_folder(folder)) is not None:
             if (lock := _try_lock_in(swaps)) is not None:
                 return lock, swaps
             os.close(swaps.descriptor)
         if time.monotonic() > until:
             raise BusyError(
-                f"{folder.path / SWAP_FOLDER / _LOCK}: another process replaces a file "
-                f"here and has not ended that in {LOCK_SECONDS:.0f} s. It may be paused: "
-                "let it go on, or end it. Then run again"
+                f"{folder.path / SWAP_FOLDER / _LOCK}: another process is replacing a "
+                f"file here and has not finished in {LOCK_SECONDS:.0f} s. It may be "
+                "paused: let it continue, or end it. Then run again"
             )
         time.sleep(random.uniform(0.001, 0.02))
 
 
 def _open_swap_folder(folder: LocalFolder) -> LocalFolder | None:
-    """Makes and opens the folder of the lock; None if another process removed it."""
+    """Creates and opens the folder of the lock; None if another process removed it."""
     work, _, last = SWAP_FOLDER.partition("/")
-    # Without fsync: these folders are gone at the end of a swap.
+    # Without fsync: these folders are removed at the end of a swap.
     folder.make_folder(work, durable=False)
     with suppress(FileNotFoundError):
         above = folder.open_below(work)
@@ -265,7 +268,7 @@ def _open_swap_folder(folder: LocalFolder) -> LocalFolder | None:
 
 
 def _try_lock_in(swaps: LocalFolder) -> int | None:
-    """Returns the descriptor that holds the lock now; None if another process has it."""
+    """Returns the descriptor that holds the lock; None if another process holds it."""
     try:
         lock = swaps.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -281,7 +284,10 @@ def _try_lock_in(swaps: LocalFolder) -> int | None:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Returns whether a file is locked now; where there are no locks, it counts as such."""
+    """Locks a file without waiting; returns whether it succeeded.
+
+    It also succeeds on a file system without locks.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -299,7 +305,7 @@ def _is_at(lock: int, swaps: LocalFolder) -> bool:
 
 @contextmanager
 def _failing(path: object, done: str) -> Iterator[None]:
-    """Raises what the system says as an error of the output, with the way out."""
+    """Converts an error of the system to an OutputError with the fix."""
     try:
         yield
     except OSError as error:
@@ -318,13 +324,13 @@ def _reading(path: Path) -> Iterator[None]:
             raise MissingFileError(f"{path}: is missing") from error
 
 
-_READ_BYTES = 8 << 20  # of a file at once
-_TRIES = 5  # another process may remove the folder just made, while it is empty
+_READ_BYTES = 8 << 20  # read from a file at once
+_TRIES = 5  # another process may remove a new folder while it is empty
 _Result = TypeVar("_Result")
 
 
 def _again(path: Path, write: Callable[[], _Result]) -> _Result:
-    """Calls a function that writes a file, again where its folder was removed."""
+    """Calls a function that writes a file; repeats the call if the folder was removed."""
     with _failing(path, "written"):
         for _ in range(_TRIES - 1):
             with suppress(FileNotFoundError):
@@ -336,14 +342,14 @@ def _again(path: Path, write: Callable[[], _Result]) -> _Result:
 class LocalStore(Store):
     """A store of the files in a local folder and its subfolders.
 
-    If not `synced`, small files may be lost, or cut short, when the machine loses its
-    power, and `delete` leaves empty folders. Else they, and removals, are on disk when a
-    call returns.
+    If not `synced`, small files may be lost or cut short when the machine loses power,
+    and `delete` leaves empty folders. Otherwise small files and removals are on disk when
+    a call returns.
 
-    Nothing is written, removed or listed through a link that is below the `anchor`.
-    Reading follows links to regular files, and links between the anchor and the root,
-    as of a version folder. With `follows_links` false it does not either: recordmill
-    puts no links into its own folders.
+    Nothing is written, removed or listed through a link below the `anchor`. Reads follow
+    links to regular files, and links between the anchor and the root, such as a linked
+    version folder. If `follows_links` is false, reads follow no links: recordmill creates
+    no links in its own folders.
     """
 
     root: str  # absolute path of the folder; created with the first file
@@ -371,7 +377,7 @@ class LocalStore(Store):
     def open_to_write(
         self, folder: str = "", *, create: bool = False
     ) -> Iterator[LocalFolder]:
-        """Opens a folder to write or remove files in it, reached through no link.
+        """Opens a folder for writing and removing files, without following a link.
 
         Raises:
           LinkError: a link is in the way.
@@ -393,7 +399,7 @@ class LocalStore(Store):
             yield opened
 
     def make_folder(self, folder: str = "") -> None:
-        """Makes a folder and those above it, durably; raises OSError if it cannot."""
+        """Creates a folder and its parents durably; raises OSError if that fails."""
         for _ in range(_TRIES - 1):
             with suppress(FileNotFoundError), self.open_to_write(folder, create=True):
                 return
@@ -430,7 +436,7 @@ class LocalStore(Store):
                     if not discard_file(opened, last, seen):
                         return False
             except FileNotFoundError:
-                return True  # nor is its folder there
+                return True  # the folder is missing as well
         self._remove_empty([folder])
         return True
 
@@ -454,7 +460,7 @@ class LocalStore(Store):
         return status.st_mtime if status else None
 
     def is_link(self, name: str) -> bool:
-        """Tells whether a file or folder is a symbolic link."""
+        """Returns whether a file or folder is a symbolic link."""
         folder, last = self._split(name)
         with (
             _failing(self._path(name), "read"),
@@ -494,7 +500,7 @@ class LocalStore(Store):
 
     def delete(self, names: Iterable[str]) -> None:
         folders = set()
-        # Names in one folder follow each other, and are removed in their order.
+        # Consecutive names in one folder are removed together, in their order.
         for folder, group in groupby(map(self._split, names), itemgetter(0)):
             lasts = [last for _, last in group]
             folders.add(folder)
@@ -504,14 +510,14 @@ class LocalStore(Store):
                 self.open_to_write(folder) as opened,
             ):
                 for last in lasts:
-                    # Where it is not a file, there is nothing to remove.
+                    # A name that is not a file is ignored.
                     with suppress(*_NO_FILE):
                         opened.unlink(last)
         if self.synced:
             self._remove_empty(folders)
 
     def remove_root(self) -> None:
-        """Removes the root with all that is in it; only for a store with an anchor."""
+        """Removes the root with all its content; only for a store with an anchor."""
         inside = self.root[len(self.anchor) :].strip("/")
         LocalStore(self.anchor).remove_tree(inside)
 
@@ -558,8 +564,8 @@ class LocalStore(Store):
     def _walk(self, path: str, prefix: str, files: dict[str, int]) -> None:
         """Adds names and sizes of the files in a folder and its subfolders.
 
-        The path of a subfolder is one that may become a link meanwhile. So what is listed
-        is only names; what removes them looks again.
+        A subfolder may be replaced by a link meanwhile. So only names are listed; their
+        removal checks the path again.
         """
         waiting = [(path, prefix)]  # a tree may be deeper than Python's stack
         while waiting:
@@ -591,7 +597,7 @@ class LocalStore(Store):
         return self._path(folder) if folder else Path(self.root)
 
     def _split(self, name: str) -> tuple[str, str]:
-        """Returns the folder of a file, and its name in there."""
+        """Returns the folder of a file, and its name in this folder."""
         folder, _, last = check_file_name(name, self.uri).rpartition("/")
         return folder, last
 
@@ -645,9 +651,9 @@ class LocalStore(Store):
         _again(self._path(name), write)
 
     def _remove_empty(self, folders: Iterable[str]) -> None:
-        """Removes folders that became empty, and makes all removals in them durable.
+        """Removes empty folders, and makes all removals in them durable.
 
-        Those above them that are empty then go, too, but not the root and what is above.
+        Parents that become empty are also removed, except for the root and its parents.
         """
         for folder in sorted(folders, reverse=True):
             left = folder
@@ -673,10 +679,10 @@ def _is_in_work_folder(name: str) -> bool:
 
 
 def _target_status(folder: LocalFolder, name: str) -> os.stat_result | None:
-    """Returns the status of what a link leads to; None if it leads nowhere."""
+    """Returns the status of the target of a link; None if the target is missing."""
     try:
         return folder.status(name, follows_link=True)
-    except (OSError, LinkError):  # a circle of links, or no right to look
+    except (OSError, LinkError):  # a circle of links, or no permission
         return None
 
 

@@ -1,9 +1,9 @@
-"""Opens local folders without following a link, and works in them by their descriptors.
+"""Opens local folders without following a link, and changes them by their descriptors.
 
-A path is resolved anew by every call that gets it, so a check of it says nothing about the
-next call: another process may have put a link in the place of a folder meanwhile. A
-descriptor stays with the folder that was opened. Each component below an anchor, the
-folder that a person named, is therefore opened on its own, relative to the one above it:
+Every call resolves a path again, so a check of a path is no guarantee for the next call:
+another process may have replaced a folder by a link meanwhile. A descriptor always refers
+to the folder that was opened. The anchor is the folder that a person named. Each
+component below the anchor is therefore opened separately, relative to its parent:
 
     openat(AT_FDCWD, "/data/out", O_DIRECTORY)                      the anchor; may be a link
     openat(3, ".recordmill", O_DIRECTORY | O_NOFOLLOW)              ELOOP or ENOTDIR if a link
@@ -27,24 +27,24 @@ from pathlib import Path
 from recordmill.schemas.errors import OutputRefusedError
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_DESCRIPTOR_PATHS = Path("/proc/self/fd")  # of Linux; macOS has none for folders
+_DESCRIPTOR_PATHS = Path("/proc/self/fd")  # on Linux; macOS has none for folders
 
 
 class LinkError(OutputRefusedError):
-    """A link, or another special file, in a place where recordmill works."""
+    """The error for a link or another special file below an output."""
 
 
 def link_error(path: Path, *, kind: str = "a symbolic link") -> LinkError:
     """Returns the error for a link below an output."""
     return LinkError(
         f"{path}: is {kind}; recordmill writes, removes and lists no files through it, "
-        "because it may lead out of the output folder. Remove it (what it leads to stays as "
-        "it is), or put a real file or folder there"
+        "because it may lead out of the output folder. Remove it (its target is not "
+        "changed), or put a real file or folder there"
     )
 
 
 def sync(descriptor: int, path: Path) -> None:
-    """Waits until a file or folder is on disk (fsync); an error names it."""
+    """Writes a file or folder to disk (fsync); an error contains its path."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -54,16 +54,16 @@ def sync(descriptor: int, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A local folder that is open; its entries are reached by its descriptor."""
+    """An open local folder; its files and subfolders are accessed by its descriptor."""
 
     descriptor: int
     path: Path  # as people write it, for messages
 
     def open(self, name: str, flags: int) -> int:
-        """Opens an entry that is no link; returns its descriptor.
+        """Opens a file that is no link; returns its descriptor.
 
         Raises:
-          LinkError: the entry is a symbolic link.
+          LinkError: the file is a symbolic link.
         """
         with self._naming(name):
             return os.open(
@@ -77,8 +77,8 @@ class LocalFolder:
         """Opens a regular file for reading; returns its descriptor.
 
         Raises:
-          LinkError: it is a link that must not be followed, or no regular file. A FIFO
-            would block, and opening a device can have effects, so neither is opened.
+          LinkError: the file is a link that must not be followed, or no regular file. A
+            FIFO would block, and opening a device can have effects, so neither is opened.
         """
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
         with self._naming(name):
@@ -97,29 +97,29 @@ class LocalFolder:
             return file
 
     def status(self, name: str, *, follows_link: bool = False) -> os.stat_result | None:
-        """Returns the status of an entry; None if it does not exist."""
+        """Returns the status of a file or folder; None if it does not exist."""
         with suppress(FileNotFoundError, NotADirectoryError), self._naming(name):
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=follows_link)
         return None
 
     def names(self) -> list[str]:
-        """Returns the names of all entries."""
+        """Returns the names of all files and subfolders."""
         return os.listdir(self.descriptor)  # noqa: PTH208
 
     def unlink(self, name: str) -> None:
-        """Removes a file, or a link itself; a missing one is ignored."""
+        """Removes a file, or a link but not its target; ignores a missing file."""
         with suppress(FileNotFoundError), self._naming(name):
             os.unlink(name, dir_fd=self.descriptor)
 
     def rename(self, name: str, target: LocalFolder, new_name: str) -> None:
-        """Moves an entry to another folder, where it replaces a file or a link."""
+        """Moves a file to another folder, where it replaces a file or a link."""
         with target._naming(new_name):
             os.replace(
                 name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=target.descriptor
             )
 
     def add_name(self, name: str, target: LocalFolder, new_name: str) -> None:
-        """Gives a file one more name (a hard link), which must not exist."""
+        """Adds a name to a file (a hard link); the name must not exist."""
         with target._naming(new_name):
             os.link(
                 name,
@@ -130,15 +130,15 @@ class LocalFolder:
             )
 
     def remove_folder(self, name: str) -> None:
-        """Removes a folder that is empty; raises OSError if it is not."""
+        """Removes an empty folder; raises OSError if it is not empty."""
         with self._naming(name):
             os.rmdir(name, dir_fd=self.descriptor)
 
     def remove_tree(self, name: str) -> None:
-        """Removes a folder with all that is in it; of links in it only the links.
+        """Removes a folder with all its content; targets of links in it stay.
 
         Raises:
-          LinkError: it is a link itself.
+          LinkError: the folder is a link itself.
         """
         status = self.status(name)
         if status is not None and stat.S_ISLNK(status.st_mode):
@@ -151,7 +151,7 @@ class LocalFolder:
         sync(self.descriptor, self.path)
 
     def make_folder(self, name: str, *, durable: bool = True) -> None:
-        """Makes a folder if there is no entry of that name.
+        """Creates a subfolder if the name does not exist.
 
         Raises:
           FileNotFoundError: this folder itself was removed.
@@ -162,18 +162,18 @@ class LocalFolder:
                 self.sync()
 
     def open_below(self, name: str) -> LocalFolder:
-        """Opens a folder in this one; the caller closes its descriptor.
+        """Opens a subfolder; the caller closes its descriptor.
 
         Raises:
-          LinkError: it is a symbolic link.
-          FileNotFoundError: it is missing.
-          NotADirectoryError: it is a file.
+          LinkError: the name is a symbolic link.
+          FileNotFoundError: the subfolder is missing.
+          NotADirectoryError: the name is a file.
         """
         with self._naming(name):
             try:
                 flags = _FOLDER_FLAGS | os.O_NOFOLLOW
                 descriptor = os.open(name, flags, dir_fd=self.descriptor)
-            except NotADirectoryError:  # of a link, too
+            except NotADirectoryError:  # also for a link
                 status = self.status(name)
                 if status is not None and stat.S_ISLNK(status.st_mode):
                     raise link_error(self.path / name) from None
@@ -181,17 +181,17 @@ class LocalFolder:
         return LocalFolder(descriptor, self.path / name)
 
     def path_of(self, name: str) -> Path:
-        """Returns a path to an entry for libraries that take paths only.
+        """Returns the path of a file for libraries that accept only paths.
 
-        On Linux it leads through the descriptor, so it reaches this very folder whatever
-        becomes of its path. Elsewhere it is the path that was checked.
+        On Linux the path contains the descriptor, so it always refers to this folder,
+        even if the folder is moved. On other systems it is the path that was checked.
         """
         if _DESCRIPTOR_PATHS.is_dir():
             return _DESCRIPTOR_PATHS / str(self.descriptor) / name
         return self.path / name
 
     def _with_real_paths(self, error: OSError) -> None:
-        """Puts the folder's path in the place of `path_of` in an error."""
+        """Replaces paths from `path_of` in an error by the folder's path."""
         start = f"{_DESCRIPTOR_PATHS / str(self.descriptor)}/"
         if isinstance(error.filename, str) and error.filename.startswith(start):
             error.filename = f"{self.path}/{error.filename.removeprefix(start)}"
@@ -202,7 +202,7 @@ class LocalFolder:
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
-        """Puts the whole path of an entry into the errors of the system."""
+        """Adds the whole path of a file to errors of the system."""
         try:
             yield
         except OSError as error:
@@ -226,12 +226,12 @@ def open_folder(
     """Opens a folder below an anchor without following a link between the two.
 
     The anchor is a folder that a person named, so it may be a link. With `create`,
-    missing folders are made, durably; another process may remove them again.
+    missing folders are created durably; another process may remove them again.
 
     Args:
       anchor: absolute path.
       folder: relative path, "" for the anchor itself.
-      create: whether missing folders are made, the anchor as well.
+      create: whether missing folders, including the anchor, are created.
 
     Raises:
       LinkError: a component of `folder` is a symbolic link.
@@ -269,21 +269,21 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-# In object stores there are no folders; so in a local one none is seen that holds nothing.
-# Another process may make or remove the same folders at any moment.
+# Object stores have no folders, so a local store shows no empty folders. Another process
+# may create or remove the same folders at any moment.
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder if there is none; its parent must exist.
+    """Creates a folder if it does not exist; its parent must exist.
 
-    Other processes may make it and remove it at the same time, since folders go with
-    their last file. So it may be missing at return: what is done in it next finds that
-    out, and tries again. (`Path.mkdir(exist_ok=True)` raises FileExistsError when the
-    folder that was in its way is gone before its second look.)
+    Other processes may create and remove the same folder, because a folder is removed
+    with its last file. So the folder may be missing at return: the next operation in it
+    fails, and the caller tries again. (`Path.mkdir(exist_ok=True)` raises FileExistsError
+    if the existing folder is removed before its second check.)
 
     Raises:
-      FileExistsError: there is something else than a folder.
-      FileNotFoundError: there is no parent.
+      FileExistsError: the path is no folder.
+      FileNotFoundError: the parent is missing.
     """
     try:
         folder.mkdir()
@@ -294,10 +294,10 @@ def make_folder(folder: Path) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Makes a folder and those above it, durably; they may be gone again at return.
+    """Creates a folder and its parents durably; they may be removed again at return.
 
     Raises:
-      FileExistsError: there is something else than a folder.
+      FileExistsError: one of the paths is no folder.
       FileNotFoundError: another process removed a folder meanwhile; try again.
     """
     missing = []
@@ -310,7 +310,7 @@ def make_folders(folder: Path) -> None:
 
 
 def nearest_folder(folder: Path) -> Path:
-    """Returns a folder, or the next one above it that is there."""
+    """Returns a folder, or its nearest parent that exists."""
     while not folder.exists():
         folder = folder.parent
     return folder

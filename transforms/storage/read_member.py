@@ -1,8 +1,8 @@
-"""Unpacks archives and large members of them, once in each process.
+"""Unpacks compressed archives and large members of archives, once in each process.
 
-What is unpacked goes as a stream into one file, from which parts are read then. That file
-has no name in any folder, so nothing can be left behind, and no path that an archive names
-is written to.
+The unpacked bytes are streamed into one file, from which parts are then read. The file
+has no name in any folder, so it cannot be left behind. No path from an archive is ever
+written.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from recordmill.schemas.text import human_bytes
 from recordmill.transforms.storage.input_stream import InputStream, ReadBytes
 from recordmill.transforms.temporary import TEMPORARY
 
-GUARDED_BYTES = 1 << 30  # what unpacks to more than this must not be too good
-MOST_FILES = 64  # that are kept open; a process may open some 1,000
-IDLE_SECONDS = 3600.0  # after which a file is closed: its job has ended
-MOST_TIMES = 250  # to unpack to so many times the bytes is too good: nothing real does
+GUARDED_BYTES = 1 << 30  # beyond this unpacked size, the compression ratio is checked
+MOST_FILES = 64  # kept open; a process can open some 1,000
+IDLE_SECONDS = 3600.0  # an unused file is closed after this time: its job has ended
+MOST_TIMES = 250  # highest accepted compression ratio; no real input has more
 
 
 @dataclass(slots=True)
 class _Unpacked:
-    """A file that is being unpacked, or was."""
+    """An unpacked file, or a file that is being unpacked."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)  # of who unpacks it
-    file: IO[bytes] | None = None  # once it is there
-    num_readers: int = 0  # that are at work
-    used_at: float = 0.0  # when it was read last
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held while unpacking
+    file: IO[bytes] | None = None  # None until it is unpacked
+    num_readers: int = 0  # number of current readers
+    used_at: float = 0.0  # time of the last read
 
 
 class UnpackedFiles:
-    """What a process has unpacked: each archive, or large member, in a file of its own."""
+    """The unpacked files of a process, one for each archive or large member."""
 
     def __init__(self) -> None:
         self._files: dict[tuple[str, ...], _Unpacked] = {}
@@ -49,10 +49,12 @@ class UnpackedFiles:
     def opened(
         self, key: tuple[str, ...], uri: str, unpack: Callable[[], Iterator[bytes]]
     ) -> Iterator[int]:
-        """Yields the descriptor of a file; unpacks it where that is still to do.
+        """Yields the descriptor of an unpacked file; unpacks it at first use.
 
-        The key is of what is unpacked, and its version; the uri of the archive, for
-        messages.
+        Args:
+          key: the location and version of the archive or member.
+          uri: the URI of the archive, for messages.
+          unpack: returns the blocks of the unpacked file.
         """
         with self._lock:
             if key not in self._files:
@@ -72,19 +74,19 @@ class UnpackedFiles:
     def archive(
         self, uri: str, seen: Seen, compression: str, read: ReadBytes
     ) -> AbstractContextManager[int]:
-        """Yields the descriptor of a file with all of a compressed archive, unpacked."""
+        """Returns a context with the descriptor of an unpacked compressed archive."""
         key = (uri, str(seen.size), seen.version)
         return self.opened(
             key, uri, lambda: _decompress(uri, compression, seen.size, read)
         )
 
     def close(self) -> None:
-        """Closes the files that nobody reads; who needs one again unpacks it again."""
+        """Closes all files without readers; a later reader unpacks its file again."""
         with self._lock:
             self._close_unused(math.inf)
 
     def _close_unused(self, before: float) -> None:
-        """Closes files that nobody has read since then, and the oldest of very many."""
+        """Closes files not used since a time, and the oldest files beyond the limit."""
         unused = [key for key, entry in self._files.items() if not entry.num_readers]
         unused.sort(key=lambda key: self._files[key].used_at)
         too_many = len(self._files) - MOST_FILES
@@ -95,14 +97,14 @@ class UnpackedFiles:
                     file.close()
 
     def _write(self, uri: str, blocks: Iterator[bytes]) -> IO[bytes]:
-        way_out = "; or unpack it yourself and give the folder as the input"
+        way_out = "; or unpack it yourself and use the folder as the input"
         with TEMPORARY.writing(f"{uri}: cannot be unpacked", way_out) as file:
             file.writelines(blocks)
         return file
 
 
-# Open files are the process's, and so is what holds them: an input is read wherever it is
-# needed, and what one reader unpacked serves all others.
+# One instance per process, like open files: all readers in the process share the files
+# that one of them has unpacked.
 UNPACKED = UnpackedFiles()
 atexit.register(UNPACKED.close)
 
@@ -119,10 +121,11 @@ def _decompress(
 
 
 def require_plausible(uri: str, unpacked_bytes: int, packed_bytes: int) -> None:
-    """Checks that something unpacks to what it may really hold."""
+    """Raises InputError if the compression ratio is implausible (decompression bomb)."""
     if unpacked_bytes > max(GUARDED_BYTES, MOST_TIMES * packed_bytes):
         raise InputError(
-            f"{uri}: unpacks to more than {human_bytes(unpacked_bytes)}, over {MOST_TIMES} "
-            "times its size, as archives do that are made to fill disks. If it is what you "
-            "want, unpack it yourself and give the folder as the input"
+            f"{uri}: unpacks to more than {human_bytes(unpacked_bytes)}, over "
+            f"{MOST_TIMES} times its size, like archives that are designed to fill "
+            "disks. If it is intended, unpack it yourself and use the folder as the "
+            "input"
         )

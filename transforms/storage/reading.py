@@ -1,9 +1,9 @@
-"""Reads files by URI: of this machine, of a store, or in an archive.
+"""Reads files by URI: on this machine, in a store, or in an archive.
 
-`open_input` chooses the reader of a file once. File systems are built where they are used,
-from the URI and options without secrets; credentials come from the environment. Local
-files are read without fsspec: a plain pread is several times faster. Transient errors of
-remote storage are retried.
+`open_input` chooses the reader of a file once. Each process builds its file systems from
+the URI and options without secrets; credentials come from the environment. Local files
+are read without fsspec: a plain pread is several times faster. Transient errors of remote
+storage are retried.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from recordmill.transforms.storage.input_stream import (
 from recordmill.transforms.storage.read_member import UNPACKED
 from recordmill.transforms.tfrecord import crc32c
 
-REQUESTS = 32  # at once, by each worker
-FILES_AHEAD = 4 * REQUESTS  # that are read or wait for it before they are needed
-BYTES_AHEAD = 8 << 20  # of these together, or one file
-TOGETHER_BYTES = 1 << 20  # of files that one call of the native functions reads
-MAX_GAP_BYTES = 1 << 20  # bytes that are read for nothing take less time than a request
+REQUESTS = 32  # concurrent requests of each worker
+FILES_AHEAD = 4 * REQUESTS  # files that are read or queued before they are needed
+BYTES_AHEAD = 8 << 20  # total size of these files, if they are several
+TOGETHER_BYTES = 1 << 20  # total size of the files that one call of native loops reads
+MAX_GAP_BYTES = 1 << 20  # reading so many unused bytes is faster than another request
 SPAN_BYTES = 8 << 20  # read at once
 
 _Found = TypeVar("_Found")
-FileToRead = tuple[str, Seen]  # uri; size and version that it has to have
+FileToRead = tuple[str, Seen]  # URI; size and version that are required
 
 
 def is_local(uri: str) -> bool:
-    """Tells whether a URI names a file of this machine."""
+    """Returns whether a URI names a file on this machine."""
     return "://" not in uri or uri.startswith("file://")
 
 
@@ -71,10 +71,10 @@ def local_path(uri: str) -> Path:
     """Returns the path of a local URI.
 
     Raises:
-      ValueError: it is the URI of a file in a store, which must not be taken for a path.
+      ValueError: the URI names a file in a store.
     """
     if not is_local(uri):
-        raise ValueError(f"{uri}: is not a file of this machine")
+        raise ValueError(f"{uri}: is not a file on this machine")
     return Path(uri.removeprefix("file://"))
 
 
@@ -86,7 +86,7 @@ def full_uri(uri: str) -> str:
 
 
 def real_uri(uri: str) -> str:
-    """Returns a URI in the one spelling in which two of the same file are equal."""
+    """Returns the canonical URI of a file, which is equal for all spellings."""
     uri = full_uri(uri)
     return os.path.realpath(uri).rstrip("/") if is_local(uri) else uri
 
@@ -96,7 +96,8 @@ def open_input(
 ) -> Input:
     """Returns the reader of a file; nothing is read yet.
 
-    `seen` is what the file has to be, if that is known; see `can_read_version`.
+    `stat` is the required size and version of the file; None if unknown. See
+    `can_read_version`.
     """
     if seen is not None and (member := member_of(seen.version)):
         archive = open_input(member.archive_uri(uri), options, member.archive)
@@ -107,28 +108,31 @@ def open_input(
 
 
 class Input(ABC):
-    """One file, read in the version of the inventory.
+    """A reader of one file in its version in the inventory.
 
-    Its methods raise ChangedInputError where it is another file by now, and InputError
-    where it cannot be read.
+    The methods raise ChangedInputError if the file has changed, and InputError if it
+    cannot be read.
     """
 
     uri: str
 
     @abstractmethod
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
-        """Returns the bytes from start to stop, or to its end; fewer if it ends before."""
+        """Returns the bytes from start to stop, or to the end; fewer after the end."""
 
     def read_into(self, start: int, target: U8) -> int:
-        """Fills an array with the bytes from `start` on; returns how many there were."""
+        """Fills an array with the bytes from `start` on; returns the number of bytes."""
         data = self.read(start, start + len(target))
         target[: len(data)] = np.frombuffer(data, np.uint8)
         return len(data)
 
     def read_rows(self, offsets: I64, target: U8, positions: I64) -> None:
-        """Reads rows of equal length from anywhere.
+        """Reads rows of equal length at any offsets.
 
-        Of the target, with a row for each, `positions` are those that they are copied to.
+        Args:
+          offsets: of each row in the file.
+          target: array of rows, shape (target rows, row bytes).
+          positions: index in `target` to which each row is copied.
         """
         size = target.shape[1]
         for rows, start, stop in row_spans(offsets, size):
@@ -141,14 +145,14 @@ class Input(ABC):
 
 @dataclass(slots=True)
 class LocalInput(Input):
-    """A file of this machine."""
+    """A file on this machine."""
 
     uri: str
     seen: Seen | None
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
         end = self.seen.size if stop is None and self.seen is not None else stop
-        if end is None:  # of a pipe, too
+        if end is None:  # also for a pipe
             return self._opened(lambda descriptor: _read_all(descriptor)[start:])
         if start >= end:
             return b""
@@ -163,9 +167,9 @@ class LocalInput(Input):
         self.gather(offsets, lengths, target.reshape(-1), positions * size)
 
     def gather(self, offsets: I64, lengths: I64, target: U8, starts: I64) -> None:
-        """Reads parts of different lengths from anywhere.
+        """Reads parts of different lengths at any offsets.
 
-        `starts` says where each begins in the target.
+        `starts` are the offsets of the parts in the target.
         """
         short = self._opened(
             lambda file: native.loops.gather(file, offsets, starts, lengths, target)
@@ -174,9 +178,9 @@ class LocalInput(Input):
             raise _cut_short(self.uri, int(offsets[short] + lengths[short]))
 
     def _opened(self, read: Callable[[int], _Found]) -> _Found:
-        """Calls a function with the open file, and checks that it is the right one."""
+        """Calls a function with the open file; checks that the file has not changed."""
         try:
-            # As pathlib and io do it, 75 kB take 12 us; so, 6 us.
+            # For 75 kB, pathlib and io take 12 us, and these calls take 6 us.
             descriptor = os.open(self.uri.removeprefix("file://"), os.O_RDONLY)
             try:
                 found = read(descriptor)
@@ -190,7 +194,7 @@ class LocalInput(Input):
 
 @dataclass(slots=True)
 class ObjectInput(Input):
-    """A file of a store."""
+    """A file in a remote store."""
 
     uri: str
     options: StorageOptions
@@ -219,18 +223,18 @@ class ObjectInput(Input):
             raise input_error(error, uri, "read") from safe_cause(error)
 
 
-INFLATED_BYTES = 16 << 20  # the largest member that is inflated in memory
-_HEADER = struct.Struct("<4s5H3I2H")  # of a member of a zip file
-_EXTRA_BYTES = 512  # of a header; more than most have
+INFLATED_BYTES = 16 << 20  # largest member that is inflated in memory
+_HEADER = struct.Struct("<4s5H3I2H")  # precedes each member of a zip file
+_EXTRA_BYTES = 512  # assumed size of a header's extra field; most are smaller
 
 
 @dataclass(slots=True)
 class MemberInput(Input):
     """A member of an archive.
 
-    One of a plain tar archive, and a stored one of a zip file, is a part of the archive. A
-    deflated one is inflated as a whole, in memory or into a file (read_member.py), as a
-    compressed tar archive is.
+    A member of a plain tar archive, and a stored member of a zip file, is read directly
+    from the archive. A deflated member is inflated as a whole, in memory or into a file
+    (read_member.py). A compressed tar archive is unpacked into a file.
     """
 
     uri: str
@@ -271,14 +275,14 @@ class MemberInput(Input):
         return self.archive.read(self.member.offset, self.member.offset + _HEADER.size)
 
     def _data_offset(self, head: bytes) -> int:
-        """Returns where in the archive the data of a member of a zip file begins."""
+        """Returns the offset of a zip member's data in the archive."""
         if len(head) < _HEADER.size or head[:4] != b"PK\3\4":
-            raise self._damaged("has no header where the archive says")
+            raise self._damaged("has no header at the position in the archive's index")
         *_, name_bytes, extra_bytes = _HEADER.unpack_from(head)
         return int(self.member.offset + _HEADER.size + name_bytes + extra_bytes)
 
     def _with_header(self) -> bytes:
-        """Returns all stored bytes, most often read with their header at once."""
+        """Returns all stored bytes, mostly read in one request with their header."""
         begin, size = self.member.offset, self.member.stored_bytes
         guess = _HEADER.size + 4 * self.member.name_chars + _EXTRA_BYTES
         head = self.archive.read(begin, begin + guess + size)
@@ -312,7 +316,7 @@ class MemberInput(Input):
     def _require_crc(self, crc32: int) -> None:
         if f"{crc32:08x}" != self.member.crc32:
             raise self._damaged(
-                f"has the CRC {crc32:08x}, but its archive says {self.member.crc32}"
+                f"has the CRC {crc32:08x}, but its archive records {self.member.crc32}"
             )
 
     def _require_size(self, data: bytes, size: int) -> bytes:
@@ -328,7 +332,7 @@ class MemberInput(Input):
 
 
 def _crc32(data: bytes, crc: int = 0) -> int:
-    # Here: who reads a dataset without compression need not have it.
+    # Imported here: readers of datasets without compression do not need the package.
     from zlib_ng import zlib_ng
 
     return zlib_ng.crc32(data, crc)
@@ -359,7 +363,7 @@ def read_head(file: InputFile, size: int, options: StorageOptions) -> bytes:
 
 
 def checksum_of(path: str, data: bytes) -> FileChecksum:
-    """Returns the checksum of a file that was read from its begin."""
+    """Returns the checksum of the first bytes of a file."""
     return FileChecksum(path, 0, len(data), crc32c(data))
 
 
@@ -370,7 +374,7 @@ def read_summed(file: InputFile, options: StorageOptions) -> tuple[bytes, FileCh
 
 
 def size_of(file: InputFile | InputRange) -> int:
-    """Returns the size of the file that a range is of, as it was listed."""
+    """Returns the size of a file, or of the file of a range, in the inventory."""
     if file.seen is None:
         raise ValueError(f"{file.uri}: the range has no size of its file")
     return file.seen.size
@@ -385,7 +389,7 @@ def open_stream(
     encoding: str = "utf-8",
     window_bytes: int = 0,
 ) -> InputStream:
-    """Opens a file, by default all of it; see `InputStream`."""
+    """Opens a file or a part of it as a stream; see `InputStream`."""
     return InputStream(
         open_input(file.uri, options, file.seen).read,
         size_of(file),
@@ -400,11 +404,11 @@ def open_stream(
 def read_files(
     files: Iterable[FileToRead], options: StorageOptions
 ) -> Generator[bytes, None, None]:
-    """Yields the bytes of each file, in order; of those in a store, several are requested.
+    """Yields the bytes of each file, in order; files in a store are requested ahead.
 
-    A request takes 20 to 100 ms and most of it is waiting, so one after the other would
-    read some ten images a second. Files of this machine are read when they are asked for,
-    some at once: threads would only wait for each other.
+    A request takes 20 to 100 ms, mostly waiting, so sequential requests would read some
+    ten images a second. Files on this machine are read in groups when they are needed:
+    threads would only wait for each other.
     """
     coming = iter(files)
     for first in coming:
@@ -413,7 +417,7 @@ def read_files(
             for group in _groups(every):
                 read = _read_together(group)
                 yield from read
-                # Members of archives have other versions; what changed is reported here.
+                # Archive members and changed files are read (and reported) one by one.
                 for uri, seen in group[len(read) :]:
                     yield read_file(uri, options, seen)
         else:
@@ -440,10 +444,10 @@ def _groups(files: Iterable[FileToRead]) -> Iterator[list[FileToRead]]:
 
 
 def _read_together(files: Sequence[FileToRead]) -> list[bytes]:
-    """Returns the bytes of local files up to one that is not as it was listed.
+    """Returns the bytes of local files, up to the first one that has changed.
 
-    An image of 75 kB takes four calls of the system, and after each of them a thread has
-    to get the interpreter back from the others. One call for all leaves it to them.
+    An image of 75 kB takes four system calls, and after each of them a thread has to
+    reacquire the interpreter lock. One native call for all files needs the lock once.
     """
     try:
         times = [
@@ -473,9 +477,9 @@ def row_spans(
         gaps     1, 23, 67        between the end of each row and the next one
         spans    rows [1, 2] are bytes 0 to 7, [0] is 30 to 33, [3] is 100 to 103
 
-    Between two rows at most `max_gap_bytes` are read and not used; all rows of a part begin
-    in one interval of `span_bytes`. Yields the indices of the rows in a part, its first
-    byte, and one after its last byte.
+    Between two rows, at most `max_gap_bytes` are read without being used. All rows of a
+    part begin in one interval of `span_bytes`. Yields the indices of the rows in a part,
+    the offset of its first byte, and the offset after its last byte.
     """
     if not len(offsets):
         return
@@ -505,7 +509,7 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def fill_from(descriptor: int, start: int, target: memoryview) -> int:
-    """Fills memory with the bytes of an open file; returns how many there were."""
+    """Fills memory with the bytes of an open file; returns the number of bytes."""
     done = 0
     while done < len(target):
         count = os.preadv(descriptor, [target[done:]], start + done)
@@ -516,14 +520,14 @@ def fill_from(descriptor: int, start: int, target: memoryview) -> int:
 
 
 def _require_seen(descriptor: int, uri: str, seen: Seen | None) -> None:
-    """Checks that a local file is the one of the inventory; call it after reading."""
+    """Checks, after reading, that a local file has not changed since it was listed."""
     if seen is None:
         return
     now = os.fstat(descriptor)
     if now.st_size != seen.size:
         raise ChangedInputError(
             f"{uri}: has {now.st_size} bytes, but had {seen.size} when the run began; "
-            "did it change meanwhile?"
+            "did it change in the meantime?"
         )
     if seen.version and str(now.st_mtime_ns) != seen.version:
         raise ChangedInputError(
@@ -539,16 +543,16 @@ def _cut_short(uri: str, stop: int) -> ChangedInputError:
     )
 
 
-_AT_ONCE = 8192  # files of one call
+_AT_ONCE = 8192  # files per call
 
 
 def file_status(paths: Sequence[str]) -> tuple[I64, I64, I64]:
-    """Returns sizes and times of local files, links followed.
+    """Returns the sizes, modification times and change times of local files.
 
-    The times are those of the content, and of the last change of any kind, renames
-    included, in nanoseconds since 1970. The size is -1 where there is no regular file, it
-    cannot be asked, or 64 bits do not hold its times. A million files take a second, in
-    Python's own calls three.
+    Links are followed. The modification time refers to the content, and the change time
+    to any change, renames included; both are in nanoseconds since 1970. The size is -1 if
+    the path is no regular file, its status cannot be read, or 64 bits cannot represent
+    its times. A million files take a second; with Python's own calls they take three.
     """
     facts = np.zeros((3, len(paths)), np.int64)
     facts[0] = -1
@@ -565,8 +569,8 @@ def file_status(paths: Sequence[str]) -> tuple[I64, I64, I64]:
 
 
 def _ask(paths: Sequence[str], facts: I64) -> None:
-    """Fills a column of facts for each path."""
-    # Bytes that are not UTF-8 stay as they are; a path with a zero byte names no file.
+    """Reads size and times of each path into a column of `facts`."""
+    # Bytes that are not UTF-8 stay unchanged; a path with a zero byte names no file.
     names = ["" if "\0" in path else path for path in paths]
     joined = os.fsencode("".join([f"{name}\0" for name in names]))
     native.loops.status(joined, *facts)

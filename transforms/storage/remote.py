@@ -1,10 +1,10 @@
-"""Keeps a dataset's files in an object store or other storage, through fsspec.
+"""Stores a dataset's files in an object store or other remote storage, through fsspec.
 
-An object is sent by one call that makes it visible as a whole or not at all. This file
-never uses `with system.open(url, "wb")`: an exception in it closes the file and so
-publishes what was sent until then; adlfs does so even when told not to commit. Where a
-put is not one step (storage with folders), a file is written under a temporary name,
-checked and renamed.
+An object is sent by one call that makes it visible completely or not at all. This module
+never uses `with system.open(url, "wb")`: an exception in it closes the file, and so
+publishes the bytes sent until then; adlfs does so even when told not to commit. If a put
+is not one step (storage with folders), a file is written under a temporary name, checked
+and renamed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RemoteStore(Store):
 
     def put_bytes(self, data: Data, name: str) -> None:
         data = bytes(data)
-        if self._cloud.objects:  # by one request: all of it, or an error
+        if self._cloud.objects:  # one request: the complete object, or an error
             self._do("written", name, lambda file: file.put(data))
         else:
             self._put(lambda file: file.put(data), name, len(data))
@@ -156,7 +156,7 @@ class RemoteStore(Store):
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
         pairs = tuple(pairs)
         self.for_each(lambda pair: self._move(*pair), pairs)
-        if self._cloud.objects:  # these have no moves: they were copied
+        if self._cloud.objects:  # object stores cannot move: the files were copied
             self.delete(source for source, _ in pairs)
 
     def for_each(
@@ -169,16 +169,19 @@ class RemoteStore(Store):
         return cloud_of(self.url)
 
     def _path_of(self, name: str) -> str:
-        """Returns what the file system calls a file."""
+        """Returns the path of a file in the fsspec file system."""
         url = self.uri_of(check_file_name(name, self.url))
         return filesystem_of(url, self.options)[1]
 
     def _do(
         self, done: str, name: str | None, action: Callable[[RemoteFile], _Result]
     ) -> _Result:
-        """Calls action(file), again after transient errors; without a name for the root.
+        """Calls `action(file)`, again after transient errors.
 
-        `done` is what was to be done, for the error: "read", "written", "removed".
+        Args:
+          done: participle of the action, for errors: "read", "written", "removed".
+          name: the file; None for the root.
+          action: gets the file with its connection; must be safe to repeat.
         """
         url = self.url
         if name is not None:
@@ -191,7 +194,7 @@ class RemoteStore(Store):
             raise output_error(error, url, done) from safe_cause(error)
 
     def _read(self, name: str, action: Callable[[RemoteFile], bytes]) -> bytes:
-        """Calls action(file) for a file that must be there."""
+        """Calls `action(file)` for a file that must exist."""
 
         def read(file: RemoteFile) -> bytes:
             try:
@@ -206,10 +209,10 @@ class RemoteStore(Store):
         return self._do("read", name, RemoteFile.info)
 
     def _entries(self, folder: str, *, deep: bool) -> _Entries:
-        """Returns (name relative to the root, info) of what lies in a folder.
+        """Returns the names in a folder, relative to the root, and their descriptions.
 
         The file systems differ: some show a folder as an empty file of that name, some
-        list a file as a folder that holds itself, some end the names of folders with a
+        list a file as a folder that contains itself, some end names of folders with a
         slash.
         """
 
@@ -230,7 +233,7 @@ class RemoteStore(Store):
         return self._do("listed", folder or None, entries)
 
     def _swap_unguarded(self, data: bytes, name: str, seen: bytes | None) -> bool:
-        """Reads, puts and reads again, in a store that takes no conditions."""
+        """Reads, puts and reads again, in a store without conditional requests."""
         if (found := self.find(name)) == seen and found != data:
             self.put_bytes(data, name)
             found = self.find(name)
@@ -262,9 +265,9 @@ class RemoteStore(Store):
     def _put_by_rename(
         self, put: Callable[[RemoteFile], object], name: str, size: int
     ) -> None:
-        """Writes a file under a temporary name and checks it, then renames it.
+        """Writes a file under a temporary name, checks it, then renames it.
 
-        For storage that shows readers an unfinished file.
+        For storage in which readers can see an unfinished file.
         """
         folder, slash, last = name.rpartition("/")
         temporary = f"{folder}{slash}.{last}.{uuid4().hex}"
@@ -317,7 +320,7 @@ class RemoteStore(Store):
 
 
 def _files(entries: Iterable[tuple[str, Info]]) -> dict[str, int]:
-    """Returns names and sizes of the files among entries, by name."""
+    """Returns the names and sizes of the files in a listing, sorted by name."""
     return {
         name: int(info["size"])
         for name, info in sorted(entries, key=lambda entry: entry[0])

@@ -1,13 +1,14 @@
-"""Writes the records of one shard to a file: TFRecord past the page cache, ArrayRecord.
+"""Writes the records of one shard to a TFRecord file (direct I/O) or an ArrayRecord file.
 
-Data that is used once only fills the page cache. In a container it counts against the
-memory limit, and on many virtual machines a fresh cache page costs ten times its copy.
-Direct I/O avoids both, but waits for the disk. Shards must be on disk before they count
-anyhow, so they are written so; scratch files, which may never reach the disk, are not.
+Caching data that is used once only fills the page cache. In a container the cache counts
+against the memory limit, and on many virtual machines a new cache page costs ten times
+the copy of its bytes. Direct I/O avoids both, but waits for the disk. Shards use direct
+I/O, because they must be on disk before they count. Scratch files do not, because they
+may never reach the disk.
 
-Direct I/O (open(2), O_DIRECT) needs buffers, offsets and lengths that are multiples of
-a block. File systems without it (tmpfs, some network ones) refuse the flag; their files
-are written through the cache.
+Direct I/O (open(2), O_DIRECT) needs buffers, offsets and lengths that are multiples of a
+block. File systems without it (tmpfs, some network file systems) refuse the flag; their
+files are written through the cache.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ BUFFER_BYTES = 4 << 20
 _WRITE_BUFFERS = 3
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
 
-# A plain cache of blank memory: fresh pages made shards of 8 MB take 1.4 times as long.
+# Reused buffers: with newly allocated pages, shards of 8 MB took 1.4 times as long.
 _spare_buffers: deque[U8] = deque(maxlen=4 * _WRITE_BUFFERS)
 
 
 def _aligned_buffer() -> U8:
-    """Returns a page-aligned buffer that nobody uses; its content is of no meaning."""
+    """Returns an unused page-aligned buffer; its content is arbitrary."""
     with suppress(IndexError):
         return _spare_buffers.pop()
     return np.frombuffer(mmap.mmap(-1, BUFFER_BYTES, mmap.MAP_PRIVATE), np.uint8)
@@ -60,19 +61,20 @@ def _open(path: Path, flags: int) -> tuple[int, bool]:
         try:
             return os.open(path, flags | _O_DIRECT, 0o666), True
         except OSError:
-            pass  # no direct I/O here; any other error is raised by the next open
+            pass  # no direct I/O here; the next open raises any other error
     return os.open(path, flags, 0o666), False
 
 
 class BlockWriter:
-    """A writer of one new file, from front to end.
+    """A sequential writer of one new file.
 
-    Direct writes wait for the disk, so a thread of their own does them while the caller
-    fills other buffers. Of three, two may be waiting: some writes take far longer than others.
+    Direct writes wait for the disk, so a separate thread does them while the caller fills
+    other buffers. Two of the three buffers can be queued: some writes take far longer
+    than others.
     """
 
     def __init__(self, path: Path, *, name: Path | None = None) -> None:
-        """Creates the file; errors call it by the name that it gets later, if any."""
+        """Creates the file; errors contain its final name, if it is renamed later."""
         self._name = str(name or path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         self._descriptor, self.direct = _open(path, flags)
@@ -90,7 +92,7 @@ class BlockWriter:
             self._behind.shutdown(wait=True)
         if error is None:
             _spare_buffers.extend([self._buffer, *self._free])
-        os.close(self._descriptor)  # may fail: the disk is full
+        os.close(self._descriptor)  # may fail if the disk is full
 
     def write(self, pieces: list[memoryview]) -> None:
         """Appends the bytes of all pieces."""
@@ -120,7 +122,7 @@ class BlockWriter:
         self._filled = 0
 
     def _write_now(self, view: memoryview) -> None:
-        """Writes all of it; an error tells the name of the file."""
+        """Writes all bytes of a view; an error contains the name of the file."""
         try:
             while view:
                 try:
@@ -133,23 +135,23 @@ class BlockWriter:
             raise
 
     def _end_direct_writes(self) -> bool:
-        """Lets the file be written through the cache; returns whether it was not before.
+        """Ends direct writes, in favor of the cache; returns whether writes were direct.
 
-        Where room for a part of a block is left (a limit, a full disk), a direct write
-        is an "invalid argument". A write through the cache tells what is the matter.
+        If only a part of a block fits (a limit, a full disk), a direct write fails with
+        "invalid argument". A write through the cache raises the actual error.
         """
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~_O_DIRECT)
         return bool(flags & _O_DIRECT)
 
     def _wait(self) -> None:
-        """Waits for the first write in the background; raises its error if it failed."""
+        """Waits for the oldest write in the background; raises its error if it failed."""
         write, buffer = self._pending.popleft()
         write.result()
         self._free.append(buffer)
 
     def finish(self) -> None:
-        """Writes the rest, and waits until the file is on disk (fsync)."""
+        """Writes the remaining bytes, and waits until the file is on disk (fsync)."""
         while self._pending:
             self._wait()
         if self._filled:
@@ -161,24 +163,24 @@ class BlockWriter:
         sync(self._descriptor, Path(self._name))
 
 
-# Deflate leaves it open how to compress: the same bytes come out in another form from each
-# library, and each version of it. So the library is one that is installed with the project,
-# at the version of the lock, and not the machine's own. zlib-ng (2.2 and later) finds the
-# same matches on every processor. At level 6 it takes half the time of zlib, for the same
+# Deflate does not specify the compressed form: each library, and each version of it, can
+# produce other bytes. So the library is installed with the project, in the locked
+# version, instead of the machine's own library. zlib-ng (2.2 and later) finds the same
+# matches on every processor. At level 6 it takes half the time of zlib, for the same
 # size. Source: RFC 1952 (gzip), https://github.com/zlib-ng/zlib-ng.
 
 DEFAULT_LEVEL = 6
 _WITH_HEADER = 16 + 15  # a gzip header without name, with mtime 0; a window of 32 KiB
-_BLOCK_BYTES = 256 << 10  # packed at once
+_BLOCK_BYTES = 256 << 10  # compressed at once
 
 
 def gzip_packer(level: int = DEFAULT_LEVEL) -> Any:
-    """Returns what packs bytes by gzip, in the same way on every machine.
+    """Returns a gzip compressor that produces the same bytes on every machine.
 
-    `compress` and `flush` return what of the stream is finished. The level is from 1, fast,
-    to 9, small.
+    Its `compress` and `flush` return the finished bytes of the stream. The level is from
+    1 (fast) to 9 (small).
     """
-    # Only here: who reads a dataset need not have it.
+    # Imported here: readers of datasets do not need the package.
     from zlib_ng import zlib_ng
 
     return zlib_ng.compressobj(level, zlib_ng.DEFLATED, _WITH_HEADER)
@@ -189,10 +191,10 @@ class WrittenFile:
     """The size and checksum of a shard file that was just written."""
 
     records: int
-    bytes: int  # of the file, after compression
-    example_bytes: int  # of all payloads, without their frames, before compression
+    bytes: int  # size of the file, after compression
+    example_bytes: int  # size of all payloads without frames, before compression
     crc32c: int  # of the file's bytes
-    sha256: str = ""  # of the file's bytes, if it was asked for
+    sha256: str = ""  # of the file's bytes; "" if not requested
 
 
 def write_records(
@@ -203,12 +205,12 @@ def write_records(
     *,
     with_sha256: bool = False,
 ) -> WrittenFile:
-    """Writes framed records to a file that appears whole or not at all.
+    """Writes framed records to a file that appears completely or not at all.
 
-    The bytes go to a temporary file beside `path`. When they are on disk (fsync) the
-    file is renamed and its folder is synced.
+    The bytes are written to a temporary file in the same folder. When they are on disk
+    (fsync), the file is renamed and its folder is synced.
 
-    The compression is "none" or "gzip", its level from 1, fast, to 9, small.
+    The compression is "none" or "gzip"; the level is from 1 (fast) to 9 (small).
     """
     tally, windows = _Tally(), map(Window.of, records)
     digest = sha256() if with_sha256 else None
@@ -232,7 +234,7 @@ def write_records(
 
 @dataclass(slots=True)
 class _Tally:
-    """The counts of records that were written, and the checksum of their file."""
+    """The counts of written records, and the checksum of their file."""
 
     records: int = 0
     framed_bytes: int = 0
@@ -265,10 +267,10 @@ def _packed(
 
 
 def _blocks_of(windows: Iterable[Window], tally: _Tally) -> Iterator[memoryview]:
-    """Yields the bytes of windows in blocks of one size, and the rest.
+    """Yields the bytes of windows in blocks of equal size; the last one is shorter.
 
-    At level 1 zlib-ng looks for matches in what one call gives it, so the bytes that
-    come out would depend on the windows.
+    At level 1, zlib-ng looks for matches within the bytes of one call, so the compressed
+    bytes would otherwise depend on the windows.
     """
     block, filled = memoryview(bytearray(_BLOCK_BYTES)), 0
     for window in windows:
@@ -286,20 +288,21 @@ def _blocks_of(windows: Iterable[Window], tally: _Tally) -> Iterator[memoryview]
     yield block[:filled]
 
 
-# The package array_record opens local paths alone, and does not say if it cannot: a file
-# that is missing or cut short has no records. So what was written is counted, and what is
-# read as well.
+# The package array_record opens only local paths, and reports no error: a file that is
+# missing or cut short has no records. So the records are counted after writing and
+# reading.
 #
-# Each record is a chunk of its own and not compressed (`group_size:1,uncompressed`): any
-# record can be read alone, and the bytes depend on the records and on the version of the
-# package, not on threads. Chunks have hashes, which the package checks as it reads them.
+# Each record is a separate uncompressed chunk (`group_size:1,uncompressed`): any record
+# can be read alone, and the bytes depend on the records and on the version of the
+# package, not on threads. Chunks have hashes, which the package checks when it reads
+# them.
 
 _WRITER = "group_size:1,uncompressed"
-# Without threads: a reader may be taken along into a forked worker of a data loader.
+# Without threads: a data loader may fork its workers from a process with a reader.
 _READER = "readahead_buffer_size:0,max_parallelism:0"
-_READ_BYTES = 8 << 20  # of records read at once, about
+_READ_BYTES = 8 << 20  # approximate size of the records read at once
 _READ_RECORDS = 1 << 12
-_BUFFER_BYTES = 1 << 16  # of each open file; of a thousand, too
+_BUFFER_BYTES = 1 << 16  # per open file; small, because a thousand may be open
 
 
 def require_container(container: str) -> None:
@@ -323,9 +326,10 @@ def _module() -> Any:
 def write_array_records(
     path: Path, windows: Iterable[pa.BinaryArray | Window], *, with_sha256: bool = False
 ) -> WrittenFile:
-    """Writes the data of framed records to a file that appears whole or not at all.
+    """Writes the payloads of framed records to an ArrayRecord file.
 
-    `path` is the final name of the shard. The windows' frames are left out.
+    The file appears completely or not at all. `path` is the final name of the shard. The
+    TFRecord frames of the windows are not written.
     """
     module = _module()
     records = num_bytes = 0
@@ -333,8 +337,8 @@ def write_array_records(
         writer = module.ArrayRecordWriter(str(temporary), _WRITER)
         try:
             for window in windows:
-                # A Python call for each record, 2 us, or 5 us for one of 3 kB: the
-                # package takes them one by one.
+                # One Python call per record takes 2 us, or 5 us for 3 kB: the package
+                # has no call for several records.
                 offsets, data = array_parts(Window.of(window).joined())
                 starts, lengths = offsets[:-1] + HEAD_BYTES, np.diff(offsets)
                 payloads = extract_binary(data, starts, lengths - FRAME_BYTES)
@@ -344,11 +348,11 @@ def write_array_records(
                 records += len(window)
             writer.close()
             found = ArrayRecordFile(temporary).records
-        except RuntimeError as error:  # the only one that it raises
+        except RuntimeError as error:  # the only error class of the package
             raise _os_error(path, str(error)) from error
         if found != records:
             raise OSError(
-                f"{path}: {count(found, 'record')} found in what was written, expected "
+                f"{path}: {count(found, 'record')} in the written file, expected "
                 f"{records:,}"
             )
         digest = sha256() if with_sha256 else None
@@ -359,7 +363,7 @@ def write_array_records(
 
 
 def _os_error(path: Path, what: str) -> OSError:
-    """Returns an error of the system, of which the package gives the text alone."""
+    """Returns the error of the system for a message of the package."""
     for code in (*FULL, errno.EIO, errno.EACCES):
         if os.strerror(code) in what:
             return OSError(code, what, str(path))
@@ -367,7 +371,10 @@ def _os_error(path: Path, what: str) -> OSError:
 
 
 def _synced(path: Path, see: Callable[[bytes], None] | None) -> tuple[int, int]:
-    """Returns (size, CRC-32C) of a file, when it is on disk; `see` gets its bytes."""
+    """Writes a file to disk (fsync); returns its size and CRC-32C.
+
+    `see` is called with each block of its bytes.
+    """
     size = crc = 0
     with path.open("rb") as file:
         sync(file.fileno(), path)
@@ -380,13 +387,14 @@ def _synced(path: Path, see: Callable[[bytes], None] | None) -> tuple[int, int]:
 
 
 class ArrayRecordFile:
-    """An ArrayRecord file on this machine, open for reading at any place.
+    """A reader of an ArrayRecord file on this machine, with access to any record.
 
-    Several threads may read; the package does not say that they may, so they take turns. A
-    process that was forked opens the file again, as its parent may be reading just now.
+    Several threads may read. The package does not document that it is thread-safe, so a
+    lock serializes them. A forked process opens the file again, because its parent may be
+    reading at the same time.
 
-    It has 0 `records` if it is not whole. A damaged record is an OutputError. `uri` is its
-    name for messages.
+    An incomplete file has 0 `records`. A damaged record raises OutputError. `uri` is the
+    name of the file in messages.
     """
 
     def __init__(self, path: Path, uri: str = "") -> None:
@@ -401,7 +409,7 @@ class ArrayRecordFile:
         )
 
     def _read(self, *what: Any) -> list[bytes]:
-        """Reads what the package's `read` takes: positions, or start and stop."""
+        """Reads records by the arguments of the package: positions, or start and stop."""
         if self._process != os.getpid():
             self._open()
         try:
@@ -417,7 +425,7 @@ class ArrayRecordFile:
         return self._read(positions) if len(positions) else []
 
     def read_all(self) -> Iterator[list[bytes]]:
-        """Yields all records in order, some MB of them at once, or a large one."""
+        """Yields all records in order, in lists of some MB or of one large record."""
         mean = self._path.stat().st_size // max(1, self.records)
         step = max(1, min(_READ_RECORDS, _READ_BYTES // max(1, mean)))
         for start in range(0, self.records, step):

@@ -1,7 +1,7 @@
-"""Defines what every store can do: keep whole files under names relative to one root.
+"""Defines the interface of all stores, which keep files under names relative to one root.
 
-A store is a small frozen value (root and options without secrets). Building one touches
-no storage, so it can be pickled to any worker; connections are made there at first use.
+A store is a small frozen object (root and options without secrets). Creating it touches
+no storage, so it can be pickled to any worker; connections are opened there at first use.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from recordmill.schemas.errors import MissingFileError, OutputError
 
-WORK_FOLDER = ".recordmill"  # of unfinished runs, inside the output
-SWAP_FOLDER = f"{WORK_FOLDER}/swap"  # of swaps on local disk, only while they last
+WORK_FOLDER = ".recordmill"  # for unfinished runs, inside the output
+SWAP_FOLDER = f"{WORK_FOLDER}/swap"  # on local disk, during a swap
 
 Data = bytes | memoryview
-"""All bytes of a file; a view of those that are mapped before they are put."""
+"""All bytes of a file, or a view of a memory-mapped file."""
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -36,15 +36,15 @@ _TEMP_NAME = re.compile(r"(?:.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
 class Level:
     """The files and folders directly in a folder; names are relative to the root.
 
-    Where folders exist on their own (not in object stores), empty ones may be among them.
+    On a file system, empty folders may be among them; object stores have none.
     """
 
     files: dict[str, int]  # names and sizes, by name
     folders: tuple[str, ...]
-    unfinished: dict[str, int]  # of writers that are at work or were killed
+    unfinished: dict[str, int]  # temporary files of active or killed writers
     # CRC-32C of the files for which the store keeps one.
     checksums: dict[str, int] = field(default_factory=dict, compare=False)
-    # On local disk: symbolic links to folders, which are not among the folders.
+    # On local disk: symbolic links to folders, which are not in `folders`.
     linked_folders: tuple[str, ...] = ()
 
     @classmethod
@@ -55,7 +55,7 @@ class Level:
         checksums: dict[str, int] | None = None,
         linked_folders: Iterable[str] = (),
     ) -> Level:
-        """Returns what was found in a folder, in order."""
+        """Returns the level of a listed folder, with sorted names."""
         ordered = sorted(files.items())
         finished = {name: size for name, size in ordered if not is_temp_file(name)}
         unfinished = {name: size for name, size in ordered if is_temp_file(name)}
@@ -66,8 +66,8 @@ class Level:
 class Store(ABC):
     """A set of files below one root. Names are relative, with `/` between folders.
 
-    Every method raises OutputError if the storage refuses, and MissingFileError where it
-    needs a file that is missing. Transient errors (timeouts, lost connections, status 5xx)
+    Every method raises OutputError if the storage refuses, and MissingFileError if a
+    required file is missing. Transient errors (timeouts, lost connections, status 5xx)
     are retried first.
     """
 
@@ -76,12 +76,12 @@ class Store(ABC):
     @property
     @abstractmethod
     def uri(self) -> str:
-        """Returns the root, as people write it."""
+        """Returns the URI of the root, as people write it."""
 
     @property
     @abstractmethod
     def exclusive(self) -> bool:
-        """Tells whether this kind of store is expected to swap exclusively."""
+        """Returns whether this kind of store is expected to swap exclusively."""
 
     @abstractmethod
     def below(self, folder: str) -> Store:
@@ -102,28 +102,31 @@ class Store(ABC):
 
     @abstractmethod
     def swap(self, data: Data, name: str, *, seen: bytes | None) -> bool:
-        """Puts a small file if its content is still exactly `seen`, in one step.
+        """Puts a small file if it still has the expected content, in one step.
 
-        Of several swaps with the same `seen` only one succeeds, unless their `data` is
-        the same. Safe to repeat. Where `exclusive` is false, the file is read, put and
-        read again: two swaps within the same moment may then both succeed.
+        If several swaps have the same `expected_content`, only one succeeds, unless their
+        `data` is equal. Safe to repeat. If `exclusive` is false, the file is read, put
+        and read again: two swaps at the same moment may then both succeed.
 
-        Where `seen` is None, there must be no such file.
+        Args:
+          data: the new content.
+          name: the file.
+          expected_content: the current content of the file; None if it must not exist.
 
         Returns:
-          Whether the file's content is `data` now. If an answer was lost, an earlier
-          try of this call may have put it, so a file that equals `data` counts as put.
-          A caller that must be the only one puts a unique value into `data`.
+          True if the file's content is `data` now. If a response was lost, an earlier try
+          of this call may have put the file, so a file that equals `data` counts as put.
+          A caller that must be the only writer includes unique bytes in `data`.
 
         Raises:
-          BusyError: on local disk, another process is stopped amid its swap.
+          BusyError: on local disk, another process is stopped during its swap.
         """
 
     def discard(self, name: str, *, seen: bytes) -> bool:
-        """Removes a small file if its content is still exactly `seen`.
+        """Removes a small file if it still has the expected content.
 
-        Returns whether there is no such file now. Safe to repeat after a lost answer. Where
-        `exclusive` is false, a version that comes within that moment is removed, too.
+        Returns whether the file is missing now. Safe to repeat after a lost response. If
+        `exclusive` is false, a version that is put at the same moment is also removed.
         """
         found = self.find(name)
         if found is None or found != seen:
@@ -132,7 +135,7 @@ class Store(ABC):
         return True
 
     def forget(self, name: str) -> bool:
-        """Drops what a cache holds of a file; returns whether there was any."""
+        """Removes a file from the cache, if any; returns whether it was cached."""
         return False
 
     def find(self, name: str) -> bytes | None:
@@ -156,30 +159,29 @@ class Store(ABC):
 
     @abstractmethod
     def modified(self, name: str) -> float | None:
-        """Returns when a file was written, in Unix seconds of the store's clock, or None."""
+        """Returns a file's modification time (Unix seconds, store's clock), or None."""
 
     @abstractmethod
     def all_files(self, folder: str) -> dict[str, int]:
-        """Lists names and sizes of all files in a folder and its subfolders, by name."""
+        """Returns names and sizes of all files in a folder and below it, by name."""
 
     def list(self, folder: str = "") -> dict[str, int]:
-        """Lists those of `all_files` that are finished."""
+        """Returns names and sizes of the finished files in a folder and below it."""
         found = self.all_files(folder)
         return {name: size for name, size in found.items() if not is_temp_file(name)}
 
     @abstractmethod
     def list_level(self, folder: str = "") -> Level:
-        """Returns what lies directly in a folder; subfolders are not listed."""
+        """Returns the files and folders directly in a folder."""
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Removes files; missing ones are ignored."""
+        """Removes files; ignores missing files."""
 
     def remove_tree(self, folder: str) -> None:
-        """Removes a folder and all below it, in any order; a missing one is ignored.
+        """Removes a folder and its content in any order; ignores a missing folder.
 
-        For folders that no reader uses any more: a killed call leaves some files
-        behind.
+        For folders without readers: a killed call leaves some of the files.
         """
         self.delete(self.list(folder))
 
@@ -187,16 +189,16 @@ class Store(ABC):
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Moves files, given as (source, target), in any order; targets are replaced.
 
-        At any moment a target is whole or does not exist. An object store copies,
-        checks that the copy is complete, then deletes the source.
+        At any moment a target is complete or does not exist. An object store copies the
+        file, checks that the copy is complete, then deletes the source.
         """
 
     def for_each(
         self, action: Callable[[_Item], _Result], items: Iterable[_Item]
     ) -> Sequence[_Result]:
-        """Calls a function that asks this store, for each item; returns the results.
+        """Returns the results of a function that uses this store, one per argument.
 
-        Where an answer takes long, for several items at once.
+        Remote stores call it for several arguments at once, because requests are slow.
         """
         return [action(item) for item in items]
 
@@ -205,20 +207,20 @@ class Store(ABC):
         self.for_each(lambda name: self.put_bytes(files[name], name), files)
 
     def keeps_conditions(self, name: str) -> bool:
-        """Tells whether `swap` is really exclusive here.
+        """Returns whether `swap` is really exclusive here.
 
-        There is a file of that name; its content may be changed.
+        The file must exist; its content may be changed.
         """
         return self.exclusive and not self.swap(uuid.uuid4().bytes, name, seen=None)
 
     def checksum(self, name: str) -> int | None:
-        """Returns the CRC-32C that the store keeps of a file, or None."""
+        """Returns the CRC-32C that the store keeps for a file, or None."""
         return None
 
     def unfinished(self, folder: str = "") -> dict[str, int]:
         """Returns names and sizes of the temporary files in a folder and below it.
 
-        Killed writers left them. Writers that are at work have such files too.
+        They belong to active writers, or were left by killed ones.
         """
         found = self.all_files(folder)
         return {name: size for name, size in found.items() if is_temp_file(name)}
@@ -232,9 +234,12 @@ class Store(ABC):
         return f"{self.uri.rstrip('/')}/{name}"
 
     def preflight(self) -> bool:
-        """Checks that files can be written, read and removed here, or raises OutputError.
+        """Checks that files can be written, read and removed here.
 
-        Returns whether `swap` really lets only one of several writers succeed.
+        Returns whether `swap` is really exclusive.
+
+        Raises:
+          OutputError: the storage refuses, or returns other bytes than were written.
         """
         store = self.with_short_retries()
         name, first = new_probe(), uuid.uuid4().bytes
@@ -254,7 +259,7 @@ class Store(ABC):
 
 
 def new_probe() -> str:
-    """Returns a name for a trial write that no other has."""
+    """Returns a unique name for a trial write."""
     return f"{WORK_FOLDER}/probe-{uuid.uuid4().hex}"
 
 
@@ -265,7 +270,7 @@ _Value = TypeVar("_Value")
 
 
 def value_of(data: bytes, kind: type[_Value], *, strict: bool = True) -> _Value | None:
-    """Returns the dataclass that is in a JSON file; None if it is not valid."""
+    """Returns the dataclass instance in a JSON file; None if the JSON is not valid."""
     try:
         return cast("_Value", _adapter(kind).validate_json(data, strict=strict))
     except ValidationError:
@@ -273,10 +278,10 @@ def value_of(data: bytes, kind: type[_Value], *, strict: bool = True) -> _Value 
 
 
 def bytes_of(value: object) -> bytes:
-    """Returns a dataclass as JSON, which `value_of` reads."""
+    """Returns a dataclass instance as JSON, which `value_of` reads."""
     return _adapter(type(value)).dump_json(value, by_alias=True)
 
 
 def is_temp_file(name: str) -> bool:
-    """Tells whether a name is that of a temporary file (see `temp_path`)."""
+    """Returns whether a name belongs to a temporary file (see `temp_path`)."""
     return _TEMP_NAME.fullmatch(name) is not None

@@ -1,4 +1,4 @@
-"""Puts long lists into files of a store that workers and later steps read."""
+"""Stores long lists as Arrow files, which workers and later steps read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recordmill.transforms.temporary import BATCH_ROWS, TEMPORARY, gather, is_lo
 
 
 def put_table(store: Store, name: str, table: pa.Table, rows: int = BATCH_ROWS) -> None:
-    """Puts a table as an Arrow file, in batches of so many rows."""
+    """Puts a table as an Arrow file, in batches of `rows` rows."""
 
     def write(sink: IO[bytes]) -> None:
         with pa.ipc.new_file(sink, table.schema) as out:
@@ -39,10 +39,10 @@ def put_table(store: Store, name: str, table: pa.Table, rows: int = BATCH_ROWS) 
 
 @contextmanager
 def open_table(store: Store, name: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """Opens an Arrow file; of one in the cloud Arrow reads its end and what is asked for.
+    """Opens an Arrow file; in a remote store, only its footer is read first.
 
     Raises:
-      OutputError: it is missing or damaged.
+      OutputError: the file is missing or damaged.
     """
     if (size := store.size(name)) is None:
         raise MissingFileError(f"{store.uri_of(name)}: is missing")
@@ -61,7 +61,7 @@ def open_table(store: Store, name: str) -> Iterator[pa.ipc.RecordBatchFileReader
 
 
 def read_table(store: Store, name: str) -> pa.Table:
-    """Reads an Arrow file; a long one is mapped."""
+    """Reads an Arrow file; a long table is memory-mapped."""
     with open_table(store, name) as reader:
         numbers = range(reader.num_record_batches)
         return gather(map(reader.get_batch, numbers), reader.schema)

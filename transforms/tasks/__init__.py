@@ -1,1 +1,1 @@
-"""The tasks of a run, what they share, and the checkpoints that they leave."""
+"""Contains the tasks of a run, their shared context and their checkpoints."""

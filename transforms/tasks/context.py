@@ -1,4 +1,4 @@
-"""Holds what every task of a run needs to know: small values, no open connections."""
+"""Defines the context that a run's tasks share: small objects, no open connections."""
 
 from __future__ import annotations
 
@@ -41,53 +41,53 @@ Exchange = Literal["reference", "scratch", "engine"]
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """What the last step of a run has to know, to publish the dataset."""
+    """The settings with which the last step of a run publishes the dataset."""
 
     # nonce of the launcher's lease, under which the run publishes; "" for a detached
-    # run, whose last step acquires a lease of its own
+    # run, whose last step acquires its own lease
     lease: str = ""
     overwrite: bool = False  # whether the run may replace another dataset
-    # digest of the manifest that was there when the run was allowed to begin, "" for
-    # none; None if that is decided when it publishes
+    # digest of the manifest that existed when the run was allowed to begin, "" for no
+    # manifest; None if that is decided at publication
     replaces: str | None = None
     grace: Grace = "next-run"  # how long the files of a replaced dataset stay
     base: str = ""  # fingerprint of the dataset to which the part is appended, or ""
-    # what is checked before publishing: "quick" (sizes) or "full" (every byte)
+    # level of verification before publishing: "quick" (sizes) or "full" (every byte)
     verify: VerifyLevel = "quick"
-    # what is done about equal content in several splits
+    # reaction to equal content in several splits
     duplicates: Duplicates = "ignore"
     strict: bool = False  # whether a run with warnings publishes nothing
-    # files, folders or globs as the job has them; () for a pipeline's rows
+    # files, folders or globs as in the job; () for a pipeline's rows
     inputs: tuple[str, ...] = ()
-    input_root: str = ""  # the folder below which all of them lie
-    input_roots: tuple[str, ...] = ()  # those that lineage tells of
-    reading: str = ""  # what `registry.describe_inputs` says of the inventory
+    input_root: str = ""  # common parent folder of all inputs
+    input_roots: tuple[str, ...] = ()  # roots that are reported to lineage
+    reading: str = ""  # description of the inventory by `registry.describe_inputs`
     description: Description = NO_DESCRIPTION  # of the whole dataset
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """A prepared run, as its tasks need it."""
+    """A prepared run, in the form that its tasks need."""
 
-    job: JobSpec  # what is converted and how
+    job: JobSpec  # the conversion
     source: RowSource  # the prepared source
-    # all splits, those of the job first (see `split_names`)
+    # all splits, the splits of the job first (see `split_names`)
     split_names: tuple[str, ...]
     bucket_bits: int  # leading bits of the order key that number a histogram bucket
-    # how rows reach the shards' writers (see
+    # the way of rows to the writers of their shards (see
     # recordmill.transforms.exchange.sorted_runs)
     exchange: Exchange
     run_key: str  # hash of job and inventory, hexadecimal
     workspace: Workspace  # folders of the files that are not published yet
-    # a schema that the dataset must keep to, or None
+    # a schema that the dataset must match, or None
     expected_schema: Schema | None = None
-    # number of the part that the run makes (see recordmill.schemas.names); 0 for a
+    # number of the part that the run writes (see recordmill.schemas.names); 0 for a
     # whole dataset
     part: int = 0
-    limits: SplitLimits | None = None  # where the job's splits end, if they are exact
-    copies: BalancedClasses | None = None  # how often rows of a split are copied
+    limits: SplitLimits | None = None  # the ends of the job's splits, if they are exact
+    copies: BalancedClasses | None = None  # the number of copies of rows of a split
     publishing: Publishing = Publishing()  # for the last step
-    # that execute its tasks, if they are not the runner's workers themselves
+    # the processes that execute the tasks; None if the runner's workers execute them
     processes: TaskProcesses | None = None
 
     def execute(self, task: Callable[..., Any], *arguments: Any) -> Any:
@@ -97,28 +97,29 @@ class RunContext:
         return self.processes.call(task, *arguments)
 
     def execute_packed(self, task: Callable[..., Any], packed: bytes) -> bytes:
-        """Executes a task with each of some packed arguments; returns its results packed.
+        """Executes a task once for each of several packed arguments.
 
-        Whoever executes it looks into them: the launcher passes on what others made.
+        Returns the packed results. Only the executing process unpacks the arguments; the
+        launcher passes on bytes.
         """
         result: bytes = self.execute(_packed, task, packed)
         return result
 
     def publishing_with(self, **changes: Any) -> RunContext:
-        """Returns the run with other values of `publishing`."""
+        """Returns the run with changed fields of `publishing`."""
         return replace(self, publishing=replace(self.publishing, **changes))
 
     @property
     def readings(self) -> int:
-        """Returns how many times each range is read."""
+        """Returns the number of times that each range is read."""
         return 2 if self.exchange == "engine" else 1
 
     @property
     def sends_references(self) -> bool:
-        """Tells whether references pass through the runner's shuffle in place of rows.
+        """Returns whether references pass through the runner's shuffle instead of rows.
 
-        Only of rows that are a file each: whoever writes the shard asks for a file as
-        well as whoever sends it would, and then nobody else moves its bytes.
+        Only for rows that are a file each: the writer of the shard can read the file as
+        well as the sender, and so the bytes are moved only once.
         """
         is_listed = self.source.supports_references and self.source.lists_rows
         return self.exchange == "engine" and is_listed
@@ -130,7 +131,7 @@ class RunContext:
     def schema(
         self, observed_types: TypeFlags = (), nulls: tuple[int, ...] = ()
     ) -> Schema:
-        """Returns the declared features, or else those that the source infers."""
+        """Returns the schema of the declared features, or the schema that is inferred."""
         if self.job.declared is not None:
             return self.job.declared.to_schema()
         return self.source.schema(observed_types, nulls)
@@ -144,31 +145,31 @@ class RunContext:
         *,
         is_all: bool = True,
     ) -> Findings:
-        """Returns what rows had, once they were read."""
+        """Returns the findings about rows that were read."""
         schema = self.schema(observed, nulls)
         return Findings(schema, issues, observed, nulls, rows, is_all)
 
     def require(self, found: Findings) -> None:
-        """Refuses rows with issues that a dataset may not have, or of another schema."""
+        """Raises SchemaError for unacceptable row issues, or for another schema."""
         if problem := self.source.input.issue_problem(found):
             raise SchemaError(problem)
         notes = self.source.input.issue_notes(found)
         require_schema(self.expected_schema, found.schema, self.job, notes)
 
     def warn_empty(self, records: Mapping[str, int]) -> list[InputWarning]:
-        """Returns a warning of splits that get no record; a part may have such."""
+        """Returns a warning about splits without records; a part may have such splits."""
         empty = [name for name in self.split_names if not records.get(name)]
         if self.part or not empty:
             return []
-        return [InputWarning("empty-split", f"no row falls into {', '.join(empty)}")]
+        return [InputWarning("empty-split", f"no row is in {', '.join(empty)}")]
 
     def splits_of(
         self, groups: U64, input_range: InputRange, classes: U64 | None = None
     ) -> npt.NDArray[np.uint8]:
         """Returns the index of each row's split, shape (rows,).
 
-        Rows with equal hashes in `groups` share a split; a range of a split of its own
-        decides alone. `classes` are hashes, too, where splits are exact.
+        Rows with equal hashes in `groups` share a split. All rows of a range in an input
+        split have this split. `classes` are hashes, given if splits are exact.
         """
         if input_range.split in self.own_splits:
             index = self.split_names.index(input_range.split)
@@ -179,7 +180,7 @@ class RunContext:
 
     @property
     def own_splits(self) -> tuple[str, ...]:
-        """Returns the splits that are not the job's, but the input's own."""
+        """Returns the input splits: the splits that the input has, but not the job."""
         names = {split.name for split in self.job.splits}
         return tuple(name for name in self.split_names if name not in names)
 
@@ -197,7 +198,7 @@ class ShardsToWrite:
     """The shards of a run, for the steps that write them."""
 
     context: RunContext  # the run
-    plan: ShardPlan  # of the shards
+    plan: ShardPlan  # the plan of the shards
     finished: frozenset[int]  # numbers of the shards that an earlier try wrote
 
 
@@ -211,11 +212,11 @@ def choose_exchange(
 ) -> Exchange:
     """Returns the exchange of a run.
 
-    `wanted` may be auto. The embedded runner holds in memory all that passes through
-    its shuffle.
+    `requested_exchange` may be "auto". The embedded runner keeps all rows that pass
+    through its shuffle in memory.
 
     Raises:
-      UsageError: rows cannot travel by reference here.
+      UsageError: the reference exchange is not possible with these options.
     """
     has_sizes = can_plan_from_sizes(job, source)
     if wanted == "auto":
@@ -235,7 +236,7 @@ def choose_exchange(
 
 def can_plan_from_sizes(job: JobSpec, source: RowSource) -> bool:
     """Returns whether the size of each record is known before the row is read."""
-    # The size of a cast feature, or of another payload, is known only once it is made.
+    # The size of a cast feature, or of another payload, is known only after encoding.
     own_records = job.declared is None and job.payload == "example"
     return source.sizes_known_upfront or (source.supports_references and own_records)
 
@@ -243,16 +244,17 @@ def can_plan_from_sizes(job: JobSpec, source: RowSource) -> bool:
 def split_names(
     job: JobSpec, ranges: Sequence[InputRange], own_splits: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Returns the splits of the job, then those that the input has by itself.
+    """Returns the names of the job's splits, then of the input splits.
 
-    The job's splits divide the files that are in no split, and those of the split
-    train. `own_splits` are those of the source, if all files are in one.
+    The job's splits divide the files without a split, and the files of the split train.
+    `source_splits` are the splits of the source, if every file has a split.
 
     Raises:
-      UsageError: a split of the job is one of the input, too, or has nothing to divide.
+      UsageError: the job and the input have a split of the same name, or the job's splits
+        have nothing to divide.
     """
     if own_splits and job.splits == DEFAULT_SPLITS:
-        # The job's own first, as its share is told by its position.
+        # The job's split first, because fractions are assigned by position.
         return tuple(
             sorted(own_splits, key=lambda name: name != DEFAULT_SPLITS[0].name)
         )
@@ -261,14 +263,13 @@ def split_names(
     own = [name for name in found if name and name.casefold() not in TRAIN_NAMES]
     if both := [name for name in own if name in names]:
         raise UsageError(
-            f"the input has a split {both[0]!r} by itself, and the job has one of that "
-            "name, too: give it another name in `splits`, or "
-            f"{job.source_options.undo_splits()}"
+            f"the input defines a split {both[0]!r}, and the job has a split of the "
+            f"same name: rename it in `splits`, or {job.source_options.undo_splits()}"
         )
     if own_splits and len(own) == len(own_splits):
         raise UsageError(
-            "`splits` has nothing to divide, because the input is divided into "
-            f"{', '.join(own)} by itself: leave out `splits`, or "
+            "`splits` has no rows to divide, because the input defines the splits "
+            f"{', '.join(own)}: leave out `splits`, or "
             f"{job.source_options.undo_splits()}"
         )
     return (*names, *own)

@@ -1,4 +1,4 @@
-"""Converts one input range: into sorted runs, or into pieces for the runner's shuffle."""
+"""Converts one input range into sorted runs, or into pieces for the runner's shuffle."""
 
 from __future__ import annotations
 
@@ -62,38 +62,37 @@ from recordmill.transforms.tasks.workspace import (
 )
 from recordmill.transforms.tfrecord import crc32c
 
-RUN_BYTES = 64 << 20  # of records in one sorted run; a range can have several
-BLOCK_BYTES = 32 << 20  # of records measured, or cut into pieces, at once
+RUN_BYTES = 64 << 20  # size of a sorted run; a range can have several runs
+BLOCK_BYTES = 32 << 20  # size of the records measured, or cut into pieces, at once
 
 
 @dataclass(slots=True)
 class RangeReader:
-    """A reader of one range; counts what it reads."""
+    """A reader of one range, with counts of its rows."""
 
     context: RunContext  # the run
     input_range: InputRange  # the range
     by_reference: bool  # whether payloads are references to unread rows, not records
-    # what was found beside the rows so far; rows that cannot be encoded are rejects,
-    # too
+    # findings about the rows so far; rows that cannot be encoded are added to the rejects
     sink: RowSink = field(default_factory=RowSink)
-    encoded_types: TypeFlags = ()  # what each column was taken for
+    encoded_types: TypeFlags = ()  # the type with which each column was encoded
     # whether all rows were read; if not, read again with `encoded_types`
     is_whole: bool = False
-    live: LiveCounts = NO_COUNTS  # where it notes how far it is
-    max_rows: int = sys.maxsize  # of a batch, that are encoded: some, for an estimate
-    rows_given: int = 0  # by the source
-    rows_invalid: int = 0  # those that were to be encoded, and are rejects
+    live: LiveCounts = NO_COUNTS  # gets the progress
+    max_rows: int = sys.maxsize  # most rows encoded per batch; limited for estimates
+    rows_given: int = 0  # number of rows from the source
+    rows_invalid: int = 0  # number of rejects among these, found during encoding
     _files: SideFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
         self._files = _side_files_of(self.context, self.input_range)
 
     def blocks(self, assumed_types: TypeFlags, num_bytes: int) -> Iterator[list[Block]]:
-        """Yields all rows in lists; stops where a batch turns out to need wider types.
+        """Yields all rows as lists of blocks; stops if a batch needs wider types.
 
-        `assumed_types` are what each column is taken for (see Source.read). A list ends
-        with the batch that reaches `num_bytes` of payloads. The caller clears it when
-        it has done with it.
+        `assumed_types` are the assumed types of the columns (see Source.read). A list
+        ends with the batch that reaches `num_bytes` of payloads. The caller clears the
+        list after its use.
         """
         source = self.context.source
         self.encoded_types = assumed_types
@@ -115,8 +114,8 @@ class RangeReader:
         for rows in batches:
             before = self.encoded_types
             self.encoded_types = merge_type_flags(before, sink.observed)
-            # Types may still widen while no value was encoded with the narrower one: in
-            # the first batch, or in a column that was empty so far.
+            # A wider type is no problem if nothing was encoded with the narrower type
+            # yet: in the first batch, or in a column that was empty so far.
             if source.needs_reencode(observed, before, self.encoded_types):
                 return
             observed = sink.observed
@@ -129,7 +128,7 @@ class RangeReader:
             for block, size in self._encoded(
                 rows, self.context.schema(self.encoded_types)
             ):
-                # An Arrow array holds 2 GiB: a huge record is alone in its list.
+                # An Arrow array is limited to 2 GiB: a huge record gets its own list.
                 if blocks and held + size > MAX_CELL_BYTES:
                     yield blocks
                     blocks, held = [], 0
@@ -145,14 +144,14 @@ class RangeReader:
 
     @property
     def rows_read(self) -> int:
-        """Returns how many rows of the input were read, rejects included."""
+        """Returns the number of rows of the input that were read, rejects included."""
         sink = self.sink
         unread = len(sink.rejects) - self.rows_invalid + sink.dropped - sink.added
         return self.rows_given + unread + sink.left_out - sink.copied
 
     @property
     def checksums(self) -> Checksums:
-        """Returns the checksums of all that was read."""
+        """Returns the checksums of all files, or parts of files, that were read."""
         if self._files is None:
             return self.sink.checksums
         return Checksums((*self.sink.checksums, *self._files.checksums()))
@@ -160,9 +159,9 @@ class RangeReader:
     def save(
         self, name: str, rejects_name: str = "", runs: Sequence[SortedRunRef] = ()
     ) -> RangeResult:
-        """Saves rejects and checksums, once all was read; returns the summary.
+        """Saves rejects and checksums after reading; returns the result of the range.
 
-        `rejects_name` is the task that the rejects are saved for, if it is another one.
+        `rejects_name` is the task for which rejects are saved, if it is not `name`.
         """
         sink, workspace = self.sink, self.context.workspace
         rejects = save_rejects(workspace, rejects_name or name, sink.rejects)
@@ -184,7 +183,7 @@ class RangeReader:
         )
 
     def _encoded(self, rows: Rows, schema: Schema) -> Iterator[tuple[Block, int]]:
-        """Yields blocks of a batch, each with the bytes of its payloads."""
+        """Yields blocks of a batch, each with the total size of its payloads in bytes."""
         if (num_rows := rows.batch.num_rows) > self.max_rows:
             rows = rows.taken(np.arange(self.max_rows) * num_rows // self.max_rows)
         keys, splits = keys_and_splits(self.context, self.input_range, rows)
@@ -198,7 +197,7 @@ class RangeReader:
     def _waiting(
         self, rows: Rows, schema: Schema
     ) -> Iterator[tuple[pa.RecordBatch, I64]]:
-        """Yields rows that wait for their shard, and their indices in the batch."""
+        """Yields deferred rows, and their indices in the batch."""
         context = self.context
         if self.by_reference:
             references = payload_rows(rows.batch[REFERENCE])
@@ -217,7 +216,7 @@ class RangeReader:
 
 
 def _side_files_of(context: RunContext, input_range: InputRange) -> SideFiles | None:
-    """Returns a reader of the files that the cells of a table name, if they do."""
+    """Returns a reader of the sidecar files that cells name; None if no cell does."""
     if not context.job.reads_files:
         return None
     source = context.source.input
@@ -243,9 +242,10 @@ def keys_and_splits(
 def with_copies(
     context: RunContext, input_range: InputRange, batches: Iterator[Rows], sink: RowSink
 ) -> Iterator[Rows]:
-    """Returns batches of rows, each row followed by its copies, which are in its split.
+    """Returns batches of rows, each row followed by its copies, which share its split.
 
-    A copy has an order key of its own; where that is the position, it lies behind its row.
+    A copy has its own order key. If the order key is the position, a copy follows its
+    row.
     """
     balance = context.copies
     if balance is None:
@@ -257,7 +257,7 @@ def with_copies(
         times = np.ones(len(splits), np.int64)
         times[own] = balance.times_of(rows.taken(own))
         found = rows.taken(np.repeat(np.arange(len(times)), times))
-        # Three rows, of which the second is there twice: found 0 1 1 2, copies 0 0 1 0.
+        # Three rows, the second one twice: repeated_rows 0 1 1 2, copies 0 0 1 0.
         copies = np.arange(len(found.origins)) - np.repeat(
             times.cumsum() - times, times
         )
@@ -299,7 +299,7 @@ def _classes(context: RunContext, rows: Rows) -> U64 | None:
 
 
 def require_column(option: str, column: str, names: Sequence[str]) -> None:
-    """Raises UsageError if there is not the column that an option names."""
+    """Raises UsageError if the column that an option names does not exist."""
     if column not in names:
         raise UsageError(
             f"`{option}` {column}: no such column; the input has {', '.join(names)}"
@@ -317,10 +317,17 @@ def _read_whole(
     by_reference: bool,
     num_bytes: int,
 ) -> RangeReader:
-    """Reads all rows of a range, again from the beginning if a batch needs wider types.
+    """Reads all rows of a range; starts over if a batch needs wider types.
 
-    `assumed_types` () guesses; `keep` takes rows, and the seconds that it took to make
-    them; `begin` is called before the first of the rows, each time.
+    Args:
+      context: the run.
+      input_range: the range.
+      live: gets the progress.
+      assumed_types: the assumed types of the columns; () guesses them from a sample.
+      keep: gets blocks, and the seconds that it took to create them.
+      begin: is called before the first row of each attempt.
+      by_reference: whether rows are only listed, as references.
+      num_bytes: least size of the payloads in one call of `keep`, but for the last.
     """
     if context.source.infers_types and not assumed_types:
         assumed_types = context.source.sample(input_range)
@@ -330,7 +337,7 @@ def _read_whole(
         began = time.monotonic()
         for blocks in reader.blocks(assumed_types, num_bytes):
             keep(blocks, time.monotonic() - began)
-            blocks.clear()  # not kept while the next ones are read
+            blocks.clear()  # frees their memory before the next blocks are read
             began = time.monotonic()
         before, assumed_types = assumed_types, reader.encoded_types
         if reader.is_whole:
@@ -341,7 +348,7 @@ def _read_whole(
 
 
 def _settled_alone(reader: RangeReader) -> TypeFlags:
-    """Returns the types of a range that is all of the input; of another one its own."""
+    """Returns the final types of the whole input, or the observed types of a range."""
     sink, input_range = reader.sink, reader.input_range
     if input_range.num_positions < input_range.total_positions:
         return sink.observed
@@ -353,14 +360,14 @@ def _settled_alone(reader: RangeReader) -> TypeFlags:
 def _earlier(
     context: RunContext, input_range: InputRange, name: str
 ) -> RangeResult | None:
-    """Returns what an earlier try of a task made of this range."""
+    """Returns the result of an earlier try of a task for this range, or None."""
     earlier = load_checkpoint(context.workspace, name, RangeResult)
     return earlier if earlier is not None and earlier.range == input_range else None
 
 
 @dataclass(frozen=True)
 class SurveyResult:
-    """The survey of one range, as its checkpoint."""
+    """The boundary scan of one range, as stored in its checkpoint."""
 
     range: InputRange
     found: int
@@ -370,12 +377,12 @@ SURVEYS_AT_ONCE = 4  # some read a whole range
 
 
 def survey_ranges(context: RunContext, ranges: Sequence[InputRange]) -> list[int]:
-    """Scans ranges, some at once: in a store each is mostly waiting for its answer."""
+    """Scans ranges, several at once: in a store, scans mostly wait for responses."""
     return list(ahead(ranges, partial(_survey_range, context), SURVEYS_AT_ONCE))
 
 
 def _survey_range(context: RunContext, input_range: InputRange) -> int:
-    """Scans a range, or loads what an earlier try found."""
+    """Scans the boundary of a range, or loads the result of an earlier try."""
     name = f"survey-{input_range.index:06d}"
     earlier = load_checkpoint(context.workspace, name, SurveyResult)
     if earlier is not None and earlier.range == input_range:
@@ -391,17 +398,17 @@ def convert_range(
     assumed_types: TypeFlags,
     redo: bool = False,
 ) -> RangeResult:
-    """Writes the rows of a range into sorted runs, or loads what an earlier try finished.
+    """Writes the rows of a range into sorted runs, or loads the result of an earlier try.
 
-    `assumed_types` are what each column is taken for (see Source.read); () guesses.
-    With `redo` an earlier result is known to have other types.
+    `assumed_types` are the assumed types of the columns (see Source.read); () guesses.
+    With `redo`, an earlier result is ignored, because it has other types.
     """
     name = f"range-{context.exchange}-{input_range.index:06d}"
     folder = context.workspace.runs
     by_reference = context.exchange == "reference"
     earlier = None if redo else _earlier(context, input_range, name)
     if earlier is not None:
-        # References have no checksums of their own, but are small enough to read.
+        # References have no checksums themselves, but are small enough to read.
         check = folder.is_whole if by_reference else folder.is_present
         is_kept = keeps_files(context.workspace, name, earlier, context.part)
         if is_kept and all(map(check, earlier.runs)):
@@ -424,11 +431,11 @@ def convert_range(
 
 
 def range_histogram(context: RunContext, packed: bytes) -> Iterator[PackedHistogram]:
-    """Yields planned bytes and records of ranges for each bucket of order keys.
+    """Yields histograms of the planned bytes and records of ranges, to be added up.
 
-    `packed` are the ranges' results. They are to be added: one for each run or batch, and at
-    least one. What the source knows before reading, rejects included, is the same for every
-    exchange.
+    `packed` are the results of the ranges. Each range yields a histogram for each run or
+    batch, at least one. Sizes known before reading, rejects included, are the same for
+    every exchange.
     """
     for result in RangeResult.unpack([packed]):
         yield from _histogram(context, result)
@@ -437,14 +444,15 @@ def range_histogram(context: RunContext, packed: bytes) -> Iterator[PackedHistog
 def _histogram(context: RunContext, result: RangeResult) -> Iterator[PackedHistogram]:
     if context.exchange == "engine":
         kept = _kept_histogram(context, result.range)
-        if kept is None:  # lost since
+        if kept is None:  # lost meanwhile
             measure_range(context, result.range, result.encoded_types, redo=True)
             kept = _kept_histogram(context, result.range)
         yield kept or b""
         return
     if not result.runs:
         yield Histogram.empty(context.num_splits, context.bucket_bits).to_bytes()
-    # Runs of references have the planned bytes of all rows: no need to list them again.
+    # Runs of references contain the planned bytes of all rows: no need to list them
+    # again.
     is_listed = context.exchange == "reference" and result.runs
     if context.source.sizes_known_upfront and not is_listed:
         yield from listed_histogram(context, result.range)
@@ -458,9 +466,9 @@ def _histogram(context: RunContext, result: RangeResult) -> Iterator[PackedHisto
 def listed_histogram(
     context: RunContext, input_range: InputRange
 ) -> Iterator[PackedHistogram]:
-    """Yields those of a range whose sizes are known before it is read."""
+    """Yields the histograms of a range whose sizes are known before it is read."""
     for rows in list_rows(context, input_range, RowSink()):
-        assert rows.planned_bytes is not None  # known unread
+        assert rows.planned_bytes is not None  # known before reading
         keys, splits = keys_and_splits(context, input_range, rows)
         yield make_histogram(context, keys, splits, rows.planned_bytes)
 
@@ -468,7 +476,7 @@ def listed_histogram(
 def make_histogram(
     context: RunContext, keys: U64, splits: npt.NDArray[np.uint8], planned_bytes: I64
 ) -> PackedHistogram:
-    """Returns the histogram of rows that are in any order."""
+    """Returns the histogram of rows in any order."""
     return packed_histogram(
         keys, splits, planned_bytes, context.num_splits, context.bucket_bits
     )
@@ -476,8 +484,8 @@ def make_histogram(
 
 # A row can be sent to its shard only when the shard plan is known. Keeping all rows until
 # then would take the engine's memory or disk a second time, so a range is read twice: to
-# measure it, and to send its rows. Where sizes are known before reading, measuring is
-# cheap (fixed-length records) or free (images, whose sizes are in the inventory).
+# measure it, and to send its rows. If sizes are known before reading, measuring is cheap
+# (fixed-length records) or free (images, whose sizes are in the inventory).
 
 
 def measure_range(
@@ -486,7 +494,7 @@ def measure_range(
     assumed_types: TypeFlags,
     redo: bool = False,
 ) -> RangeResult:
-    """Measures a range, or loads what an earlier try measured; see `convert_range`."""
+    """Measures a range, or loads the result of an earlier try; see `convert_range`."""
     name, workspace = _measured_name(input_range), context.workspace
     earlier = None if redo else _earlier(context, input_range, name)
     if earlier is not None and _kept_histogram(context, input_range) is not None:
@@ -520,13 +528,13 @@ def _histogram_file(input_range: InputRange) -> str:
 def _kept_histogram(
     context: RunContext, input_range: InputRange
 ) -> PackedHistogram | None:
-    """Returns the histogram of a measured range; None if its file is not whole."""
+    """Returns the histogram of a measured range; None if its file is damaged."""
     kept = context.workspace.get(_histogram_file(input_range)) or b""
     return kept[:-4] if kept[:-4] and _sealed(kept[:-4]) == kept else None
 
 
 def _sealed(data: bytes) -> bytes:
-    """Returns bytes with their checksum: a file that is not synced may be torn later."""
+    """Returns bytes with their checksum: a file that is not synced may be torn."""
     return data + crc32c(data).to_bytes(4, "little")
 
 
@@ -539,16 +547,16 @@ def send_range(
 ) -> Iterator[tuple[int, bytes] | RangeResult]:
     """Reads a range again and sends its rows to their shards.
 
-    Yields (number of the shard, piece); all of them account for every row that was
-    planned for a shard. At last the summary of the range: nothing but that one of an
-    earlier try, if all shards are finished.
+    Yields pairs (number of the shard, piece). Their records and rejects add up to the
+    rows planned for each shard. The last element is the result of the range. If all
+    shards are finished, only the result of an earlier try is yielded.
 
     Raises:
-      ChangedInputError: the range holds other values than when it was measured.
+      ChangedInputError: the range has changed since it was measured.
     """
     input_range = measured.range
     name = _sent_name(input_range)
-    if len(skip) == plan.num_shards:  # an earlier try failed behind all of them
+    if len(skip) == plan.num_shards:  # an earlier try failed after writing them
         earlier = _earlier(context, input_range, name)
         if earlier is not None and keeps_files(
             context.workspace, name, earlier, context.part
@@ -569,7 +577,7 @@ def send_range(
                 sent += _rows_of_shards(plan, block.keys, block.splits)
         _check_same(context, reader, measured, final_types)
         if found := len(reader.sink.rejects) - measured.rows_rejected:
-            # Only with a plan from sizes, which did not know of rejects.
+            # Only if the plan was computed from sizes, which does not include rejects.
             lost = -sent
             for rows in list_rows(context, input_range, RowSink()):
                 keys, splits = keys_and_splits(context, input_range, rows)
@@ -590,7 +598,7 @@ def send_range(
 def _check_same(
     context: RunContext, reader: RangeReader, before: RangeResult, types: TypeFlags
 ) -> None:
-    """Checks that the second reading of a range found what the first one did."""
+    """Checks that the second reading of a range agrees with the measured result."""
     sink, source = reader.sink, context.source
     if not reader.is_whole or source.needs_reencode(
         sink.observed, reader.encoded_types, types
@@ -599,7 +607,7 @@ def _check_same(
     if reader.rows_read != before.rows_read:
         found = count(reader.rows_read, "row")
         raise _changed(before.range, f"{found}, before {before.rows_read:,}")
-    # A plan from sizes alone did not know of rejects: there may be more now.
+    # A plan computed from sizes does not include rejects: there may be more now.
     if len(sink.rejects) != before.rows_rejected and not can_plan_from_sizes(
         context.job, source
     ):
@@ -609,15 +617,15 @@ def _check_same(
         raise _changed(
             before.range,
             f"the function of `map` dropped {sink.dropped:,} and added {sink.added:,} "
-            f"rows, before {before.rows_dropped:,} and {before.rows_added:,}. It has to "
-            "make the same of the same rows",
+            f"rows, before {before.rows_dropped:,} and {before.rows_added:,}. It must "
+            "return the same rows for the same input",
         )
 
 
 def _changed(input_range: InputRange, found: str) -> ChangedInputError:
     return ChangedInputError(
-        f"{input_range.where} changed during the run: {found}. "
-        "Run the job again, and do not write to its inputs meanwhile"
+        f"{input_range.where} changed during the run: {found}. Run the job again when "
+        "nothing writes to its inputs"
     )
 
 

@@ -1,8 +1,8 @@
-"""Estimates what a job would write: rows, records, shards and bytes.
+"""Estimates the output of a job: rows, records, shards and bytes.
 
-Small input is read as a whole, and the shard plan is exactly that of the run. Of large
-input some ranges, spread evenly, are read and encoded as the run would, and the rest is
-extrapolated. Where the plan is made from file sizes (images), nothing has to be read.
+A small input is read as a whole, and the shard plan is the plan of the run. In a large
+input, some evenly spread ranges are read and encoded as in the run, and the rest is
+extrapolated. If the plan is made from file sizes (images), nothing has to be read.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from recordmill.transforms.tasks.convert_range import (
     make_histogram,
 )
 
-# The types of the columns are those that all sampled ranges need together. Where rows
-# name files to read, only some rows are encoded, and the counts are scaled up.
+# Each column gets the type that fits all sampled ranges. If rows name sidecar files, only
+# some rows are encoded, and the counts are scaled up.
 
-WHOLE_BYTES = 8 << 20  # smaller input is read as a whole
-FILE_ROWS = 512  # are encoded, where each row names a file to read
-_COMPRESSED_BYTES = 4 << 20  # are compressed to measure the ratio
+WHOLE_BYTES = 8 << 20  # a smaller input is read as a whole
+FILE_ROWS = 512  # rows that are encoded if each row names a sidecar file
+_COMPRESSED_BYTES = 4 << 20  # compressed to measure the ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ class SplitEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An estimate of what a run would write."""
+    """An estimate of the output of a run."""
 
-    # whether the whole input was read, so that rows, records and shards are those of
-    # the run, and bytes nearly so
+    # whether the whole input was read, so that rows, records and shards are exact, and
+    # bytes nearly so
     is_exact: bool
     rows: int  # rows of the input, rejects included
     rejected: int  # rows that would be rejected
-    reason: str  # why the first of them would be, or ""
+    reason: str  # the reason of the first reject, or ""
     splits: tuple[SplitEstimate, ...]  # in the order of the job
-    # records that wait for their shards, in memory or in scratch; references are small
+    # size of deferred records, in memory or in scratch; references are small
     scratch_bytes: int
-    # what the rows that were read had, if types are inferred
+    # the findings about the sampled rows, if types are inferred
     found: Findings | None = None
 
     @property
@@ -82,14 +82,14 @@ class Estimate:
 def estimate_run(
     context: RunContext, num_bytes: int, ranges: Sequence[InputRange]
 ) -> Estimate:
-    """Estimates what a prepared run would write; its inputs have `num_bytes`, all together."""
+    """Estimates the output of a prepared run; `num_bytes` is the size of all inputs."""
     source, share, sampled = context.source, 1.0, context
     whole = num_bytes <= WHOLE_BYTES
     if whole:
         input_ranges = source.input.surveyed(ranges)
     else:
         input_ranges = source.input.sample_ranges(ranges)
-        every, share = source.unsampled()  # these ranges may keep no row
+        every, share = source.unsampled()  # sampling might drop all these rows
         sampled = replace(context, source=every)
     sample = _Sample(sampled, input_ranges, whole=whole)
     histogram = sample.histogram
@@ -116,10 +116,10 @@ def estimate_run(
 
 
 class _Sample:
-    """The sums over sampled ranges, with the types that they need together.
+    """The totals of the sampled ranges, with the types that fit all of them.
 
-    Bytes are those of framed records, and those that the plan counts. There is a
-    histogram if the whole input was read.
+    `framed_bytes` counts framed records, and `planned_bytes` counts as the plan does. The
+    histogram exists if the whole input was read.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class _Sample:
         self._max_rows = sys.maxsize
         if not whole and context.job.reads_files:
             self._max_rows = max(1, FILE_ROWS // len(input_ranges))
-        self._head = bytearray()  # of the records, to measure the compression
+        self._head = bytearray()  # first records, to measure the compression
         self.positions = self.rows = self.rejected = self.records = self.left_out = 0
         self.framed_bytes = self.planned_bytes = 0
         self.reason = ""
@@ -167,14 +167,14 @@ class _Sample:
             self.compression_ratio = len(packed) / len(head)
 
     def _typed(self, input_range: InputRange) -> tuple[list[Rows], RowSink]:
-        """Reads the rows of a range, to learn the types of their columns."""
+        """Reads the rows of a range, to infer the types of their columns."""
         sink = RowSink()
         return list(self._context.source.read(input_range, (), sink)), sink
 
     def _encoded(
         self, types: TypeFlags, input_range: InputRange
     ) -> tuple[RangeReader, list[Block]]:
-        """Reads and encodes the rows of a range, as the run would."""
+        """Reads and encodes the rows of a range, as in the run."""
         reader = RangeReader(
             self._context, input_range, by_reference=False, max_rows=self._max_rows
         )
@@ -215,7 +215,7 @@ def _from_plan(
 ) -> Iterator[SplitEstimate]:
     """Estimates the splits from the shard plan of the run.
 
-    A plan that is made from sizes before reading is corrected by what encoding adds.
+    A plan computed from sizes before reading is corrected by the growth during encoding.
     """
     kept = growth = 1.0
     if context.source.sizes_known_upfront:
@@ -233,7 +233,10 @@ def _from_plan(
 def _extrapolate(
     context: RunContext, ranges: Sequence[InputRange], sample: _Sample, kept: float
 ) -> Iterator[SplitEstimate]:
-    """Estimates the splits from the sample, by their share of the input that is kept."""
+    """Estimates the splits from the sample, by their share of the positions.
+
+    `sampled_share` is the share of rows that sampling keeps.
+    """
     for name, positions in _positions(context, ranges):
         share = kept * positions / sample.positions if sample.positions else 0.0
         records = round(sample.records * share)
@@ -246,7 +249,7 @@ def _extrapolate(
 def _positions(
     context: RunContext, ranges: Sequence[InputRange]
 ) -> Iterator[tuple[str, float]]:
-    """Yields each split with the positions of the input that go into it."""
+    """Yields each split with its expected number of input positions."""
     by_split = Counter[str]()
     for input_range in ranges:
         by_split[input_range.split] += input_range.num_positions
@@ -256,7 +259,7 @@ def _positions(
         return
     ours = by_split.total() - sum(by_split[name] for name in context.own_splits)
     for split, fraction in zip(context.job.splits, context.fractions, strict=True):
-        # Not the default, where the input has splits of its own.
+        # Without the default split if the input has splits.
         if split.name in context.split_names:
             yield split.name, ours * float(fraction)
     for name in context.own_splits:

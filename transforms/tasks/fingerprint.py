@@ -1,4 +1,4 @@
-"""Hashes what fixes the bytes of a dataset: format version, job and inventory."""
+"""Computes fingerprints of datasets from format version, job and inventory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from recordmill.schemas.job import JobSpec
 from recordmill.transforms.inventory import NO_FILES, FileTable, joined
 
-FORMAT_VERSION = 1  # raise it when the same job would give other bytes
+FORMAT_VERSION = 1  # increment it when the same job would write other bytes
 
 
 def fingerprint_of(
@@ -22,12 +22,13 @@ def fingerprint_of(
     *,
     reading: str = "",
 ) -> str:
-    """Hashes all that fixes the bytes of a dataset: format version, job, inventory.
+    """Returns the hash of all that determines a dataset's bytes: format, job, inventory.
 
-    It is the fingerprint of a dataset if the version of each file is its content, and
-    the key of a run if it is what the listing says; paths and sizes count, too. The reject limit does not count: it
-    changes no byte, so a run that exceeded it can be resumed with a higher one.
-    `reading` is what `registry.describe_inputs` says of the inventory.
+    It is the fingerprint of a dataset if the version of each file is a hash of its
+    content, and the key of a run if the version comes from the listing. Paths and sizes
+    are included. The reject limit is not: it changes no byte, so a run that exceeded it
+    can be resumed with a higher limit. `reading` is the description of the inventory by
+    `registry.describe_inputs`.
     """
     head = f"recordmill {FORMAT_VERSION}\n"
     head += json.dumps(fixed_fields(job), sort_keys=True)
@@ -37,23 +38,23 @@ def fingerprint_of(
 def appended_fingerprint(
     base: str, files: FileTable, side_files: FileTable = NO_FILES, *, reading: str = ""
 ) -> str:
-    """Hashes all that fixes the bytes of a dataset to which files were appended.
+    """Returns the hash of all that determines a dataset's bytes after an append.
 
-    Like `fingerprint_of` it is that of a dataset or the key of a run. `base` is the
-    fingerprint of the dataset before, which stands for its job and files.
+    Like `fingerprint_of`, it is the fingerprint of a dataset or the key of a run. `base`
+    is the fingerprint of the dataset before the append, which covers its job and files.
     """
     return _digest(f"recordmill append {base}{reading}", files, side_files)
 
 
 def fixed_fields(job: JobSpec) -> dict[str, Any]:
-    """Returns the fields of a job that fix bytes of the dataset, as JSON values.
+    """Returns the fields of a job that determine the dataset's bytes, as JSON values.
 
     They are stored in datasets and hashed into fingerprints, so their keys never change.
-    What has its default value is left out, so that a job may get new fields.
+    Fields with their default value are omitted, so that new fields can be added to jobs.
     """
     fields = job.model_dump(mode="json", exclude={"max_rejects"}, exclude_defaults=True)
     if job.map is not None:
-        # Not where it lies, nor its text: the checksum stands for that.
+        # The checksum represents the module; its path and text are omitted.
         fields["map"] = {"function": job.map.function, "checksum": job.map.checksum}
     if not fields.get("source_options"):
         fields.pop("source_options", None)

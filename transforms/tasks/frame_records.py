@@ -32,11 +32,11 @@ from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 @dataclass(frozen=True, slots=True)
 class FramedRows:
-    """What became of some rows of a batch."""
+    """The encoded and the invalid rows of a part of a batch."""
 
-    rows: pa.RecordBatch  # those that could be encoded, as waiting rows
+    rows: pa.RecordBatch  # the encoded rows, as deferred rows
     kept: I64  # indices of these rows in the batch, ascending
-    # (index, reason) of each row that became no record
+    # (index, reason) of each row that could not be encoded
     invalid_rows: list[tuple[int, str]]
 
 
@@ -48,11 +48,11 @@ def frame_rows(
     files: SideFiles | None = None,
     expected_schema: Schema | None = None,
 ) -> Iterator[FramedRows]:
-    """Yields all rows that can be encoded, as waiting rows.
+    """Yields the rows of a batch that can be encoded, as deferred rows.
 
-    Mostly it is one part; several of bounded size where the records would be large, or
-    where cells name files to read. Records of the column FRAMED stay as they are.
-    Values must keep the bounds of `expected_schema`.
+    Mostly there is one part. There are several parts of bounded size if the records would
+    be large, or if cells name sidecar files. Records of the column FRAMED stay unchanged.
+    Values must be within the bounds of `expected_schema`.
 
     Raises:
       SchemaError: a value is outside the bounds of `expected_schema`.
@@ -91,11 +91,12 @@ def frame_around(
     values: Sequence[bytes] | None = None,
     expected_schema: Schema | None = None,
 ) -> Window | None:
-    """Returns the records of a batch with one large column of views, which is not copied.
+    """Returns the records of a batch with one large column of views, without copying it.
 
-    `values` and `crcs` (CRC-32C) of the column may be known apart from the batch: 2 us
-    less for each. None if there are no rows or no such column, or it is not stored as
-    it is, or a row cannot be encoded: use `frame_rows`, whose errors it raises.
+    `values` and `crcs` (CRC-32C) of the column may be passed separately, which saves 2 us
+    per row. Returns None if there are no rows or no such column, if the column is not
+    stored unchanged, or if a row cannot be encoded. Then use `frame_rows`. Raises the
+    errors of `frame_rows`.
     """
     column = large_column(batch, schema) if batch.num_rows else None
     if column is None or job.declared is not None or job.payload != "example":
@@ -134,22 +135,22 @@ def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRow
 # features: 50,000 rows of forty one-letter cells under names of 300 bytes are 4 MB as a
 # batch and 650 MB as records.
 
-MAX_BYTES = 64 << 20  # of the records that are made at once
+MAX_BYTES = 64 << 20  # size of the records that are encoded at once
 # Tags and lengths of a map entry, its Feature and its list, and the list's brackets in
-# JSON: an entry of protobuf takes at most 27 bytes of them.
+# JSON: they take at most 27 bytes per map entry in protobuf.
 _ENTRY_BYTES = 32
 
 
 def slices_of(
     batch: pa.RecordBatch, schema: Schema, max_bytes: int = MAX_BYTES
 ) -> Iterator[tuple[int, int]]:
-    """Cuts a batch so that the records of each slice take about `max_bytes` at most.
+    """Yields (start, stop) of slices whose records take about `max_bytes` at most.
 
-    A single row may take more. The batch is not yet cast; an empty one is one slice.
+    A single row may take more. The batch is not cast yet. An empty batch is one slice.
     """
     names = sum(len(feature.name.encode()) for feature in schema.features)
     every_row = names + _ENTRY_BYTES * len(schema.features)
-    # Cheap, and enough for almost all batches: their average row, with room to spare.
+    # A fast check with the average row, which is enough for almost all batches.
     if batch.num_rows * every_row + batch.nbytes <= max_bytes:
         yield 0, batch.num_rows
         return
@@ -164,7 +165,7 @@ def slices_of(
 
 
 def _cell_bytes(batch: pa.RecordBatch) -> I64:
-    """Returns the bytes of each row's cells, those of nested columns on the average."""
+    """Returns the size of each row's cells in bytes; averages for nested columns."""
     total = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):

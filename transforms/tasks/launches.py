@@ -1,19 +1,21 @@
-"""Tells launchers of tasks: their errors, and the heartbeats of runs without a lease.
+"""Reports task errors to launchers, and stores heartbeats of runs without a lease.
 
 Detached jobs and WriteDataset pipelines hold no lease while they convert.
 
-    .recordmill/job-0123456789ab/alive.json      of a detached job
-    .recordmill/rows-0123456789a/alive.json      of a WriteDataset pipeline
+    .recordmill/job-0123456789ab/alive.json      heartbeat of a detached job
+    .recordmill/rows-0123456789a/alive.json      heartbeat of a WriteDataset pipeline
 
-Each launch has a workspace of its own, with this file in it. The run's tasks renew it.
-As long as it is young, or cannot be judged, nobody else removes that workspace; a day
-after the last sign of life it is an orphan. The file is rewritten only over its own last
-bytes, and a run whose file is gone, or says that the run is over, stops and publishes
-nothing. So a workspace may be taken away at any time, if this file goes first.
+Each launch has its own workspace, which contains this file. The run's tasks renew it.
+While the heartbeat is recent, or its age is unknown, no other run removes the workspace.
+A day after the last heartbeat, the workspace is an orphan. The file is replaced only over
+its own last bytes. A run stops and publishes nothing if its file is missing or states
+that the run has ended. So a workspace can be removed at any time, if this file is removed
+first.
 
 A pipeline on the embedded runner ends with its process. Its heartbeat names that process,
-so on the same machine the workspace of one that was killed is an orphan at once. When all
-rows have been read, the heartbeat also keeps the workspace of the dataset's fingerprint.
+so on the same machine the workspace of a killed pipeline is an orphan at once. When all
+rows have been read, the heartbeat also protects the workspace of the dataset's
+fingerprint.
 """
 
 from __future__ import annotations
@@ -61,37 +63,37 @@ _Time = Annotated[float, Field(ge=0, lt=1e11)]
 
 @dataclass(frozen=True, slots=True)
 class SignOfLife:
-    """What a launch's file says; contains no secrets."""
+    """A heartbeat, as stored in the file of a launch; contains no secrets."""
 
     run_key: str  # of the job; "" for a pipeline that has not read all rows
-    host: str  # the launcher's, for people
-    launched: _Time  # when the job was given to the runner, in Unix seconds
-    renewed: _Time  # when a task was at work last
+    host: str  # of the launcher, for people
+    launched: _Time  # when the job was submitted to the runner, in Unix seconds
+    renewed: _Time  # time of the last renewal by a task
     nonce: str  # random text, so that no two files are the same
-    ended: str = ""  # why the job must not go on; "" while it may
+    ended: str = ""  # reason why the job must stop; "" while it may continue
     # the process with which the run ends; None if its tasks may be on other machines
     process: RunProcess | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A detached job, or a pipeline, that left its file in an output."""
+    """A detached job or a pipeline with a heartbeat in an output."""
 
     name: str  # of its workspace
-    data: bytes  # the bytes of the file
-    is_live: bool  # whether the job may still be at work
+    data: bytes  # content of the heartbeat file
+    is_live: bool  # whether the job may still be active
 
     @property
     def sign(self) -> SignOfLife | None:
         return value_of(self.data, SignOfLife)
 
     def is_of(self, run_key: str) -> bool:
-        """Tells whether it is a launch of the job with this run key."""
+        """Returns whether the launch belongs to the job with this run key."""
         return self.sign is not None and self.sign.run_key == run_key
 
     @property
     def workspaces(self) -> frozenset[str]:
-        """Returns the names of the workspaces that the heartbeat keeps."""
+        """Returns the names of the workspaces that the heartbeat protects."""
         sign = self.sign
         if sign is None or not sign.run_key or not _PIPELINE.fullmatch(self.name):
             return frozenset({self.name})
@@ -103,7 +105,7 @@ class Launch:
         return _words_of(self.name).noun
 
     def describe(self) -> str:
-        """Returns which job it is, for people."""
+        """Returns a description of the launch, for people."""
         sign = self.sign
         if sign is None:
             return f"{WORK_FOLDER}/{self.name} (its {SIGN_NAME} cannot be read)"
@@ -120,7 +122,7 @@ class _Words:
 
     noun: str
     began: str  # how it began
-    again: str  # what to do if it was ended
+    again: str  # the fix if it was ended
 
 
 _JOB_WORDS = _Words("detached job", "launched", "submit it again")
@@ -132,20 +134,20 @@ def _words_of(name: str) -> _Words:
 
 
 def new_launch_name() -> str:
-    """Returns a name for the workspace of one launch; no other has it."""
+    """Returns a unique name for the workspace of a launch."""
     return f"job-{uuid.uuid4().hex[:12]}"
 
 
 def is_launch(name: str) -> bool:
-    """Tells whether the workspace of that name has a heartbeat.
+    """Returns whether a workspace has a heartbeat, by its name.
 
-    It is that of a detached job or of a pipeline.
+    Such workspaces belong to detached jobs and pipelines.
     """
     return any(pattern.fullmatch(name) for pattern in (_JOB, _PIPELINE))
 
 
 def _launch_of(workspace: Workspace) -> str:
-    """Returns the workspace with the heartbeat of a run; "" for a run without one."""
+    """Returns the name of the workspace with a run's heartbeat, or ""."""
     name = workspace.heartbeat_run or workspace.name
     return name if is_launch(name) else ""
 
@@ -157,9 +159,9 @@ def _sign_name(launch: str) -> str:
 def begin_launch(
     workspace: Workspace, run_key: str, process: RunProcess | None = None
 ) -> None:
-    """Writes the first sign of life, before anything else is in the workspace.
+    """Writes the first heartbeat, before any other file of the workspace.
 
-    `process` is the one with which the run ends, if there is one.
+    `process` is the process with which the run ends, if any.
     """
     now, host = time.time(), socket.gethostname()
     sign = SignOfLife(run_key, host, now, now, uuid.uuid4().hex, process=process)
@@ -167,12 +169,13 @@ def begin_launch(
 
 
 def keep_alive(workspace: Workspace, *, now: bool = False) -> None:
-    """Renews the heartbeat of a run, in each process every ten minutes.
+    """Renews the heartbeat of a run, every ten minutes in each process.
 
-    Does nothing for a run without one; `now` asks the store in any case.
+    Does nothing for a run without a heartbeat. With `at_once`, the heartbeat is renewed
+    immediately.
 
     Raises:
-      BusyError: the run must not go on.
+      BusyError: the run must stop.
     """
     if not _launch_of(workspace):
         return
@@ -183,18 +186,18 @@ def keep_alive(workspace: Workspace, *, now: bool = False) -> None:
 
 
 def note_run_key(workspace: Workspace, run_key: str) -> None:
-    """Writes a pipeline's run key into its heartbeat, which then keeps both workspaces.
+    """Adds a pipeline's run key to its heartbeat, which then protects both workspaces.
 
     Raises:
-      BusyError: the pipeline must not go on.
+      BusyError: the pipeline must stop.
     """
     _renew(workspace, run_key)
 
 
 class HeartbeatTimer:
-    """A timer by which a long task renews the heartbeat of its run.
+    """A timer with which a long task renews the heartbeat of its run.
 
-    Cheap enough to be called for each of many rows.
+    It is fast enough to be called for each row.
     """
 
     def __init__(
@@ -204,10 +207,10 @@ class HeartbeatTimer:
         self._due = clock()
 
     def tick(self) -> None:
-        """Renews the heartbeat if that was not done for ten minutes.
+        """Renews the heartbeat if the last renewal was ten minutes ago.
 
         Raises:
-          BusyError: the run must not go on.
+          BusyError: the run must stop.
         """
         if (now := self._clock()) >= self._due:
             self._due = now + RENEW_SECONDS
@@ -216,13 +219,13 @@ class HeartbeatTimer:
 
 @contextmanager
 def keeping_alive(workspace: Workspace) -> Iterator[None]:
-    """Renews the heartbeat of a run at the start of a task, and judges its errors.
+    """Renews the heartbeat of a run at the start of a task, and handles its errors.
 
-    A task whose files were removed fails in a way of its own: BusyError takes its place.
-    A run that ends with its process repeats no task, so its heartbeat ends with an error.
+    If the files of a task were removed, any error of it is replaced by BusyError. A run
+    that ends with its process repeats no task, so an error ends its heartbeat.
 
     Raises:
-      BusyError: the run must not go on.
+      BusyError: the run must stop.
     """
     keep_alive(workspace)
     try:
@@ -233,10 +236,10 @@ def keeping_alive(workspace: Workspace) -> Iterator[None]:
 
 
 def judge_error(workspace: Workspace, error: Exception) -> None:
-    """Ends the heartbeat of a run that does not survive the error of a task.
+    """Ends the heartbeat of a run that fails with the error of a task.
 
     Raises:
-      BusyError: the run was ended by somebody, which caused the error.
+      BusyError: another process ended the run, which caused the error.
     """
     if not (launch := _launch_of(workspace)):
         return
@@ -254,27 +257,27 @@ def judge_error(workspace: Workspace, error: Exception) -> None:
 
 @lru_cache(maxsize=16)
 def _renew_in(workspace: Workspace, _period: int) -> None:
-    """Renews a sign of life; once in each period, unless the job must not go on."""
+    """Renews a heartbeat once in each period, unless the job must stop."""
     try:
         _renew(workspace)
     except BusyError:
         raise
     except OutputError:
-        pass  # a sign lives for a day: the next period tries again
+        pass  # a heartbeat is valid for a day: the next period tries again
 
 
 def _ended(workspace: Workspace) -> BusyError:
     launch = _launch_of(workspace)
     words = _words_of(launch)
     return BusyError(
-        f"{workspace.store.uri_of(_sign_name(launch))}: is gone, so another run or "
-        f"`recordmill clean` took this {words.noun} for dead, or ended it. Nothing was "
-        f"published; {words.again}"
+        f"{workspace.store.uri_of(_sign_name(launch))}: no longer exists, so another "
+        f"run or `recordmill clean` ended this {words.noun}, or treated it as dead. "
+        f"Nothing was published; {words.again}"
     )
 
 
 def _renew(workspace: Workspace, run_key: str = "") -> None:
-    """Renews a heartbeat, and writes the run key into it if there is one."""
+    """Renews a heartbeat, and adds the run key to it if it is given."""
     store, name = workspace.store, _sign_name(_launch_of(workspace))
     for _ in range(_TRIES):
         data = store.find(name)
@@ -299,17 +302,17 @@ def _renew(workspace: Workspace, run_key: str = "") -> None:
             return
     if run_key:
         raise BusyError(
-            f"{store.uri_of(name)}: other tasks renew it at the same time; run the "
+            f"{store.uri_of(name)}: other tasks renewed it at the same time; run the "
             "pipeline again"
         )
 
 
 def end_launch(workspace: Workspace, reason: str) -> None:
-    """Notes that a run cannot publish any more, so that all its tasks stop."""
+    """Marks a run as ended in its heartbeat, so that all its tasks stop."""
     if not _launch_of(workspace):
         return
     store, name = workspace.store, _sign_name(_launch_of(workspace))
-    with suppress(OutputError):  # then it expires
+    with suppress(OutputError):  # then the heartbeat expires
         data = store.find(name)
         sign = value_of(data, SignOfLife) if data else None
         if data is not None and sign is not None:
@@ -319,7 +322,7 @@ def end_launch(workspace: Workspace, reason: str) -> None:
 def find_launch(
     store: Store, name: str, clock: Callable[[], float] = time.time
 ) -> Launch | None:
-    """Reads the heartbeat in the workspace of that name; None without one."""
+    """Returns the launch with the workspace of that name; None without a heartbeat."""
     data = store.find(_sign_name(name))
     if data is None:
         return None
@@ -327,22 +330,22 @@ def find_launch(
 
 
 def require_no_launch(store: Store) -> None:
-    """Raises BusyError if a detached job or a pipeline may be at work in an output."""
+    """Raises BusyError if a detached job or a pipeline may be active in an output."""
     for launch in _live_launches(store):
         raise BusyError(
-            f"{store.uri}: a {launch.noun} is at work here: {launch.describe()}. Wait "
-            "until it has ended. If it was cancelled, "
-            f"`recordmill clean --detached {store.uri}` removes what it left"
+            f"{store.uri}: a {launch.noun} is active here: {launch.describe()}. Wait "
+            "until it has ended. If it was cancelled, `recordmill clean --detached "
+            f"{store.uri}` removes what it left"
         )
 
 
 def has_live_launch(store: Store) -> bool:
-    """Tells whether a detached job or a pipeline may be at work in an output."""
+    """Returns whether a detached job or a pipeline may be active in an output."""
     return any(True for _ in _live_launches(store))
 
 
 def live_workspaces(store: Store) -> frozenset[str]:
-    """Returns the names of the workspaces in an output that heartbeats keep."""
+    """Returns the names of the workspaces in an output that heartbeats protect."""
     kept_names = (launch.workspaces for launch in _live_launches(store))
     return frozenset[str]().union(*kept_names)
 
@@ -355,10 +358,10 @@ def _live_launches(store: Store) -> Iterator[Launch]:
 
 
 def _is_live(store: Store, name: str, data: bytes, now: float) -> bool:
-    """Tells whether a heartbeat is young, or may be; `now` is in Unix seconds.
+    """Returns whether a heartbeat is, or may be, recent.
 
-    A clock that jumped must not make a working job look dead: it is dead only if the
-    store's clock says so, too.
+    `current_time` is in Unix seconds. A clock that jumped must not make an active job
+    look dead: a job is dead only if its heartbeat is also old by the store's clock.
     """
     sign = value_of(data, SignOfLife)
     if sign is not None:
@@ -373,7 +376,7 @@ def _is_live(store: Store, name: str, data: bytes, now: float) -> bool:
 
 
 def _has_published(workspace: Workspace) -> bool:
-    """Tells whether this launch published its dataset, or found it published."""
+    """Returns whether this launch published its dataset, or found it published."""
     store = workspace.store
     manifest = find_manifest(store)
     if manifest is None:
@@ -390,34 +393,35 @@ def _utc(when: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """An error of a task, as its file says it."""
+    """An error of a task, as stored in its file."""
 
-    expected: bool  # whether it is one of ours, or of the machine
+    expected: bool  # whether it is a recordmill error or an error of the machine
     kind: str  # name of its class
     about: str  # its `kind_of`
     message: str  # its text
-    traceback: str  # of the worker
+    traceback: str  # in the worker
     time: float  # when it was raised, in Unix seconds
 
 
-class TaskFailed(Exception):  # noqa: N818  as others call what a future raises
-    """A task failed in another process."""
+class TaskFailed(Exception):  # noqa: N818  like similar classes of other libraries
+    """The error for a task that failed in another process."""
 
     def __init__(self, note: TaskError) -> None:
         super().__init__(note.message)
         self.note = note
 
 
-# The last of each workspace for which there was no room; the launcher may be this process.
+# The last unsaved error of each workspace without disk space; this process may be the
+# launcher.
 _unsaved: dict[str, TaskError] = {}
 
 
 @contextmanager
 def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
-    """Saves an error where the launcher finds it, on every runner; renews the heartbeat.
+    """Saves errors of a task for the launcher, on every runner; renews the heartbeat.
 
     Raises:
-      BusyError: the run has a heartbeat, and must not go on.
+      BusyError: the run has a heartbeat, and must stop.
     """
     try:
         with keeping_alive(workspace):
@@ -433,17 +437,20 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
         if isinstance(error, Exception):
             raise
         # SystemExit would end the worker's thread without a message, and the runner
-        # would wait for ever.
+        # would wait forever.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def note_of(error: BaseException, workspace: Workspace | None) -> TaskError:
-    """Returns what is noted of an error that is handled now; a job may not be loaded."""
+    """Returns the task error for an exception in an `except` block.
+
+    `workspace` is None if the job could not be loaded.
+    """
     if isinstance(error, TaskFailed):
         return error.note
     message = str(error)
     if workspace is not None and isinstance(error, OSError):
-        if kind_of(error) == NO_ROOM or error.errno == errno.EIO:  # tells the way out
+        if kind_of(error) == NO_ROOM or error.errno == errno.EIO:  # adds the fix
             where = error.filename or str(workspace.root)
             message = str(output_error(error, where, "written"))
     return TaskError(
@@ -457,7 +464,7 @@ def note_of(error: BaseException, workspace: Workspace | None) -> TaskError:
 
 
 def forget_errors(workspace: Workspace) -> None:
-    """Removes the error of an earlier try that found no room; `Workspace.create` the others."""
+    """Removes the unsaved error of an earlier try (the others: `Workspace.create`)."""
     _unsaved.pop(str(workspace.root), None)
 
 
@@ -466,7 +473,7 @@ def read_errors(workspace: Workspace) -> list[TaskError]:
     notes = list[TaskError]()
     for file in workspace.names("errors"):
         note = value_of(workspace.get(f"errors/{file}") or b"", TaskError)
-        notes += [note] if note is not None else []  # damaged ones are left out
+        notes += [note] if note is not None else []  # damaged files are skipped
     if not notes and (unsaved := _unsaved.get(str(workspace.root))):
         notes.append(unsaved)
     return sorted(notes, key=lambda note: note.time)

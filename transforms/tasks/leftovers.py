@@ -1,22 +1,22 @@
-"""Finds in an output what runs leave there, by names that only recordmill gives.
+"""Finds leftover files of runs in an output, by names that only recordmill uses.
 
     .recordmill/0123456789abcdef/...          the workspace of a run
     .recordmill/rows-0123456789a/...          heartbeat and sorted runs of a pipeline
     .recordmill/job-0123456789ab/...          the workspace of a detached job
     .recordmill/probe-<32 hex digits>         a trial write
-    .recordmill/manifest.json                 of a version that was being removed
-    .recordmill/swap/.manifest.json.<32 hex>  of a swap on local disk, and its lock
-    .recordmill/lock/...                      any file but the lease
-    .recordmill/lock/.recordmill/swap/...     of a swap of the lease, or of a trial write
-    .recordmill/commit-<mark>/.replaced.json.<32 hex>   a temporary file of a commit's record
-    .manifest.json.<32 hex>                   a temporary file of the dataset, beside it
-    rejects/.range-0.jsonl.<32 hex>           and of its rejects
+    .recordmill/manifest.json                 manifest of a version during its removal
+    .recordmill/swap/.manifest.json.<32 hex>  file of a swap on local disk, and its lock
+    .recordmill/lock/...                      any file except the lease
+    .recordmill/lock/.recordmill/swap/...     file of a swap of the lease or a trial write
+    .recordmill/commit-<mark>/.replaced.json.<32 hex>   temporary file of a commit's
+    record .manifest.json.<32 hex>                   temporary file of the dataset
+    rejects/.range-0.jsonl.<32 hex>           temporary file of its rejects
 
-    .recordmill/commit-<mark>/files           folders without a file, of a kill behind its end
+    .recordmill/commit-<mark>/files           empty folder of a run killed at the end
 
-Whatever else lies there, like .recordmill/notes or .secret.<32 hex>, is somebody's own.
-Other folders are never looked into: another run may be at work in them. Nor is a
-workspace removed that the heartbeat of a detached job or a pipeline keeps (launches.py).
+All other files, like .recordmill/notes or .secret.<32 hex>, belong to the user. Other
+folders are never listed, because another run may be active in them. A workspace is not
+removed if the heartbeat of a detached job or a pipeline protects it (launches.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
 _HEX = r"[0-9a-f]{32}"
 _IN_WORK = re.compile(rf"{re.escape(WORK_FOLDER)}/(probe-{_HEX}|manifest\.json)")
-# Folders that hold no files but ours; the finished ones are others' to remove.
+# Folders that contain only files of recordmill; other code removes their finished files.
 _OURS = re.compile(
     rf"{re.escape(WORK_FOLDER)}/(lock|swap|{re.escape(WORK_FOLDER)}|commit-{MARK})"
 )
@@ -59,13 +59,13 @@ _OWN_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What runs left in an output."""
+    """The leftovers of runs in an output."""
 
     runs: tuple[str, ...]  # the folders of their workspaces
-    files: dict[str, int]  # names and sizes of all files; those in the folders, too
-    # the signs of life in these folders, as they were when they were judged
+    files: dict[str, int]  # names and sizes of all files, including files in `runs`
+    # the heartbeats in these folders, with their content at the time of the check
     signs: dict[str, bytes] = field(default_factory=dict)
-    # detached jobs and pipelines that may be at work, whose folders are not among them
+    # detached jobs and pipelines that may be active; their folders are not in `runs`
     at_work: tuple[Launch, ...] = ()
 
 
@@ -76,9 +76,9 @@ def find_leftovers(
     detached: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> Leftovers:
-    """Finds what runs left in an output, but for the run `spare`; changes nothing.
+    """Returns the leftovers of runs in an output, except the run `spare`.
 
-    With `detached`, detached jobs and pipelines that may be at work are taken for ended.
+    With `detached`, detached jobs and pipelines that may be active are treated as ended.
     `clock` returns the time in Unix seconds.
     """
     levels = ("", WORK_FOLDER, REJECTS_NAME)
@@ -91,7 +91,7 @@ def find_leftovers(
         if match and _OWN_FILE.fullmatch(match["folder"] + match["name"]):
             files[name] = size
     runs, signs = list[str](), dict[str, bytes]()
-    # Read after the listing: whatever a heartbeat keeps is named in it before it is created.
+    # Read after the listing: a heartbeat names each workspace before it is created.
     launches = _launches(store, work.folders, spare, clock)
     at_work = [run for run in launches.values() if run.is_live and not detached]
     kept_runs = {name for launch in at_work for name in launch.workspaces}
@@ -99,7 +99,7 @@ def find_leftovers(
         run = folder.removeprefix(f"{WORK_FOLDER}/")
         if _OURS.fullmatch(folder):
             files |= store.unfinished(folder)
-        if folder == LOCK_FOLDER:  # also what another version had for a lease
+        if folder == LOCK_FOLDER:  # also lease files of another version of recordmill
             found = store.list_level(folder).files.items()
             files |= {name: size for name, size in found if name != LEASE_NAME}
         if not RUN_PATTERN.fullmatch(run) or run == spare or run in kept_runs:
@@ -114,7 +114,7 @@ def find_leftovers(
 def _launches(
     store: Store, folders: Iterable[str], spare: str, clock: Callable[[], float]
 ) -> dict[str, Launch]:
-    """Returns the detached jobs and pipelines that have a heartbeat, by workspace."""
+    """Returns the detached jobs and pipelines with a heartbeat, by workspace."""
     names = (folder.removeprefix(f"{WORK_FOLDER}/") for folder in folders)
     launches = (
         find_launch(store, name, clock)
@@ -125,14 +125,14 @@ def _launches(
 
 
 def remove_leftovers(store: Store, leftovers: Leftovers) -> None:
-    """Removes what was found; only for the holder of the lease."""
+    """Removes leftovers; only for the holder of the lease."""
     inside = tuple(f"{folder}/" for folder in leftovers.runs)
     store.delete(name for name in leftovers.files if not name.startswith(inside))
     for folder, sign in leftovers.signs.items():
         if store.discard(f"{folder}/{SIGN_NAME}", seen=sign):
-            store.remove_tree(folder)  # else the job was renewed meanwhile: it works
+            store.remove_tree(folder)  # otherwise the job was renewed: it is active
     others = [folder for folder in leftovers.runs if folder not in leftovers.signs]
-    # A pipeline may have taken one of them up meanwhile.
+    # A pipeline may have started to use one of them meanwhile.
     kept_runs = live_workspaces(store) if others else frozenset[str]()
     for folder in others:
         if folder.removeprefix(f"{WORK_FOLDER}/") not in kept_runs:
@@ -141,21 +141,21 @@ def remove_leftovers(store: Store, leftovers: Leftovers) -> None:
 
 
 def remove_empty_folders(store: Store) -> None:
-    """Removes folders of a local output's commits, lease and swaps that hold nothing.
+    """Removes empty folders of commits, lease and swaps in a local output.
 
-    A run that was killed behind the removal of their last file left them.
+    They were left by a run that was killed after removing their last file.
     """
     if not isinstance(store, LocalStore):
         return  # a store has no folders without files
     for folder in store.list_level(WORK_FOLDER).folders:
         if _OURS.fullmatch(folder):
-            # To remove a file, here none, removes the folders above that hold nothing.
+            # Deleting a file, here a missing one, also removes its empty parent folders.
             inner = ("files", "swap", SWAP_FOLDER)
             store.delete(f"{folder}/{each}/none" for each in inner)
 
 
 def has_traces(store: Store) -> bool:
-    """Tells whether a run was ever at work in a folder, by its workspace or lock."""
+    """Returns whether a folder has a workspace or a lock of a run."""
     work = store.list_level(WORK_FOLDER)
     runs = (folder.removeprefix(f"{WORK_FOLDER}/") for folder in work.folders)
     return LOCK_FOLDER in work.folders or any(map(RUN_PATTERN.fullmatch, runs))

@@ -1,4 +1,4 @@
-"""Finds how much memory a run may hold, and keeps little of what was freed."""
+"""Computes the memory budget of a run, and returns freed memory to the system."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from recordmill.schemas.text import parse_memory
 from recordmill.transforms.exchange.sorted_runs import HoldBudget
 from recordmill.transforms.machine import available_memory, usable_cores
 
-_MOST_BYTES = 1 << 30  # held by default
-_SHARE = 4  # of what is free, by default
-_M_ARENA_MAX = -8  # of malloc.h
-_MOST_SECONDS = 30.0  # of the work of one worker, by default
+_MOST_BYTES = 1 << 30  # largest default budget
+_SHARE = 4  # the default budget is a quarter of the available memory
+_M_ARENA_MAX = -8  # from malloc.h
+_MOST_SECONDS = 30.0  # default limit on the work of one worker that is held
 
 
 def memory_budget(asked: str) -> HoldBudget:
-    """Returns what sorted runs may be held in memory, for a size, 0 or auto."""
+    """Returns the budget for sorted runs in memory.
+
+    `memory` is a size, "0" or "auto".
+    """
     size = parse_memory(asked)
     if size is None:
         most = min(_MOST_BYTES, available_memory() // _SHARE)
@@ -29,10 +32,10 @@ def memory_budget(asked: str) -> HoldBudget:
 
 
 def release_memory() -> None:
-    """Releases what Arrow and the C library have freed but still keep.
+    """Releases memory that Arrow and the C library have freed but still reserve.
 
     Blocks that are freed one by one leave gaps: in a Flink worker, with pieces of 1 MiB
-    and shards of 128 MiB, they added up to 200 MB.
+    and shards of 128 MiB, the gaps added up to 200 MB.
     """
     pa.default_memory_pool().release_unused()
     if _trim is not None:
@@ -40,18 +43,19 @@ def release_memory() -> None:
 
 
 def share_arenas() -> None:
-    """Lets the threads of this process share arenas of the C library: one for each core.
+    """Limits the arenas of the C library to one per core, shared by all threads.
 
-    Each thread gets its own by default, up to eight for each core, and keeps there what it
-    frees: a million rows of CSV with no runs held peaked at 0.50 GB, with two arenas at
-    0.41, in the same time. Where the environment sets MALLOC_ARENA_MAX, that holds.
+    By default each thread gets its own arena, up to eight per core, and keeps freed
+    memory in it. A million rows of CSV, without runs held in memory, peaked at 0.50 GB;
+    with two arenas they peaked at 0.41 GB, in the same time. MALLOC_ARENA_MAX in the
+    environment takes precedence.
     """
     if _mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
         _mallopt(_M_ARENA_MAX, usable_cores())
 
 
 def _find(name: str, argument_types: list[type]) -> Callable[..., int] | None:
-    """Finds a function of glibc; other C libraries have none and keep less."""
+    """Returns a function of glibc, or None; other C libraries reserve less memory."""
     try:
         function = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):

@@ -1,13 +1,13 @@
-"""Runs the tasks of a run in processes, as threads wait for the interpreter lock.
+"""Executes the tasks of a run in processes, because threads share the interpreter lock.
 
-The runner's workers stay threads of the launcher. Each hands its task to a process that
-has nothing to do, and waits: a task is a function of the run's context and a few small
-values. What it reads and writes are files, or files in memory (sorted_runs.py), so that
-only metadata passes through a socket.
+The runner's workers remain threads of the launcher. Each worker passes its task to an
+idle process, and waits: a task is a function of the run's context and a few small
+arguments. It reads and writes files, or files in memory (sorted_runs.py), so that only
+metadata passes through a socket.
 
-A process is a fresh interpreter that imports this package and nothing of the program that
-runs the job: neither Beam nor `__main__`, be it a script or a notebook. It ends when its
-socket is closed, which the system does for a launcher that was killed.
+A process is a new interpreter that imports this package, but no module of the program
+that runs the job: neither Beam nor `__main__`, which may be a script or a notebook. It
+ends when its socket is closed, which the system also does if the launcher is killed.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 _START = "import sys; sys.path[:] = {path}; from {module} import serve; serve({socket})"
 _SECONDS_TO_END = 5.0
 
-# The runner pickles the context into each step, even for threads of this process: the
-# copies find the processes by their number.
+# The runner pickles the context into each step, even for threads of this process. The
+# copies find the processes by this number.
 _running: WeakValueDictionary[int, TaskProcesses] = WeakValueDictionary()
 
 
 class TaskProcesses:
-    """Processes that execute the tasks of one run."""
+    """The processes that execute the tasks of one run."""
 
     def __init__(self, context: RunContext, number: int) -> None:
-        """Starts processes, which take a second to be ready; nobody waits for that."""
+        """Starts the processes, which takes a second in the background."""
         budget = context.workspace.budget.shared_by(number)
         workspace = replace(context.workspace, budget=budget)
         data = pickle.dumps(replace(context, workspace=workspace))
@@ -63,7 +63,7 @@ class TaskProcesses:
         return _found, (id(self),)
 
     def call(self, task: Callable[..., Any], *arguments: Any) -> Any:
-        """Executes a task of the context in a process, and returns its result.
+        """Executes a task with the context in a process; returns its result.
 
         Raises:
           TaskFailed: the task raised an error.
@@ -81,7 +81,7 @@ class TaskProcesses:
             process.require_alive()
 
     def close(self) -> None:
-        """Ends all processes, whatever they are doing."""
+        """Ends all processes, even during a task."""
         for process in self._processes:
             process.close()
 
@@ -91,16 +91,16 @@ def _found(number: int) -> TaskProcesses:
 
 
 class _Process:
-    """One process, and the socket to it."""
+    """A process and the socket to it."""
 
     def __init__(self, context: RunContext, data: bytes) -> None:
         ours, its = socket.socketpair()
-        # A script may have put a pathlib.Path there, which imports pass over.
+        # A script may have added a pathlib.Path, which imports ignore.
         path = [each for each in sys.path if isinstance(each, str)]
         code = _START.format(path=path, module=__name__, socket=its.fileno())
         with its, context.workspace.open_log() as log:
             self._popen = subprocess.Popen(
-                # -u: what a map function prints comes out.
+                # -u: the output of a map function is not buffered.
                 [sys.executable, "-u", "-c", code],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
@@ -113,7 +113,7 @@ class _Process:
 
     def call(self, task: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         try:
-            # Shards get the same table of runs, which may be large: it is sent once.
+            # All shards have the same table of runs, which may be large: it is sent once.
             sent = dict(enumerate(self._sent))
             new = {
                 index: each
@@ -138,9 +138,9 @@ class _Process:
         if status is None:
             return
         self._end_group()
-        how, why = f"with status {status}", f"Its last words may be in {self._log}"
+        how, why = f"with status {status}", f"Its last output may be in {self._log}"
         if status < 0:
-            why = "Was it out of memory (then use fewer `workers`), or killed?"
+            why = "It may have run out of memory (use fewer `workers`), or been killed."
             with suppress(ValueError):  # real-time signals have no name
                 how = f"by {signal.Signals(-status).name}"
         raise WorkerDiedError(
@@ -151,17 +151,17 @@ class _Process:
     def close(self) -> None:
         self._end_group()
         self._popen.wait()
-        # Not the socket: a thread may still wait for an answer, which gets none now.
+        # The socket stays open: a thread may still be waiting for a response.
 
     def _end_group(self) -> None:
-        """Ends the process, and what a map function started there."""
+        """Ends the process, and all processes that a map function started in it."""
         with suppress(ProcessLookupError):
             os.killpg(self._popen.pid, signal.SIGKILL)
 
 
 def serve(descriptor: int) -> None:
     """Executes tasks until the launcher closes the socket, or dies."""
-    # A map function may print: what cannot be written must not fail its rows.
+    # A map function may print: a failed write to the terminal must not fail its rows.
     sys.stdout = cast("TextIO", as_report(sys.stdout))
     sys.stderr = cast("TextIO", as_report(sys.stderr))
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
@@ -191,16 +191,16 @@ def _load(data: bytes) -> RunContext:
         context: RunContext = pickle.loads(data)
     except Exception as error:
         raise UsageError(
-            f"a worker process cannot load the job: {type(error).__name__}: {error}. All "
-            "that the job uses has to be in modules that can be imported; or let threads "
-            "do the work: `-- --direct_running_mode=in_memory`"
+            f"a worker process cannot load the job: {type(error).__name__}: {error}. "
+            "Everything that the job uses must be in modules that can be imported; or "
+            "use threads: `-- --direct_running_mode=in_memory`"
         ) from error
     return context
 
 
 def _read(connection: Connection, requests: SimpleQueue[bytes]) -> None:
-    """Takes requests; ends the process when there can be none any more."""
+    """Reads requests into a queue; ends the process when the socket is closed."""
     with suppress(EOFError, OSError):
         while True:
             requests.put(connection.recv_bytes())
-    os.killpg(0, signal.SIGKILL)  # its own processes, too
+    os.killpg(0, signal.SIGKILL)  # including its child processes

@@ -1,7 +1,7 @@
-"""Reads how far a run is: from the checkpoints of its tasks, and their live counts.
+"""Reads the progress of a run from the checkpoints of its tasks and their live counts.
 
-A look costs the more the more tasks there are. So the next one waits until a hundred
-times as long has passed: however large the run, looking takes a hundredth of it.
+The cost of a look grows with the number of tasks. So the next look waits a hundred times
+as long as the last one took: in a run of any size, looks take one percent of the time.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from recordmill.transforms.tasks.workspace import (
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
 SECONDS_BETWEEN_LOOKS = 0.25
-SECONDS_BETWEEN_LISTS = 2.0  # of a store, where each costs a request
+SECONDS_BETWEEN_LISTS = 2.0  # for a remote store, where each listing costs a request
 _LOOK_SHARE = 100
 _PLAN = f"{LIVE}/plan.json"
 _READ = re.compile(rb'"rows_read":(\d+),"rows_rejected":(\d+)')
 
 
 class PlannedTotals(NamedTuple):
-    """What the shard plan says of all shards together."""
+    """The totals of a shard plan."""
 
     shards: int
     records: int
@@ -52,15 +52,16 @@ def save_plan_totals(workspace: Workspace, plan: ShardPlan) -> None:
 
 
 def note_end(workspace: Workspace, stage: str) -> None:
-    """Notes that a stage of a run is over: "read" or "write"."""
+    """Stores the end time of a stage of a run: "read" or "write"."""
     workspace.put(f"{LIVE}/end-of-{stage}", json.dumps(time.time()).encode())
 
 
 class FinishedTasks:
     """The finished tasks of a run, for reports on its progress.
 
-    `names` has the tasks that were finished at the last look, `at_work` the counts of
-    the others. `in_store` tells whether each look costs a request of a store.
+    `names` contains the tasks that were finished at the last look, and `at_work` the
+    counts of the active tasks. `in_store` is whether each look costs a request to a
+    store.
     """
 
     def __init__(
@@ -76,11 +77,14 @@ class FinishedTasks:
         self.in_store = workspace.shared
 
     def look(self, *, now: bool = False) -> bool:
-        """Looks at the tasks again, unless it just did and not `now`; tells whether it did."""
+        """Reads the state of the tasks if it is time, or if `at_once`.
+
+        Returns whether the state was read.
+        """
         began = self._clock()
         if began < self._next_look and not now:
             return False
-        # First those at work: one that ends meanwhile is listed below.
+        # Active tasks first: a task that ends meanwhile is listed below.
         self.at_work = read_live_counts(self._workspace)
         self.names.update(self._list())
         self._looked = began
@@ -88,7 +92,7 @@ class FinishedTasks:
         return True
 
     def rest(self) -> None:
-        """Puts off the next look by what this one, with all that follows, has taken."""
+        """Schedules the next look in proportion to the duration of this one."""
         took = self._clock() - self._looked
         least = SECONDS_BETWEEN_LISTS if self.in_store else SECONDS_BETWEEN_LOOKS
         self._next_look = self._looked + max(least, _LOOK_SHARE * took)
@@ -99,7 +103,7 @@ class FinishedTasks:
         else:
             try:
                 found = os.listdir(self._workspace.local_path(CHECKPOINTS))  # noqa: PTH208
-            except FileNotFoundError:  # the run is over, and cleans up
+            except FileNotFoundError:  # the run has ended, and cleans up
                 return []
         return [
             name.removesuffix(".json")
@@ -108,9 +112,10 @@ class FinishedTasks:
         ]
 
     def by_task(self) -> dict[str, Counts]:
-        """Returns rows, rejects and bytes of the finished tasks; nothing in a store.
+        """Returns rows, rejects and bytes of the finished tasks, by task; {} in a store.
 
-        Reads each checkpoint once. In a store that would cost a request for each.
+        Each checkpoint is read once. In a store, that would cost a request per
+        checkpoint.
         """
         if self.in_store:
             return {}
@@ -122,22 +127,22 @@ class FinishedTasks:
         return self._counts
 
     def planned(self) -> PlannedTotals | None:
-        """Returns what the plan says, once it is made."""
+        """Returns the totals of the shard plan, or None before it exists."""
         if self._plan is None and (data := self._workspace.get(_PLAN)) is not None:
             self._plan = PlannedTotals(*json.loads(data))
         return self._plan
 
 
 def _counts_in(name: str, data: bytes) -> Counts:
-    """Returns what the checkpoint of a range or a shard says."""
-    # Not the whole of it: of 20,000 columns there is much, and of files there may be
-    # as many.
+    """Returns the counts in the checkpoint of a range or a shard."""
+    # The checkpoint of a range is not parsed: with 20,000 columns it is large, and there
+    # may be as many files.
     if name.startswith("range-") and (found := _READ.search(data)):
         return Counts(rows=int(found[1]), rejected=int(found[2]))
     facts: dict[str, Any] = json.loads(data)
     facts = facts.get("result", facts)
     records = int(facts.get("records", 0))
-    # As the plan and the live counts have them: framed, and before compression.
+    # Framed and before compression, as in the plan and the live counts.
     framed = int(facts.get("example_bytes", 0)) + FRAME_BYTES * records
     rejected = int(facts.get("rejects", {}).get("rows", 0))
     return Counts(0, records, rejected, framed)
@@ -145,31 +150,31 @@ def _counts_in(name: str, data: bytes) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a run is."""
+    """The progress of a run."""
 
-    surveyed: int  # ranges whose boundary scan is finished
+    surveyed: int  # number of ranges whose boundary scan is finished
     read: Counts  # positions, rows and rejects of the ranges, finished or not
-    total_positions: int  # of all readings
-    readings: int  # how many times each range is read
+    total_positions: int  # in all readings
+    readings: int  # number of times that each range is read
     written: Counts  # records and bytes of the shards, finished or not
-    ranges: int  # that were read
-    shards: int  # that were written
-    planned: PlannedTotals | None  # what the plan says; None before it is made
-    working: tuple[str, ...]  # names of the tasks that are at work
-    again: int  # how many of them read a range again, with wider types
-    knows_rows: bool  # whether finished tasks tell how many rows they had
-    checked: int = 0  # bytes of shards that were verified before they are published
+    ranges: int  # number of ranges that were read
+    shards: int  # number of shards that were written
+    planned: PlannedTotals | None  # totals of the shard plan; None before it exists
+    working: tuple[str, ...]  # names of the active tasks
+    again: int  # number of active tasks that read a range again, with wider types
+    knows_rows: bool  # whether the row counts of finished tasks are known
+    checked: int = 0  # bytes of shards that were verified before publication
 
     @property
     def rejected(self) -> int:
-        """Returns the rows that became no record so far."""
+        """Returns the number of rejects so far."""
         return self.read.rejected + self.written.rejected
 
 
 def find_position(
     finished: FinishedTasks, ranges: Sequence[InputRange], readings: int
 ) -> Position:
-    """Adds up finished tasks, as last looked at, and those at work."""
+    """Returns the progress of a run from its tasks at the last look."""
     live, done, names = finished.at_work, finished.by_task(), finished.names
     first, last, written = Counts(), Counts(), Counts()
     for name, counts in {**live, **dict.fromkeys(names, Counts()), **done}.items():
@@ -183,7 +188,7 @@ def find_position(
                 last = last.plus(counts)
         elif name.startswith("shard-"):
             written = written.plus(counts)
-    # The second reading finds the same rows once more.
+    # The second reading counts the same rows again.
     rows = (last.rows or first.rows, max(first.rejected, last.rejected))
     return Position(
         surveyed=sum(name.startswith("survey-") for name in names),
@@ -202,10 +207,10 @@ def find_position(
 
 
 class Reporter:
-    """A reporter on a run's progress; this one shows nothing, and times the stages.
+    """A reporter of a run's progress; this base class only measures the stages.
 
-    `seconds` is how long each stage took that is over; `on_begin` is called with the run's
-    context and the bytes of its input when its tasks begin.
+    `seconds` contains the duration of each finished stage. `on_begin` is called with the
+    run's context and the size of its input in bytes when its tasks begin.
     """
 
     def __init__(self) -> None:
@@ -221,10 +226,10 @@ class Reporter:
         pass
 
     def doing(self, stage: str, what: str) -> None:
-        """Shows what goes on where no task tells it."""
+        """Shows an activity outside of tasks."""
 
     def tell(self, understood: InputSummary) -> None:
-        """Shows what the input was taken for, and the warnings."""
+        """Shows the input report and its warnings."""
 
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
@@ -236,10 +241,10 @@ class Reporter:
         self.on_begin(context, input_bytes)
 
     def poll(self) -> None:
-        """Shows how far the tasks are, if it is time."""
+        """Shows the progress of the tasks, if it is time."""
 
     def end(self) -> None:
-        """Ends: the tasks are finished, or failed."""
+        """Ends the report, after the tasks have finished or failed."""
         if self._workspace is None:
             return
         before = self._begun

@@ -1,7 +1,8 @@
-"""Rejected rows: their lines in files, those of a dataset or a run, and their reasons.
+"""Reads, counts and locates the rejects of a dataset or a run.
 
-A reject is a line of JSON: uri, position (bytes), code, reason, raw (base64). Reasons carry the
-values that were found, so they are counted by their common form, the kind:
+A reject is a line of JSON: uri, position (bytes), code, reason, raw (base64). Reasons
+contain the values that were found, so rejects are counted by a common form of their
+reasons, the kind:
 
     "expected 6 columns, found 3"  "expected 6 columns, found 5"
     ->  "expected # columns, found #", 2 rows
@@ -46,28 +47,28 @@ from recordmill.transforms.storage.reading import (
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
 
-MAX_READ_BYTES = 256 << 20  # of a file, to count its lines
-MAX_KINDS = 1_000  # reasons of further kinds are counted together
+MAX_READ_BYTES = 256 << 20  # most bytes of a file that are read to count its lines
+MAX_KINDS = 1_000  # further kinds are counted together
 OTHER_KINDS = "other reasons"
 NOT_COUNTED = "not counted"
 MAX_COUNTED = 100_000  # rejects whose reasons the end of a run counts
 MAX_DESCRIBED = 10_000  # rejects that an error message counts
-_COMPARED_BYTES = 1 << 16  # of a row
+_COMPARED_BYTES = 1 << 16  # most bytes of a row that are compared with the input
 _DESCRIBED_KINDS = 3
 _INPUT_NAME = "input.json"  # in a workspace: the input root and the format
-_RAW_CHARACTERS = 60  # of a reject that are shown
+_RAW_CHARACTERS = 60  # most characters of a reject that are shown
 
-# What differs from row to row: quoted texts, bytes, lists and numbers.
+# The parts of reasons that differ between rows: quoted texts, bytes, lists and numbers.
 _VALUES = re.compile(
     r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"|\[[^\]]*\]|-?\d(?:[\d.,]*\d)?"
 )
 
 
 class RejectLine(NamedTuple):
-    """The line that a reject begins in, or the reason why it is not known."""
+    """The line in which a reject begins, or the reason why it is unknown."""
 
-    number: int | None = None  # from 1; None if it is not known
-    problem: str = ""  # the reason, if the input was to be read
+    number: int | None = None  # from 1; None if unknown
+    problem: str = ""  # the reason, if reading the input was requested
 
 
 UNKNOWN_LINE = RejectLine()
@@ -75,15 +76,16 @@ UNKNOWN_LINE = RejectLine()
 
 @dataclass(frozen=True, slots=True)
 class RejectLocator:
-    """A finder of the lines that rejects begin in, which reads the inputs up to there.
+    """A locator of the lines in which rejects begin; it reads the inputs up to there.
 
-    A dataset does not choose what is read. `root` is of the command that the user gave:
-    the inputs of a conversion, or `input_root` of a command that shows rejects. It is never
-    taken from a file of the dataset. Without it, only byte positions are known.
+    A dataset must not choose the files that are read. So `root` always comes from the
+    user's command: the inputs of a conversion, or `input_root` of a command that shows
+    rejects. It never comes from a file of the dataset. Without a root, only byte
+    positions are known.
     """
 
-    root: str = ""  # the folder or URL below which the inputs are; "" to read none
-    source: str = ""  # name of the input format, which tells whether its rows are lines
+    root: str = ""  # the parent folder or URL of the inputs; "" to read none
+    source: str = ""  # name of the input format, which determines if rows are lines
     storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
     follows_links: bool = False  # whether a link may lead out of a local root
 
@@ -94,9 +96,9 @@ class RejectLocator:
         return row_format is not None and row_format.line_of is not None
 
     def line(self, reject: Reject) -> RejectLine:
-        """Returns the line that a reject begins in.
+        """Returns the line in which a reject begins.
 
-        Reads the file up to there, which is why it is done for few rejects.
+        Reads the file up to there, so it is called for few rejects only.
         """
         row_format = self._format()
         if not self.root or not reject.path or not row_format or not row_format.line_of:
@@ -121,7 +123,7 @@ class RejectLocator:
             return RejectLine(problem=str(error))
 
     def describe(self, reject: Reject, line: RejectLine | None = None) -> str:
-        """Returns "a.csv line 3", or "a.csv byte 17" if the line is not known."""
+        """Returns a location: "a.csv line 3", or "a.csv byte 17" without a line."""
         if not reject.path:
             return "a row of the pipeline"
         row_format, number, unit = (
@@ -137,14 +139,14 @@ class RejectLocator:
     def _format(self) -> SourceFormat[Any] | None:
         try:
             return load_format(self.source) if self.source else None
-        except UsageError:  # of a package that is not installed here
+        except UsageError:  # a package of the format is not installed here
             return None
 
     def _input_uri(self, path: str) -> str:
         """Returns the URI of an input.
 
         Raises:
-          UnsafeNameError, InputError: it is not a regular file below the root.
+          UnsafeNameError, InputError: the input is no regular file below the root.
         """
         uri = posixpath.join(self.root, check_file_name(path, self.root))
         if is_local(uri):
@@ -158,7 +160,7 @@ class RejectLocator:
             is_regular = stat.S_ISREG(path.stat().st_mode)
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-        if not is_regular:  # a FIFO would be waited for
+        if not is_regular:  # reading a FIFO would block
             raise InputError(f"{path}: not a regular file, so it is not read")
         root = Path(real_uri(self.root))
         if not self.follows_links and not path.resolve().is_relative_to(root):
@@ -170,7 +172,7 @@ class RejectLocator:
 
 @lru_cache(maxsize=64)
 def _seen_in_archive(uri: str, storage: StorageOptions) -> Seen | None:
-    """Returns where a member of an archive lies; None of a file that is in none."""
+    """Returns the file stat of an archive member; None for a file outside of archives."""
     archive, is_inside, _ = uri.partition(f"{MEMBER_MARK}/")
     if not is_inside or not is_archive_name(archive):
         return None
@@ -183,25 +185,25 @@ UNKNOWN_INPUT = RejectLocator()
 
 @dataclass(frozen=True, slots=True)
 class RejectKind:
-    """Rejects whose reasons differ in their values alone."""
+    """A group of rejects whose reasons differ only in the values in them."""
 
     kind: str  # the reason with # for each value
-    rows: int  # how many there are
-    first: Reject  # the first of them
+    rows: int  # number of rejects
+    first: Reject  # the first reject
 
     @property
     def is_known(self) -> bool:
-        """Returns whether all rows have the reason of the first."""
+        """Returns whether all rejects have the same reason, except for values."""
         return self.kind not in (OTHER_KINDS, NOT_COUNTED)
 
     @property
     def code(self) -> str:
-        """Returns the code of all rows, or other."""
+        """Returns the code of all rejects, or "other"."""
         return self.first.code if self.is_known else "other"
 
     @property
     def example(self) -> str:
-        """Returns the reason of the first, with its values; the kind if reasons differ."""
+        """Returns the reason of the first reject; the kind if reasons differ."""
         return printable(self.first.reason) if self.is_known else self.kind
 
 
@@ -221,10 +223,10 @@ def reason_kind(reason: str) -> str:
 
 
 def count_kinds(rejects: Iterable[Reject], total: int = 0) -> list[RejectKind]:
-    """Counts rejects by the kind of their reasons, the commonest first.
+    """Returns the kinds of rejects with their counts, the most frequent kind first.
 
-    If there are more in `total`, the others are of the kind NOT_COUNTED, which is the
-    last.
+    If `total` is larger than the number of `rejects`, the difference has the kind
+    NOT_COUNTED, which is the last.
     """
     rows: dict[str, int] = {}
     firsts: dict[str, Reject] = {}
@@ -259,9 +261,9 @@ def readable_raw(raw: bytes) -> str:
 def describe_kinds(
     rejects: Iterable[Reject], locator: RejectLocator = UNKNOWN_INPUT
 ) -> str:
-    """Describes the commonest kinds of rejects, a line for each; "" without rejects.
+    """Returns a line for each of the most frequent kinds of rejects; "" without rejects.
 
-    Counts the first rejects only, so that a message never takes long.
+    Only the first rejects are counted, so that a message never takes long.
     """
     kinds = count_kinds(islice(rejects, MAX_DESCRIBED))
     return "".join(f"\n  {line}" for line in kind_lines(kinds, locator))
@@ -270,9 +272,9 @@ def describe_kinds(
 def kind_lines(
     kinds: Iterable[RejectKind], locator: RejectLocator = UNKNOWN_INPUT
 ) -> list[str]:
-    """Describes the first kinds: how many rows, why, where the first is, what it is.
+    """Returns a line for each of the first kinds: count, reason, first location and row.
 
-    The last line tells how many more kinds there are.
+    The last line has the number of further kinds.
     """
     listed = list(kinds)
     known = [kind for kind in listed if kind.is_known]
@@ -293,7 +295,7 @@ def kind_lines(
 
 
 def published_rejects(store: Store) -> Iterator[Reject]:
-    """Yields the rejects that are kept beside a dataset, file by file."""
+    """Yields the rejects that are stored with a dataset, file by file."""
     manifest = find_manifest(store)
     if manifest is not None:
         yield from _rejects_in(store, rejects_files(store, manifest))
@@ -302,32 +304,32 @@ def published_rejects(store: Store) -> Iterator[Reject]:
 def published_locator(
     store: Store, input_root: str, storage: StorageOptions
 ) -> RejectLocator:
-    """Returns the locator of a dataset's rejects, whose format run.json names.
+    """Returns the locator of a dataset's rejects, with the format from run.json.
 
-    `input_root` is the user's; "" to read no input.
+    `input_root` comes from the user; "" to read no input.
     """
     name = run_metadata_name(0)
     data = store.find(name)
-    if data is None:  # a pipeline's dataset has none
+    if data is None:  # the dataset of a pipeline has no run metadata
         return UNKNOWN_INPUT
     source = parse_run_metadata(data, store.uri_of(name)).source
     return RejectLocator(input_root, source, storage)
 
 
 def save_input(workspace: Workspace, input_root: str, source: str) -> None:
-    """Writes the input root and the format of a run's rejects to its workspace."""
+    """Stores the input root and the format of a run's rejects in its workspace."""
     found = {"input_root": input_root, "source": source}
     workspace.put(_INPUT_NAME, json.dumps(found).encode())
 
 
 def run_rejects(workspace: Workspace) -> Iterator[Reject]:
-    """Yields the rejects of one run that has not published."""
+    """Yields the rejects of an unpublished run."""
     store, folder = workspace.place(REJECTS_NAME)
     yield from _rejects_in(store, store.list(folder))
 
 
 def first_reject_line(workspace: Workspace) -> str:
-    """Describes the first row that a run rejected; "" if there is none."""
+    """Returns a line about the first reject of a run; "" if there is none."""
     for reject in run_rejects(workspace):
         where = UNKNOWN_INPUT.describe(reject)
         command = rejects_command(workspace)
@@ -336,7 +338,7 @@ def first_reject_line(workspace: Workspace) -> str:
 
 
 def rejects_command(workspace: Workspace) -> str:
-    """Returns the command that lists the rejects of a run that has not published."""
+    """Returns the command that lists the rejects of an unpublished run."""
     command = f"recordmill rejects {shlex.quote(workspace.store.uri)} --unpublished"
     folder = str(Path(workspace.root).parent)
     is_default = workspace.shared or isinstance(workspace.store, LocalStore)
@@ -346,7 +348,7 @@ def rejects_command(workspace: Workspace) -> str:
 
 
 def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:
-    """Yields the rejects of runs that have not published; "" is the default scratch."""
+    """Yields the rejects of unpublished runs; `scratch` "" means the default folder."""
     for root, run in _unpublished_runs(store, scratch):
         yield from _rejects_in(root, root.list(f"{run}/{REJECTS_NAME}"))
 
@@ -356,7 +358,7 @@ def unpublished_locator(
 ) -> RejectLocator:
     """Returns the locator of the rejects that `unpublished_rejects` yields.
 
-    It reads no input if these runs had several. `input_root` is the user's.
+    It reads no input if the runs had different inputs. `input_root` comes from the user.
     """
     inputs = set[tuple[str, str]]()
     for root, run in _unpublished_runs(store, scratch):
@@ -370,7 +372,7 @@ def unpublished_locator(
 
 
 def _unpublished_runs(store: Store, scratch: str) -> Iterator[tuple[Store, str]]:
-    """Yields the folder of each run that has not published: a store, its name there."""
+    """Yields the folder of each unpublished run: a store, and the name in it."""
     roots: list[Store] = [store.below(WORK_FOLDER)]
     if not isinstance(store, LocalStore):
         local = scratch or work_folder_of(store.uri)

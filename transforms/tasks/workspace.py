@@ -1,4 +1,4 @@
-"""Lays out the workspace of a run, the hidden folder of all that is not published yet.
+"""Defines the workspace of a run, the hidden folder for all files before publication.
 
     OUTPUT/.recordmill/FINGERPRINT/   (or SCRATCH/FINGERPRINT/ for runs/ and facts/)
         runs/       sorted runs
@@ -6,13 +6,14 @@
         rejects/    *.jsonl, one file per range or shard that rejected rows
         staging/    finished shards and metadata, under their final names
         errors/     one JSON file per error of a task
-        inputs.arrow   what the run listed
+        inputs.arrow   the inventory of the run
         input.json  input root and format, to find the lines of rejects
         run.log
 
-Where OUTPUT is not a local folder, a shard is written to a local folder and copied to
-the store when it is complete. On the embedded runner only staging/ is in the store, all
-else in a local folder; where workers are other machines, all but the log is (`shared`).
+If OUTPUT is not a local folder, a shard is written to a local folder and copied to the
+store when it is complete. On the embedded runner only staging/ is in the store, and the
+other files are in a local folder. If workers run on other machines, all files except the
+log are in the store (`shared`).
 """
 
 from __future__ import annotations
@@ -58,15 +59,15 @@ from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER, bytes_of, value_of
 from recordmill.transforms.temporary import gather
 
-# Name of a run's folder: digits of a fingerprint, or of a pipeline that has none yet, or
-# of one launch of a detached job. The last two have a heartbeat (launches.py).
+# The name of a run's folder: digits of a fingerprint, of a pipeline without a fingerprint
+# yet, or of one launch of a detached job. The last two have a heartbeat (launches.py).
 RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}|job-[0-9a-f]{12}")
 
-INPUTS_NAME = "inputs.arrow"  # of the list of inputs, for the end of the run
-# In the scratch folder, if there is one.
+INPUTS_NAME = "inputs.arrow"  # the list of inputs, for the end of the run
+# Files in the scratch folder, if there is one.
 _IN_SCRATCH = ("runs", "facts", "inventory.arrow", INPUTS_NAME)
 _EXCHANGE_FILE = "facts/exchange"
-# Raise it when inputs are cut into other ranges, or workspaces hold other files.
+# Increment it when inputs are cut into other ranges, or workspaces contain other files.
 _LAYOUT = 2
 _LOG_NAME = "run.log"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -76,28 +77,27 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 class Workspace:
     """The folders of one run; without open connections, so that it can be pickled."""
 
-    store: Store  # of the output
-    name: str  # of the run: the first 16 digits of its key
+    store: Store  # the store of the output
+    name: str  # name of the run: the first 16 digits of its key
     # local folder of rejects, errors and log, and of staging in a local output
     root: str
     scratch_root: str  # local folder of sorted runs and checkpoints
-    # whether all but the log is in the store, for workers on other machines
+    # whether all files except the log are in the store, for workers on other machines
     shared: bool = False
-    # of sorted runs that may be held in memory, where all workers are threads of this
-    # process
+    # budget for sorted runs in memory, if all workers are threads of this process
     budget: HoldBudget = NO_BUDGET
-    # name of the workspace whose heartbeat keeps this one; "" if it is this one itself
+    # name of the workspace whose heartbeat protects this one; "" if it is this one itself
     heartbeat_run: str = ""
 
     @classmethod
     def of(
         cls, store: Store, run_key: str, scratch: str = "", *, remote: bool = False
     ) -> Workspace:
-        """Names the workspace of a run; creates no folder.
+        """Returns the workspace of a run; creates no folder.
 
-        `scratch` is a local folder for sorted runs and checkpoints, or ""; with
-        `remote`, for workers on other machines, one that all of them can reach, like a
-        local output.
+        `scratch` is a local folder for sorted runs and checkpoints, or "". With `remote`,
+        workers run on other machines: all of them must be able to access the scratch
+        folder and a local output.
         """
         name = run_key[:16]
         if isinstance(store, LocalStore):
@@ -109,7 +109,7 @@ class Workspace:
         return cls(store, name, str(root), str(scratch_root), shared)
 
     def sibling(self, run_key: str) -> Workspace:
-        """Returns another workspace of this run, in the same places."""
+        """Returns another workspace of this run, in the same parent folders."""
         name = run_key[:16]
         root, scratch = Path(self.root).parent, Path(self.scratch_root).parent
         return replace(
@@ -133,7 +133,7 @@ class Workspace:
         return Path(self.root, _LOG_NAME)
 
     def open_log(self) -> IO[bytes]:
-        """Opens the log of the run to append to it."""
+        """Opens the log of the run for appending."""
         with self.local_store().open_to_write() as folder:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
             return os.fdopen(folder.open(_LOG_NAME, flags), "ab")
@@ -148,16 +148,16 @@ class Workspace:
         return Path(self._local_root(name), name)
 
     def place(self, name: str, *, durable: bool = False) -> tuple[Store, str]:
-        """Returns (store, name in it) of a file that is not staged."""
+        """Returns the store of a file that is not staged, and the name in this store."""
         if self.shared:
             return self.store, self.store_name(name)
         return self.local_store(name, durable=durable), name
 
     def local_store(self, name: str = "", *, durable: bool = False) -> LocalStore:
-        """Returns the store of this run's local folder that holds a file.
+        """Returns the store of the local folder of this run that contains a file.
 
-        No link is followed in it: not below the output, nor below the folder that a
-        person named for scratch.
+        The store follows no links below the output, or below the scratch folder that a
+        person named.
         """
         root, store = self._local_root(name), self.store
         if isinstance(store, LocalStore) and Path(root).is_relative_to(store.root):
@@ -174,13 +174,14 @@ class Workspace:
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Writes a small file of this run, in one step.
 
-        If `durable`, its bytes are on disk then, as in an object store always.
+        If `durable`, its bytes are on disk at return, as they always are in an object
+        store.
         """
         store, name = self.place(name, durable=durable)
         store.put_bytes(data, name)
 
     def get(self, name: str) -> bytes | None:
-        """Returns the bytes of a small file of this run, or None if there is none."""
+        """Returns the bytes of a small file of this run, or None if it is missing."""
         store, name = self.place(name)
         return store.find(name)
 
@@ -190,7 +191,7 @@ class Workspace:
         store.delete([name])
 
     def names(self, folder: str) -> list[str]:
-        """Lists the names of the files in one of this run's folders."""
+        """Returns the names of the files in one of this run's folders."""
         store, folder = self.place(folder)
         return [name.removeprefix(f"{folder}/") for name in store.list(folder)]
 
@@ -205,23 +206,23 @@ class Workspace:
             with self.local_store().open_to_write("staging") as folder:
                 yield folder.path_of(file)
             return
-        # A folder for each try: another try may be writing the same shard now.
+        # A separate folder per try: another try may be writing the same shard now.
         near = None if self.shared else self.local_path("staging")
         with TemporaryDirectory(prefix="shard-", dir=near) as folder:
             yield Path(folder, file)
 
     def stage_shard(self, path: Path, crc32c: int) -> None:
-        """Copies a finished shard into staging, where its path is not there already."""
+        """Copies a finished shard into staging, if the staging folder is in a store."""
         if not isinstance(self.store, LocalStore):
             name = self.store_name(f"staging/{path.name}")
             self.store.put_file(path, name, crc32c=crc32c)
 
     def create(self, exchange: str) -> None:
-        """Creates the folders, or continues with those of an earlier try.
+        """Creates the folders, or continues with the folders of an earlier try.
 
-        Errors of that try are removed. If it used another exchange, or another version
-        of recordmill that cuts inputs differently, all of it is: the checkpoints and
-        rejects of two cannot be combined.
+        Errors of the earlier try are removed. If it used another exchange, or a version
+        of recordmill that cuts inputs differently, all its files are removed: checkpoints
+        and rejects of different layouts cannot be combined.
         """
         note = f"{exchange} {_LAYOUT}"
         before = (self.get(_EXCHANGE_FILE) or b"").decode()
@@ -235,13 +236,13 @@ class Workspace:
             self.put(_EXCHANGE_FILE, note.encode(), durable=True)
 
     def make_folders(self) -> None:
-        """Creates the folders of this run that are not in a store."""
+        """Creates the local folders of this run."""
         self.local_store().make_folder()
         for folder in () if self.shared else ("runs", "staging", LIVE):
             self.local_store(folder).make_folder(folder)
 
     def remove(self) -> None:
-        """Removes all files of this run, and the outer folder if it is empty then."""
+        """Removes all files of this run, and the parent folder if it is then empty."""
         with suppress(OutputError):
             self.local_store().remove_root()
         self.remove_scratch()
@@ -257,14 +258,14 @@ class Workspace:
 
 
 def work_folder_of(uri: str) -> str:
-    """Returns the local folder for workspaces of an output that is not local."""
+    """Returns the local folder for workspaces of a remote output."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = blake2b(uri.encode(), digest_size=8).hexdigest()
     return str(Path(cache, "recordmill", name))
 
 
-# A checkpoint is written after the files that it describes, and in one step, so one that
-# exists is true. A run that was killed is resumed from its checkpoints.
+# A checkpoint is written after the files that it describes, and in one step, so an
+# existing checkpoint is valid. A killed run is resumed from its checkpoints.
 
 CHECKPOINTS = "facts"  # the folder
 
@@ -272,7 +273,7 @@ _Checkpoint = TypeVar("_Checkpoint")
 
 
 def save_checkpoint(workspace: Workspace, name: str, checkpoint: object) -> None:
-    """Writes the checkpoint of a finished task, a dataclass, as JSON."""
+    """Writes the checkpoint of a finished task, a dataclass instance, as JSON."""
     workspace.put(f"{CHECKPOINTS}/{name}.json", bytes_of(checkpoint))
 
 
@@ -290,7 +291,7 @@ def discard_checkpoint(workspace: Workspace, name: str) -> None:
 
 
 def reject_line(reject: Reject) -> bytes:
-    """Returns a line of a rejects file; a pipeline's row has no URI and no position."""
+    """Returns a line of a rejects file; rows of pipelines have no URI and position."""
     fields = {
         "uri": reject.path or None,
         "position": reject.position if reject.path else None,
@@ -308,25 +309,25 @@ def save_rejects(
     file = f"{REJECTS_NAME}/{name}.jsonl"
     data = b"".join(reject_line(reject) + b"\n" for reject in rejects)
     if not data:
-        workspace.discard(file)  # of an earlier try that assumed other types
+        workspace.discard(file)  # left by an earlier try with other types
         return NO_REJECTS
     workspace.put(file, data, durable=True)
     return RejectTotals.of(data)
 
 
-# The checksums of what tasks read of the inputs wait until the dataset is staged. A few are
-# part of a task's result. More, as those of 4,096 images, would be too much for what passes
-# through the runner: they are in a file beside the task's checkpoint.
+# The checksums of the inputs are kept until the dataset is staged. A few checksums are
+# part of a task's result. More of them, for example for 4,096 images, would be too large
+# to pass through the runner: they are in a file next to the task's checkpoint.
 
 MOST_IN_RESULT = 8
-PREPARE = "prepare"  # the task that has no result
+PREPARE = "prepare"  # the only task without a result
 _ENDING = ".checksums"
 
 
 def save_checksums(
     workspace: Workspace, name: str, checksums: Iterable[FileChecksum]
 ) -> TaskChecksums:
-    """Keeps the checksums of what one task read."""
+    """Saves the checksums of the input files that a task read."""
     kept = checksums if isinstance(checksums, Checksums) else Checksums(checksums)
     number = len(kept)
     if number <= MOST_IN_RESULT and name != PREPARE:
@@ -338,7 +339,7 @@ def save_checksums(
 def checksums_of(
     workspace: Workspace, name: str, checksums: TaskChecksums
 ) -> Sequence[FileChecksum]:
-    """Returns what `save_checksums` kept of one task, as far as it is there."""
+    """Returns the checksums of a task that `save_checksums` saved and still exist."""
     if checksums.in_file:
         return list(checksums_in(_kept(workspace, f"{name}{_ENDING}")))
     return checksums.few
@@ -347,7 +348,7 @@ def checksums_of(
 def load_checksums(
     workspace: Workspace, results: Iterable[TaskChecksums]
 ) -> pa.Table | None:
-    """Returns the checksums of all that a run read; None if some were lost."""
+    """Returns the checksums of all inputs that a run read; None if some were lost."""
     wanted = 0
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -363,7 +364,7 @@ def load_checksums(
                 yield batch
 
     found = gather(batches(), CHECKSUMS)
-    # Of a task that was repeated in another way, there may be more.
+    # There may be more checksums if a task was repeated with other types.
     return None if wanted > 0 else found
 
 
@@ -374,7 +375,10 @@ def _kept(workspace: Workspace, file: str) -> list[pa.RecordBatch]:
 def keeps_files(
     workspace: Workspace, name: str, result: RangeResult | ShardResult, part: int
 ) -> bool:
-    """Tells whether the files of a finished task of a part are kept as it wrote them."""
+    """Returns whether the files of a finished task still exist, unchanged.
+
+    `part` is the number of the part that the run writes.
+    """
     rejects, checksums = result.rejects, result.checksums
     kept = checksums_of(workspace, name, checksums)
     if checksums.in_file and len(kept) != checksums.in_file:
@@ -382,7 +386,7 @@ def keeps_files(
     if not rejects.rows:
         return True
     data = workspace.get(f"{REJECTS_NAME}/{name}.jsonl")
-    if data is None:  # a run that was killed while it staged had moved them
+    if data is None:  # a run that was killed during staging has moved the rejects
         staged = f"staging/{REJECTS_NAME}/{rejects_prefix(part)}{name}.jsonl"
         try:
             data = workspace.store.read(workspace.store_name(staged))
@@ -391,10 +395,10 @@ def keeps_files(
     return RejectTotals.of(data) == rejects
 
 
-# A checkpoint tells of a task only when it is finished. Until then its counts are in a
-# file of the workspace that the task writes again some times a second, so that threads,
-# processes and the launcher need share nothing but a folder. A task whose folder is not
-# on this machine is counted only when it is finished.
+# A task has a checkpoint only when it is finished. Until then its counts are in a file of
+# the workspace that the task rewrites every half second, so that threads, processes and
+# the launcher share only a folder. A task whose folder is not on this machine is counted
+# only when it is finished.
 
 LIVE = "live"  # the folder
 SECONDS_BETWEEN_NOTES = 0.5
@@ -402,9 +406,10 @@ _FORM = struct.Struct("<4Q")
 
 
 class Counts(NamedTuple):
-    """What tasks have done: positions of the input, rows, rejects, bytes of records.
+    """The counts of tasks: positions of the input, rows, rejects, bytes of records.
 
-    Rows include rejects; of a shard they are records that were written.
+    For a range, `rows` includes rejects; for a shard, it is the number of written
+    records.
     """
 
     positions: int = 0
@@ -413,12 +418,12 @@ class Counts(NamedTuple):
     bytes: int = 0
 
     def plus(self, other: Counts) -> Counts:
-        """Returns the sum of both."""
+        """Returns the sum of two counts."""
         return Counts(*map(sum, zip(self, other, strict=True)))
 
 
 class LiveCounts:
-    """The counts of one unfinished task, in its file; without a store there are none."""
+    """A writer of the counts of one unfinished task; writes nothing without a store."""
 
     def __init__(
         self,
@@ -432,13 +437,13 @@ class LiveCounts:
         self._written = Counts()
 
     def note(self, counts: Counts) -> None:
-        """Writes the counts, unless it did so just before."""
+        """Writes the counts, at most every half second."""
         if self._store is None or (now := self._clock()) < self._next:
             return
         self._next = now + SECONDS_BETWEEN_NOTES
         try:
             with self._store.open_to_write(LIVE) as folder:
-                # In place: one that was emptied first could be read empty.
+                # In place: a reader could see a truncated file as empty.
                 flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
                 file = folder.open(self._task, flags)
                 try:
@@ -446,15 +451,15 @@ class LiveCounts:
                 finally:
                     os.close(file)
         except (OSError, OutputError):
-            self._store = None  # no such folder here: progress is not worth an error
+            self._store = None  # no such folder here: progress must not raise an error
 
     def note_written(self, num_bytes: int, records: int = 0) -> None:
-        """Adds bytes and records to those that were written, or checked."""
+        """Adds to the counts of written or checked bytes and records."""
         self._written = self._written.plus(Counts(rows=records, bytes=num_bytes))
         self.note(self._written)
 
     def close(self) -> None:
-        """Removes the file: the task has left its checkpoint, or failed."""
+        """Removes the file: the task has written its checkpoint, or failed."""
         if self._store is not None:
             with suppress(OutputError):
                 self._store.delete([f"{LIVE}/{self._task}"])
@@ -465,7 +470,7 @@ NO_COUNTS = LiveCounts(None)
 
 @contextmanager
 def counting(workspace: Workspace, task: str) -> Iterator[LiveCounts]:
-    """Gives the counts of a task, kept where the launcher of the run looks for them."""
+    """Yields the live counts of a task, which the launcher of the run can read."""
     live = LiveCounts(None if workspace.shared else workspace.local_store(LIVE), task)
     try:
         yield live
@@ -480,7 +485,7 @@ def read_live_counts(workspace: Workspace) -> dict[str, Counts]:
         return found
     store = workspace.local_store(LIVE)
     for name in store.list(LIVE):
-        with suppress(OutputError, struct.error):  # finished, or being written just now
+        with suppress(OutputError, struct.error):  # finished, or incompletely written
             counts = Counts(*_FORM.unpack(store.read(name)))
             found[name.removeprefix(f"{LIVE}/")] = counts
     return found

@@ -1,4 +1,4 @@
-"""Writes one shard: gathers its pieces and writes its file into staging."""
+"""Writes one shard from its sorted runs or pieces into a file in staging."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ from recordmill.transforms.tfrecord import check_frames, crc32c
 class ShardCheckpoint:
     """The checkpoint of a finished shard."""
 
-    task: ShardTask  # which records it holds
-    result: ShardResult  # what was written
-    # device, inode, mtime and ctime (ns) of its file after it was synced. While they
-    # are the same nobody has written to it, so its checksum still holds.
+    task: ShardTask  # the records that belong to the shard
+    result: ShardResult  # the file that was written
+    # device, inode, mtime and ctime (ns) of its file after it was synced. While they are
+    # unchanged, nothing has written to the file, so its checksum is still valid.
     seen: tuple[int, ...] = ()
-    index_seen: tuple[int, ...] = ()  # those of its index file, if it has one
+    index_seen: tuple[int, ...] = ()  # the same of its index file, if it has one
 
 
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
-    """Returns the result of a shard that an earlier try finished, if still whole."""
+    """Returns the result of a shard that an earlier try finished, if it is unchanged."""
     workspace, name = context.workspace, task_name(task)
     earlier = load_checkpoint(workspace, name, ShardCheckpoint)
     if earlier is None or earlier.task != task:
@@ -115,10 +115,10 @@ def _is_whole(context: RunContext, checkpoint: ShardCheckpoint) -> bool:
 def _is_file(
     workspace: Workspace, name: str, size: int, expected_crc: int, seen: tuple[int, ...]
 ) -> bool:
-    """Returns whether a staged file is as it was written."""
+    """Returns whether a staged file is unchanged; `signature` is its last signature."""
     if not isinstance(workspace.store, LocalStore):
         name = workspace.store_name(f"staging/{name}")
-        known = workspace.store.checksum(name)  # None: the store keeps none
+        known = workspace.store.checksum(name)  # None if the store keeps no checksum
         same = workspace.store.size(name) == size
         return same and known in (None, expected_crc)
     path = workspace.local_path(f"staging/{name}")
@@ -142,10 +142,11 @@ def write_shard(
     *,
     folder: SortedRunFolder | None = None,
 ) -> ShardResult:
-    """Writes a shard from sorted runs, or returns what an earlier try finished.
+    """Writes a shard from sorted runs, or returns the result of an earlier try.
 
-    `runs` are all of the job, in range order, or what `pack_long` made of them; damaged
-    ones of the run's own folder are made again, not those of another `folder`.
+    `runs` are all sorted runs of the job, in range order, possibly packed by `pack_long`.
+    Damaged runs in the run's own folder are created again; damaged runs in another
+    `folder` are not.
     """
     if isinstance(runs, bytes):
         runs = _unpack_runs(runs)
@@ -178,9 +179,9 @@ def _unpack_runs(packed: bytes) -> list[SortedRunRef]:
 def write_inline(
     to_write: ShardsToWrite, number: int, pieces: ShardPieces
 ) -> ShardResult:
-    """Writes the shard of that number from all its pieces, which came through the engine.
+    """Writes the shard of that number from all its pieces, received through the engine.
 
-    If it was finished when the run began, no piece was sent.
+    If the shard was finished when the run began, no piece was sent.
     """
     context, task = to_write.context, to_write.plan.task(number)
     earlier = finished_shard(context, task)
@@ -194,8 +195,8 @@ def write_inline(
     if pieces.planned_rows < (rows := to_write.plan.rows_of(number)):
         raise RecordmillError(
             f"{task_name(task)}: the runner gave {pieces.planned_rows:,} of "
-            f"{count(rows, 'row')} in one bundle, where exchange engine needs all of a "
-            "shard. Use `exchange=scratch`"
+            f"{count(rows, 'row')} in one bundle, but exchange engine requires all "
+            "rows of a shard. Use `exchange=scratch`"
         )
     sink = RowSink()
     found = pieces.windows(break_ties_by_content=context.job.source == PIPELINE_ROWS)
@@ -212,7 +213,10 @@ def _store_shard(
     windows: Iterable[pa.BinaryArray | Window],
     sink: RowSink,
 ) -> ShardResult:
-    """Writes a shard into staging, and its checkpoint; the windows fill the sink."""
+    """Writes a shard into staging, and its checkpoint.
+
+    Reading the windows adds findings to `sink`.
+    """
     job, workspace, name = context.job, context.workspace, task_name(task)
     file = shard_file_name(
         *(job.name, task.split, task.shard_index, task.num_shards),
@@ -258,7 +262,7 @@ def _write_files(
     *,
     card: bool,
 ) -> tuple[WrittenFile, IndexResult | None]:
-    """Writes a shard, and its index beside it if the job asks for one."""
+    """Writes a shard, and its index file if the job requests it."""
     lengths: list[I64] = []
 
     def counted() -> Iterator[Window]:
@@ -281,7 +285,7 @@ def _write_files(
 
 
 def index_texts(lengths: Iterable[I64]) -> Iterator[bytes]:
-    """Yields the index of a shard, part by part, from the lengths of its records."""
+    """Yields the parts of a shard's index from the lengths of its records."""
     end = 0
     for each in lengths:
         offsets = end + offsets_of(each)
@@ -296,7 +300,7 @@ def _index_path(path: Path) -> Path:
 def _encode_references(
     context: RunContext, windows: Iterator[pa.BinaryArray], sink: RowSink
 ) -> Iterator[pa.BinaryArray | Window]:
-    """Reads the rows that windows of references name, and encodes them."""
+    """Yields the encoded rows for windows of references to unread rows."""
     schema = context.schema()
     for referenced in context.source.read_windows(windows, sink):
         if not referenced.batch.num_rows:
@@ -325,7 +329,7 @@ def _encode_references(
 
 
 def _verify(windows: Iterable[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:
-    """Verifies every record before it is written to a shard."""
+    """Yields windows after verifying their records; `location` is for messages."""
     for window in windows:
         check_frames(window, where)
         yield window
@@ -337,7 +341,12 @@ def _verify_runs(
     windows: Iterator[pa.BinaryArray],
     where: str,
 ) -> Iterator[pa.BinaryArray]:
-    """Verifies every record that comes from sorted runs."""
+    """Yields windows from sorted runs after verifying their records.
+
+    Raises:
+      DamagedScratchError: a run is damaged; its checkpoint was removed, to repeat its
+      task.
+    """
     try:
         yield from _verify(windows, where)
     except (RecordmillError, OSError) as error:
@@ -349,5 +358,5 @@ def _verify_runs(
             discard_checkpoint(context.workspace, run.stem.rpartition("-")[0])
         path = context.workspace.display_path(f"runs/{damaged[0].stem}.records")
         raise DamagedScratchError(
-            f"{path}: the sorted run is damaged ({error}); it will be made again"
+            f"{path}: the sorted run is damaged ({error}); it will be written again"
         ) from error

@@ -113,7 +113,7 @@ def test_a_flac_that_ends_earlier_than_it_says() -> None:
         (b"RIFF....WAVEdata\2\0\0\0ab", "WAV has no chunk 'fmt ' before its samples"),
         (sound("16.wav")[:500], "WAV is cut short: 500 bytes (expected 8,044: 8,000 of"),
         (b"OggS" + bytes(22) + b"\0", "Ogg is cut short: 27 bytes"),
-        (b"OggS\0\4" + bytes(20) + b"\1\1x", "Ogg holds b'x' (expected Vorbis or Opus)"),
+        (b"OggS\0\4" + bytes(20) + b"\1\1x", "Ogg contains b'x' (expected Vorbis or Opus)"),
         (b"\xff\xfb\x90\xc0" + bytes(5000), "MP3 is damaged: 00 00 00 00 at byte 417"),
         (b"fLaC\x80\0\0\x04abcd", "flac ends inside its header after 12 bytes"),
         (sound("16.wav", 0), "wav of rate 8000, 1 channels and 0 frames (expected 1 or"),

@@ -61,7 +61,7 @@ def test_other_frames_than_the_header_says() -> None:
     header = read_audio_header(data)._replace(frames=3999)
     with pytest.raises(AudioHeaderError, match="is decoded to 3,999 frames") as error:
         decode_samples(data, header._replace(sample_rate=16000))
-    assert "at 8000 Hz (expected 3,999 of 1 at 16000, as it says)" in str(error.value)
+    assert "at 8000 Hz (expected 3,999 of 1 at 16000, as stored)" in str(error.value)
 
 
 def test_more_samples_than_a_record_can_hold() -> None:

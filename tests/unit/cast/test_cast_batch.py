@@ -79,7 +79,7 @@ REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     ),
     (
         *({"dtype": "bytes", "cell": "hex"}, "0x41"),
-        "'0x41' is not valid hex (two digits a byte, 0-9 and a-f)",
+        "'0x41' is not valid hex (two digits per byte, 0-9 and a-f)",
     ),
     (
         *({"dtype": "bytes", "cell": "base64"}, "-_8="),
@@ -94,7 +94,7 @@ REASONS: list[tuple[dict[str, Any], str | None, str]] = [
         "1;2;3",
         "3 values, expected a multiple of 2 (steps of [2])",
     ),
-    (separated(None), "1;;x", "a list holds an empty or null value"),
+    (separated(None), "1;;x", "a list contains an empty or null value"),
     (
         JSON_INTEGERS,
         "[1, 2",
@@ -106,11 +106,11 @@ REASONS: list[tuple[dict[str, Any], str | None, str]] = [
         "'[[[[[[[[[[[[[[[[[[[[[[[[[[[...[[[[[[[[[[[[[[[[[[[[[[[[[[[[' nests too many "
         "lists",
     ),
-    (JSON_INTEGERS, '[1, "2"]', "'2' where a whole number (int8) is expected"),
-    (JSON_INTEGERS, "[true]", "true where a whole number (int8) is expected"),
-    (*({"dtype": "bool", "cell": "json"}, "1"), "1 where true or false is expected"),
-    (JSON_FLOATS, "[1, [2]]", "a list where a number (float32) is expected"),
-    (JSON_PAIRS, "[1, 2]", "1.0 where a list is expected"),
+    (JSON_INTEGERS, '[1, "2"]', "'2' instead of a whole number (int8)"),
+    (JSON_INTEGERS, "[true]", "true instead of a whole number (int8)"),
+    (*({"dtype": "bool", "cell": "json"}, "1"), "1 instead of true or false"),
+    (JSON_FLOATS, "[1, [2]]", "a list instead of a number (float32)"),
+    (JSON_PAIRS, "[1, 2]", "1.0 instead of a list"),
     (
         JSON_PAIRS,
         "[[1, 2], [3]]",
@@ -124,11 +124,11 @@ REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     (JSON_INTEGERS, "[300, 1000]", "300 is beyond int8 (-128 to 127)"),
     (
         *({"dtype": "string", "cell": "json"}, '"\\ud800"'),
-        "'\\ud800' has half a surrogate pair",
+        "'\\ud800' has an unpaired surrogate",
     ),
     (
         *({"dtype": "int64", "unit": "d", "cell": "json"}, "19000"),
-        "19000 where a date or time as a string is expected",
+        "19000 instead of a date or time as a string",
     ),
     (
         *({"classes": ["cat"], "shape": [None], "cell": "json"}, '["cat", 1]'),

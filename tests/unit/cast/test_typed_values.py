@@ -264,7 +264,7 @@ UNFIT: list[tuple[pa.DataType, dict[str, Any], str]] = [
     (pa.float32(), {"dtype": "bytes"}, "float cannot become bytes"),
     (
         *(pa.binary(), {"dtype": "int8"}),
-        "binary cannot become int8: binary values hold a list; declare a shape",
+        "binary cannot become int8: binary values contain a list; declare a shape",
     ),
     (
         *(pa.date32(), {"dtype": "int32"}),
@@ -272,8 +272,8 @@ UNFIT: list[tuple[pa.DataType, dict[str, Any], str]] = [
     ),
     (
         *(pa.timestamp("s"), {"dtype": "int64"}),
-        "timestamp[s] becomes int64 only in a unit that is declared: give unit d, s, "
-        "ms, us or ns",
+        "timestamp[s] becomes int64 only with a declared unit: set unit to d, s, ms, "
+        "us or ns",
     ),
     (
         *(pa.time32("s"), {"dtype": "int64", "unit": "d"}),
@@ -281,21 +281,22 @@ UNFIT: list[tuple[pa.DataType, dict[str, Any], str]] = [
     ),
     (
         *(pa.struct([("x", pa.int8())]), {"dtype": "int8"}),
-        "struct<x: int8> cannot become int8: leave the column out, or give its parts "
-        "as columns of their own",
+        "struct<x: int8> cannot become int8: leave the column out, or split its parts "
+        "into separate columns",
     ),
     (
         *(pa.list_(pa.int8()), {"dtype": "int8"}),
-        "list<item: int8> holds lists, but a single value is declared: give a shape",
+        "list<item: int8> contains lists, but the schema declares a single value: set "
+        "a shape",
     ),
     (
         *(pa.list_(pa.int8()), {"dtype": "int8", "shape": [None, None]}),
-        "list<item: int8> nests 1 lists, but shape [null, null] asks for 2",
+        "list<item: int8> nests 1 lists, but shape [null, null] requires 2",
     ),
     (
         *(pa.list_(pa.list_(pa.int8())), {"dtype": "int8", "shape": [2, 2, 2]}),
-        "list<item: list<item: int8>> nests 2 lists, but shape [2, 2, 2] asks for "
-        "1 or 3",
+        "list<item: list<item: int8>> nests 2 lists, but shape [2, 2, 2] requires 1 or "
+        "3",
     ),
     (
         *(pa.list_(pa.list_(pa.int8())), {"dtype": "int8", "sequence": True}),
@@ -308,20 +309,20 @@ UNFIT: list[tuple[pa.DataType, dict[str, Any], str]] = [
     ),
     (
         *(pa.int8(), {"dtype": "int8", "shape": [1]}),
-        "int8 holds single values, but a list is declared",
+        "int8 contains single values, but the schema declares a list",
     ),
     (
         *(pa.string(), {"dtype": "int8", "shape": [1]}),
-        "text cells hold one value each, but a list is declared: say how it is "
-        "written, with separator or with cell: json",
+        "a text cell is one value, but the schema declares a list: set separator or "
+        "cell: json",
     ),
     (
         *(pa.int8(), {"dtype": "bytes", "bytes_from": "path"}),
-        "int8 holds no paths: bytes_from needs a text column",
+        "int8 does not contain paths: bytes_from needs a text column",
     ),
     (
         *(pa.string(), {"dtype": "bytes", "bytes_from": "path", "sequence": True}),
-        "a column of paths has one file a row: drop sequence",
+        "a column of paths has one file per row: remove sequence",
     ),
     (
         *(pa.string(), {"dtype": "int8", "classes": [str(i) for i in range(200)]}),

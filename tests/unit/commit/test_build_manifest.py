@@ -111,7 +111,7 @@ def test_only_an_append_may_have_no_record(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             build_manifest(run, [rows(2, 2)], [])
         assert str(caught.value) == (
-            f"no record to write: 2 rows read, 2 rejected{told}"
+            f"no records to write: 2 rows read, 2 rejected{told}"
         )
     made = build_manifest(context(tmp_path, part=1), [rows(2, 2)], [])
     assert made.splits["train"].shards == ()

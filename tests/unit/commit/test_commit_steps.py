@@ -150,12 +150,20 @@ class CountedStore(LocalStore):
     [
         ({NEW: 34}, {}, ""),
         ({NEW: 34, "notes.txt": 5}, {NEW: 0xABC, "notes.txt": 1}, ""),
-        ({}, {}, "is missing, the manifest says 34 bytes"),
-        ({NEW: 33}, {NEW: 0xABC}, "has 33 bytes, the manifest says 34 bytes"),
-        ({NEW: 35}, {NEW: 0xABC}, "has 35 bytes, the manifest says 34 bytes"),
-        ({NEW: 34}, {NEW: 0xABB}, "has CRC-32C 00000abb, the manifest says 00000abc"),
-        ({NEW: 34}, {NEW: 0xABD}, "has CRC-32C 00000abd, the manifest says 00000abc"),
-        ({NEW: 34}, {NEW: 0}, "has CRC-32C 00000000, the manifest says 00000abc"),
+        ({}, {}, "is missing, the manifest records 34 bytes"),
+        ({NEW: 33}, {NEW: 0xABC}, "has 33 bytes, the manifest records 34 bytes"),
+        ({NEW: 35}, {NEW: 0xABC}, "has 35 bytes, the manifest records 34 bytes"),
+        (
+            {NEW: 34},
+            {NEW: 0xABB},
+            "has CRC-32C 00000abb, the manifest records 00000abc",
+        ),
+        (
+            {NEW: 34},
+            {NEW: 0xABD},
+            "has CRC-32C 00000abd, the manifest records 00000abc",
+        ),
+        ({NEW: 34}, {NEW: 0}, "has CRC-32C 00000000, the manifest records 00000abc"),
     ],
 )
 def test_what_a_store_has(

@@ -37,9 +37,9 @@ def test_the_name(tmp_path: Path, options: dict[str, Any], longest: int) -> None
     for more, plural in ((1, ""), (2, "s")):
         told = refused(job("n" * (longest + more), **options), store)
         assert told == (
-            f"`name` {'n' * 40}...: names of shard files would have up to {255 + more} "
-            f"bytes while they are written, {store.uri} takes 255. Choose a name "
-            f"shorter by {more} character{plural}"
+            f"`name` {'n' * 40}...: the names of shard files would have up to "
+            f"{255 + more} bytes while they are written; the limit of {store.uri} is "
+            f"255. Choose a name shorter by {more} character{plural}"
         )
 
 
@@ -66,7 +66,9 @@ def test_a_file_system_of_shorter_names(
     check_names(job("n" * short), store, rest)
     told = refused(job("n" * short), store, [*rest, f"{rest[0]}s"])
     shown = "n" * 40 + "..." if short > 40 else "n" * short
-    assert told.startswith(f"`name` {shown}: names of shard files would have up to 144")
+    assert told.startswith(
+        f"`name` {shown}: the names of shard files would have up to 144"
+    )
 
 
 def declaring(feature: str, more: str = "") -> JobSpec:
@@ -83,8 +85,8 @@ def test_the_feature(tmp_path: Path) -> None:
         told = refused(declaring("f" * (210 + more), classes), store)
         assert told == (
             f"`schema`: feature {'f' * 40}...: the name of its labels file would have "
-            f"{255 + more} bytes while it is written, {tmp_path} takes 255. Choose a "
-            f"name shorter by {more} {unit}"
+            f"{255 + more} bytes while it is written; the limit of {tmp_path} is 255. "
+            f"Choose a name shorter by {more} {unit}"
         )
 
 

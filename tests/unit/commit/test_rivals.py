@@ -121,7 +121,7 @@ def test_commits_are_shut_out_once_no_other_is_done(dataset: Path) -> None:
     def publish(name: str) -> None:
         path.write_bytes(other.to_bytes())
 
-    with pytest.raises(BusyError, match="another run published just now; clean again"):
+    with pytest.raises(BusyError, match="another run has just published; clean again"):
         shut_out_commits(RivalStore(str(dataset), publish))
     assert read_manifest(store) == other
     clean_held(store, lambda: None, detached=False)  # clean again

@@ -71,8 +71,8 @@ def test_only_what_may_differ_is_read(folder: Path) -> None:
     ]
     assert changed(check, *pairs) == ["other", "new head"]
     assert told == [
-        "5 input files of the same name and size have other times: reading 7.8 kB to "
-        "compare"
+        "5 input files of the same name and size have different modification times: "
+        "reading 7.8 kB to compare"
     ]
     (folder / "touched").unlink()  # it was read already
     assert changed(check, *pairs) == ["other", "new head"]
@@ -125,15 +125,16 @@ def test_a_file_that_ends_before(
     with pytest.raises(InputError) as caught:
         changed(ContentCheck(), (kept(), put(folder, "a")))
     assert str(caught.value) == (
-        f"{folder}/a: ends at byte {stop}, but had 2560 bytes when it was listed; did it "
-        "change meanwhile?"
+        f"{folder}/a: ends at byte {stop}, but had 2560 bytes when it was listed; did "
+        "it change in the meantime?"
     )
 
 
 @pytest.mark.parametrize(
     ("names", "told"),
-    [("a", "1 input file of the same name and size has another time: reading 2.6 kB"),
-     ("ab", "2 input files of the same name and size have other times: reading 5.1 kB")],
+    [("a", "1 input file of the same name and size has a different modification time: "
+           "reading 2.6 kB"),
+     ("ab", "2 input files of the same name and size have different modification times: reading 5.1 kB")],
 )  # fmt: skip
 def test_what_is_told_before_files_are_read(
     folder: Path, names: str, told: str

@@ -13,7 +13,7 @@ STAGED = {
     "run.json": "run.json: not the file that this run staged",
     "dataset_info.json": "dataset_info.json: not the file that this run staged",
     "rejects/rows-00.jsonl": "rejects: 0 bytes, expected 58",
-    "d-train.tfrecord-00001-of-00002": "is missing, the manifest says 34 bytes",
+    "d-train.tfrecord-00001-of-00002": "is missing, the manifest records 34 bytes",
 }
 
 

@@ -67,7 +67,7 @@ def test_missing_shard_is_an_error(dataset: Path) -> None:
     before = states(dataset)
     ran = recordmill("convert", "csv", IRIS, dataset, "--shards", 2)
     assert ran.status == 73
-    assert f"Error: {shard}: is missing, the manifest says" in ran.err
+    assert f"Error: {shard}: is missing, the manifest records" in ran.err
     assert states(dataset) == before
 
 
@@ -106,13 +106,13 @@ def test_damaged_manifest_is_an_error(dataset: Path) -> None:
         ),
         ("", ["./nothing", "./out"], 65, "nothing: no such file or folder"),
         ("", ["./*.csv", "./out"], 65, "no file matches"),
-        ("in/", ["./in", "./out"], 65, "in: the folder holds no files"),
+        ("in/", ["./in", "./out"], 65, "in: the folder contains no files"),
         ("empty.csv", ["./empty.csv", "./out"], 65, "every input file is empty"),
         (
             "header.csv",
             ["./header.csv", "./out"],
             65,
-            "no record to write: 0 rows read, 0 rejected",
+            "no records to write: 0 rows read, 0 rejected",
         ),
         (
             "",

@@ -66,7 +66,7 @@ FINE = '["a", 1, "v"]'
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        ([], "expected lines of JSON, packed by gzip. "),
+        ([], "expected lines of JSON, compressed with gzip. "),
         (["{}"], "line 1: expected recordmill, fingerprint and job, found {}. "),
         ([HEAD, FINE, "[1]"], "line 3: expected [path, size, version], found [1]. "),
         ([HEAD, '[1, 1, ""]'], "line 2: expected [path, size, version], found [1, 1"),
@@ -237,7 +237,7 @@ def test_files_of_an_append_that_are_missing() -> None:
             check,
         )
     assert "5 are missing (a, b, c and 2 more). An append keeps" in str(caught.value)
-    assert "now /in/: was it another one before?" in str(caught.value)
+    assert "now /in/: was it a different folder before?" in str(caught.value)
     many = {f"{number}": kept["a"] for number in range(300)}
     with pytest.raises(
         InputError, match=r"300 are missing .*was it another one before"

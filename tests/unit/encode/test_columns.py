@@ -74,7 +74,7 @@ def test_wrong_type(
 
 
 DECIMAL = "declare its dtype, a float, an integer or string"
-PARTS = "leave it out, or give its parts as columns of their own"
+PARTS = "leave it out, or split its parts into separate columns"
 NO_ANSWER = [
     (pa.decimal128(9, 2), DECIMAL),
     (pa.decimal256(50, 2), DECIMAL),
@@ -154,7 +154,7 @@ BEYOND_REASON = (
     "(-9223372036854775808 to 9223372036854775807)"
 )
 LOST_REASON = "feature 'f': 1e+39 is beyond float32 (at most 3.4e38)"
-NULL_REASON = "feature 'f': a list holds an empty or null value"
+NULL_REASON = "feature 'f': a list contains an empty or null value"
 
 BAD_ROWS = [
     (
@@ -454,7 +454,7 @@ def test_examples_beyond_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     small, large = pa.array([b"x" * 60]), pa.array([b"x" * 60, b"y" * 40])
     assert len(encode_column(small, BYTES)) == 1
     with pytest.raises(
-        RecordmillError, match=r"^a batch has 126 bytes; Arrow can hold at most 100$"
+        RecordmillError, match=r"^a batch has 126 bytes; Arrow supports at most 100$"
     ):
         encode_column(large, BYTES)
 

@@ -191,7 +191,7 @@ def test_rows_with_a_step_that_does_not_fit() -> None:
         encode_payload(batch, schema, "sequence_example")
     assert caught.value.errors == {
         2: "feature 'big': length 2 in dimension 0, expected 1 (shape [1])",
-        4: "feature 'frames': a list holds an empty or null value",
+        4: "feature 'frames': a list contains an empty or null value",
     }
 
 
@@ -290,7 +290,7 @@ def test_raw_record_needs_a_value() -> None:
     batch = pa.RecordBatch.from_pydict({"name": ["a", None, None]})
     with pytest.raises(RowsError) as caught:
         encode_payload(batch, Schema((NAME,)), "raw")
-    reason = "feature 'name': no value, and a raw record is its bytes"
+    reason = "feature 'name': no value, but a raw record needs its bytes"
     assert caught.value.errors == dict.fromkeys((1, 2), reason)
 
 

@@ -113,5 +113,5 @@ def test_rows_that_do_not_fit_are_named() -> None:
     assert list(caught.value.errors) == [1, 3]
     with pytest.raises(RowsError) as caught:
         keys_of([[[1]], [None], [[None]]], lists(2), (None, None))
-    reason = "feature 'f': a list holds an empty or null value"
+    reason = "feature 'f': a list contains an empty or null value"
     assert caught.value.errors == dict.fromkeys((1, 2), reason)

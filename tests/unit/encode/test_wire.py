@@ -63,7 +63,7 @@ def test_binary_array_beyond_its_offsets(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(arrow, "MAX_CELL_BYTES", 4)
     data = np.zeros(5, np.uint8)
     with pytest.raises(
-        RecordmillError, match=r"^a batch has 5 bytes; Arrow can hold at most 4$"
+        RecordmillError, match=r"^a batch has 5 bytes; Arrow supports at most 4$"
     ):
         binary_array(np.array([0, 2, 5]), data)
 

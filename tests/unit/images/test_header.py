@@ -184,7 +184,7 @@ ERRORS = [
     ),
     (
         PNG[:19] + b"\x08" + PNG[20:],
-        "PNG has CRC f7f33a02 over IHDR (expected 06f8618f, as it says)",
+        "PNG has CRC f7f33a02 over IHDR (expected 06f8618f, as stored)",
     ),
     (
         PNG[:8] + png_chunk(b"IHDR", PNG[16:24] + b"\4\2\0\0\0"),

@@ -51,7 +51,7 @@ RAW = PixelRules(form="raw", channels=3, turns=True, transforms_all=True)
 AS_PNG = PixelRules(form="png", keeps_samples=True, transforms_all=True)
 # Of the last two Pillow knows no format.
 REJECTED = {
-    "float.tif": "tiff has pixels of the kind F",
+    "float.tif": "tiff has pixels of mode F",
     "ycbcr.tif": "tiff cannot be decoded: OSError: image file is truncated",
     "bare-markers.jpg": "jpeg",
     "trns-bad-crc.png": "png",
@@ -505,7 +505,7 @@ def test_the_reason_is_the_same_in_every_run() -> None:
     data = bytearray(IMAGES["rgb.tif"][0])
     header = read_header(bytes(data))
     data[2:4] = b"\0\0"
-    reason = "tiff cannot be decoded: Pillow knows no tiff like it"
+    reason = "tiff cannot be decoded: Pillow does not support this tiff"
     with pytest.raises(ImageHeaderError, match=reason):
         transform_image(bytes(data), header, AS_PNG, 100)
 

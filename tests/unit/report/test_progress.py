@@ -61,7 +61,7 @@ def test_a_whole_run() -> None:
         "read: 50 %, 1.0 MB of 2.0 MB, 41 of about 82 rows, 2 rows/s, 1 row rejected, "
         "about 20 s left"
     )
-    assert run.at(30, ALL_READ).line() == ("plan: cutting the shards, 2 rows rejected")
+    assert run.at(30, ALL_READ).line() == ("plan: planning the shards, 2 rows rejected")
     planned = replace(ALL_READ, planned=PLANNED)
     assert run.at(40, planned).line() == (
         "write: 0 %, 0 B of 8.0 MB, 0 of 80 rows, 2 rows rejected"
@@ -99,7 +99,7 @@ def test_nothing_new_for_long() -> None:
 
 def test_a_survey() -> None:
     view = view_of_run().at(0, replace(NOTHING, surveyed=3))
-    assert view.line() == "scan: finding where rows begin, 75 %, 3 of 4 ranges"
+    assert view.line() == "scan: scanning row boundaries, 75 %, 3 of 4 ranges"
 
 
 def test_ranges_that_are_only_listed() -> None:
@@ -112,7 +112,7 @@ def test_ranges_that_are_only_listed() -> None:
 def test_ranges_that_are_read_again() -> None:
     position = replace(ALL_READ, again=2, working=("range-scratch-000001",) * 2)
     line = view_of_run().at(0, position).line()
-    assert line == "read: again with wider types: 2 ranges at work"
+    assert line == "read: again with wider types: 2 ranges active"
 
 
 def test_two_readings() -> None:
@@ -239,7 +239,7 @@ def test_no_line_comes_behind_the_end() -> None:
 
 def test_a_short_command_writes_no_line() -> None:
     stream = io.StringIO()
-    with showing(stream, "verify", "reading the manifest") as show:
+    with showing(stream, "verify", "read only the manifest and the sizes") as show:
         show(1, 2)
     assert stream.getvalue() == ""
 

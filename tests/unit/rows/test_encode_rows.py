@@ -176,7 +176,7 @@ UNFIT: list[tuple[Any, Any, str]] = [
     ("int64", {"b": 1}, "a value of type dict"),
     ("int64[]", [1, [2]], "mixes lists and single values"),
     ("int64[]", [1, "x"], "mixes values of type int64, text"),
-    ("int64[]", [1, None], "a list holds an empty or null value"),
+    ("int64[]", [1, None], "a list contains an empty or null value"),
     ("int64", [1], "list"),
     ("string", "\ud800", "surrogates not allowed"),
     ("string", b"\xff", "UTF-8"),

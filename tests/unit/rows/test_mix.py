@@ -113,7 +113,11 @@ def test_datasets_that_make_no_mix(pair: tuple[Dataset, Dataset], make: Maker) -
         (empty, 1, "has no rows; leave it out"),
         (mix({large: 1}, seed=1), 1, "is a mix; give the datasets in it, each with a"),
         (open_dataset(zipped), 1, "convert it with `compression=none`"),
-        (open_dataset(other), 1, "feature 'id' is lost: was int64.*; feature 'number'"),
+        (
+            open_dataset(other),
+            1,
+            "feature 'id' is missing: was int64.*; feature 'number'",
+        ),
         (filled, 1, "differs from the first one in fill; .* the same `decode` and"),
     ):
         with pytest.raises(UsageError, match=told):

@@ -86,7 +86,9 @@ def test_a_split_alone(table: Path) -> None:
     assert len(train) + len(test) == len(both) == ROWS
     ids = [set(data.take(range(len(data)))["id"].to_pylist()) for data in (train, test)]
     assert ids[0] | ids[1] == set(range(ROWS))
-    with pytest.raises(UsageError, match="no split 'valid'; there are 'train', 'test'"):
+    with pytest.raises(
+        UsageError, match="no split 'valid'; the dataset has 'train', 'test'"
+    ):
         open_dataset(table, "valid")
 
 
@@ -357,7 +359,7 @@ def test_another_file_in_place_of_a_shard_is_told(tmp_path: Path) -> None:
     (shard,) = shards_of(tmp_path / "out")
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(
-        OutputError, match=r"bytes, the manifest says .*recordmill verify"
+        OutputError, match=r"bytes, the manifest records .*recordmill verify"
     ):
         open_dataset(tmp_path / "out")[0]
 

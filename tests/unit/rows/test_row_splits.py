@@ -119,7 +119,7 @@ def test_a_feature_of_several_values(option: str) -> None:
     for element in (example(part=[1, 2]), example(part=[]), example(n=[1])):
         assert not [*encoder.add(element)]
     reasons = [json.loads(line)["reason"] for _, line in encoder.take_rejects()]
-    assert reasons[0] == "part: 2 values; each row needs one, that tells its split"
+    assert reasons[0] == "part: 2 values; each row needs one that names its split"
     assert all("no value" in reason for reason in reasons[1:])
 
 

@@ -54,7 +54,8 @@ ENDPOINT = "--job_endpoint=127.0.0.1:1"
         (["--runner=SparkRunner"], "give --spark_job_server_jar=FILE"),
         (
             ["--runner=PortableRunner", ENDPOINT],
-            "Beam's own image, which has no recordmill: give --environment_type",
+            "Beam's own image, which does not contain recordmill: set "
+            "--environment_type",
         ),
         (
             ["--runner=FlinkRunner", ENDPOINT, "--flink_master=127.0.0.1:8081"],

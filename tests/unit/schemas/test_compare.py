@@ -34,7 +34,7 @@ IMAGE = FeatureSpec(
         (INT, replace(INT, column="y"), []),  # where it comes from is no matter
         (INT, replace(INT, minimum=3), []),  # a rule, of which readers see nothing
         (replace(INT, optional=True), INT, []),  # always there: does no harm
-        (INT, replace(INT, optional=True), ["is optional now: some examples lack it"]),
+        (INT, replace(INT, optional=True), ["is now optional: some examples lack it"]),
         (INT, FeatureSpec("x", Kind.FLOAT), ["stored as changed: was int64_list, is float_list", "dtype changed: was int64, is float32"]),
         (INT, replace(INT, dtype="int8"), ["dtype changed: was int64, is int8"]),
         (INT, replace(INT, shape=(2,)), ["shape changed: was scalar, is [2]"]),
@@ -47,7 +47,7 @@ IMAGE = FeatureSpec(
         (replace(IMAGE, shape=(32, 32, 3)), IMAGE, ["shape changed: was [32, 32, 3], is [?, ?, ?]"]),
         # Class names.
         (INT, LABEL, []),
-        (LABEL, INT, ["has no class names any more: were 'cat', 'dog'"]),
+        (LABEL, INT, ["no longer has class names: were 'cat', 'dog'"]),
         (LABEL, replace(LABEL, class_names=("cat", "dog", "eel")), ["unknown classes: 'eel'"]),
         (LABEL, replace(LABEL, class_names=("cat",)), ["lost classes: 'dog'"]),
         (LABEL, replace(LABEL, class_names=("bee", "cat", "dog")), ["unknown classes: 'bee'", "class 0 changed: was 'cat', is 'bee'"]),
@@ -68,7 +68,7 @@ def test_new_and_lost_features() -> None:
     tensor = replace(TENSOR, name="t", column="")
     assert differences(Schema((INT, tags)), Schema((INT, tensor))) == [
         "feature 't' is new: int8 scalar in bytes_list, a tensor",
-        "feature 'tags' is lost: was string [?] in bytes_list or missing",
+        "feature 'tags' is missing: was string [?] in bytes_list or missing",
     ]
 
 

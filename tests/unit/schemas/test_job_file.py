@@ -158,7 +158,7 @@ def test_parameters() -> None:
     job = loaded.job
     assert (job.sharding.num_shards, job.shuffle, job.name) == (8, False, "on")
     assert [split.fraction for split in job.splits] == ["0.90", "0.10"]
-    assert "name: {{ name }} has no value: give one with `set` name=VALUE" in problems(
+    assert "name: {{ name }} has no value: pass one with `set` name=VALUE" in problems(
         text
     )
 
@@ -183,7 +183,7 @@ def test_settings() -> None:
     with pytest.raises(UsageError, match="`set`: a is given twice"):
         parse_settings(["a=1", "a=2"])
     unused = problems(MINIMAL + "seed: '{{ seed }}'\n", sede="1", seed="1")
-    assert unused.endswith("nothing in the file uses it; did you mean seed?")
+    assert unused.endswith("is not used in the file; did you mean seed?")
     again = load(MINIMAL + "split_by: '{{ v }}'", v="{{ date }}")  # not filled in again
     assert again.job.split_by == "{{ date }}"
 
@@ -191,7 +191,7 @@ def test_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("inputs: '{{ dat }}'", "{{ dat }} has no value: give one with `set` dat=VALUE, or a default in params; did you mean date?"),
+        ("inputs: '{{ dat }}'", "{{ dat }} has no value: pass one with `set` dat=VALUE, or a default in params; did you mean date?"),
         ("inputs: '{{ env.TOKEN }}'", "job files do not read the environment: secrets belong in"),
         ("inputs: '{{ env }}'", "job files do not read the environment"),
         ("inputs: '{{ a b }}'", "expected one parameter's name between the braces"),
@@ -199,12 +199,13 @@ def test_settings() -> None:
         ("inputs: '{{}}'", "expected one parameter's name between the braces"),
         ("inputs: '{{ date'", "a {{ without its }}"),
         ("inputs: '{{ {{ date }} }}'", "expected one parameter's name between the braces"),
-        ("splits: {'{{ date }}': 1}", "keys are never filled in, only values"),
+        ("splits: {'{{ date }}': 1}", "placeholders can only be in values, not in "
+                                      "keys"),
         ("inputs: {{ date }}", 'a value that begins with {{ needs quotes: "{{ date }}"'),
         ("inputs: {{ date }}/a", 'a value that begins with {{ needs quotes: "{{ date }}"'),
         ("params: [a]", "expected a mapping of parameters"),
         ("params: {a: [1]}", "expected one value, found a list or a mapping"),
-        ("params: {a: '{{ date }}'}", "defaults cannot hold placeholders"),
+        ("params: {a: '{{ date }}'}", "defaults cannot contain placeholders"),
         ("params: {a-b: 1}", "expected a name like date, found 'a-b'"),
     ],
 )  # fmt: skip
@@ -234,24 +235,23 @@ variant: cifar10
 """
     assert problems(text, seed="1").splitlines() == [
         "/jobs/job.yaml: 16 problems:",
-        "  `set` seed: nothing in the file uses it; did you mean sed?",
+        "  `set` seed: is not used in the file; did you mean sed?",
         "  inputs: not given",
         "  output: not given",
         "  line 1: source: expected 'images', 'audio', 'text', 'cifar', 'csv', 'parquet', 'arrow', 'jsonl', 'binary', 'idx', 'numpy', 'tfrecord' or 'webdataset', found 'cvs'",
         "  line 2: input: unknown field 'input'; did you mean inputs?",
         "  line 3: shards: expected 1 or more, found 0",
-        "  line 4: shard_size: `shards`, `shard_size` and `readers` exclude each other",
+        "  line 4: shard_size: `shards`, `shard_size` and `readers` cannot be combined",
         "  line 5: splits: a b: expected a split name of letters, digits, '_' and '-', found 'a b'",
-        "  line 6: seed: {{ sed }} has no value: give one with `set` sed=VALUE, or a "
+        "  line 6: seed: {{ sed }} has no value: pass one with `set` sed=VALUE, or a "
         "default in params; did you mean seed?",
         "  line 7: name: expected a name of letters, digits and '_' that "
         "starts with a letter, found '7up'",
         "  line 8: keep: requires `version=auto`",
         "  line 9: gzip_level: requires `compression=gzip`",
-        "  line 10: storage: input: secret_key looks like a secret, and options are "
-        "sent to workers and may be written down: credentials come from the "
-        "environment, a profile or workload identity, never from options "
-        "(docs/storage.md)",
+        "  line 10: storage: input: secret_key looks like a secret, but options are "
+        "sent to workers and may be logged: credentials come from the environment, a "
+        "profile or workload identity, never from options (docs/storage.md)",
         "  line 10: storage: outptu: unknown field 'outptu'; did you mean output?",
         "  line 11: beam: item 2: expected text, found {'a': 'b'}",
         "  line 12: variant: is an option of cifar: write cifar: {variant: ...}",
@@ -279,7 +279,7 @@ def test_storage_takes_what_the_command_takes() -> None:
         ("max_rejects: [1]", "max_rejects: expected a count like 10 or a share like 0.5%, found"),
         ("version: 1.0", "expected a version like 1.0.0, found '1.0'; or auto"),
         ("version: auto\noverwrite: true", "line 5: overwrite: `version=auto` never"),
-        ("version: auto\nappend: true", "line 5: append: adds to one dataset, but `version=auto` publishes another one"),
+        ("version: auto\nappend: true", "line 5: append: adds to a dataset, but `version=auto` publishes a new one"),
         ("overwrite: true\nappend: true", "line 5: append: adds to the dataset that `overwrite` would replace"),
         ("version: auto\nkeep: 0", "line 5: keep: expected 1 or more"),
         ("shuffle: maybe", "shuffle: expected true or false, found 'maybe'"),

@@ -174,7 +174,7 @@ def test_feature_lists_are_in_the_struct_of_sequences() -> None:
 def test_load_gives_back_what_dump_wrote(schema: DeclaredSchema) -> None:
     data = dump_pbtxt(schema)
     assert load_schema(data, "s.pbtxt") == schema
-    assert load_schema(data, "no ending") == schema
+    assert load_schema(data, "no extension") == schema
     assert dump_pbtxt(schema) == data
     records = schema.to_schema()
     assert load_pbtxt(dump_pbtxt(records), "s.pbtxt").to_schema() == records
@@ -248,16 +248,16 @@ def test_schema_of_others() -> None:
 
 
 WRONG = [
-    ('feature {\n  name: "a"\n  type: INTEGER\n}', "line 3, column 9: no tensorflow-metadata schema in text form: '  type: INTEGER': Enum type \"tensorflow.metadata.v0.FeatureType\" has no value named INTEGER."),
-    ('feature {\n  nme: "a"\n}', 'line 2, column 3: no tensorflow-metadata schema in text form: Message type "tensorflow.metadata.v0.Feature" has no field named "nme".'),
-    ("feature {", "line 1, column 9: no tensorflow-metadata schema in text form: Expected \"}\"."),
+    ('feature {\n  name: "a"\n  type: INTEGER\n}', "line 3, column 9: not a tensorflow-metadata schema in text form: '  type: INTEGER': Enum type \"tensorflow.metadata.v0.FeatureType\" has no value named INTEGER."),
+    ('feature {\n  nme: "a"\n}', 'line 2, column 3: not a tensorflow-metadata schema in text form: Message type "tensorflow.metadata.v0.Feature" has no field named "nme".'),
+    ("feature {", "line 1, column 9: not a tensorflow-metadata schema in text form: Expected \"}\"."),
     ("feature { name: '\xff' }", "is not UTF-8: "),
     ("", "features: expected at least one feature, found none"),
     ('feature { name: "a" }', "feature 'a': has no type; expected INT, FLOAT or BYTES"),
     ('feature { type: INT }', "feature '': a feature needs a name, found an empty one"),
     ('feature { name: "a" type: INT domain: "b" }', "feature 'a': the schema has no domain 'b'"),
     ('feature { name: "a" type: INT } feature { name: "a" type: BYTES }', "feature 'a' is defined twice"),
-    ('feature { name: "a" type: STRUCT struct_domain {} }', "feature 'a': STRUCT holds features of its own, which a tf.train.Example cannot nest: declare each of them by a name like outer/inner"),
+    ('feature { name: "a" type: STRUCT struct_domain {} }', "feature 'a': STRUCT contains features, which a tf.train.Example cannot nest: declare each of them with a name like outer/inner"),
     ('feature { name: "a" type: BYTES struct_domain {} }', "feature 'a': BYTES cannot have a struct_domain"),
     ("feature { name: 'a' type: INT annotation { comment: 'recordmill: {dtype: int9}' } }", "feature 'a': dtype: expected 'bool'"),
     ("feature { name: 'a' type: INT annotation { comment: 'recordmill: {dtype' } }", "comment of feature 'a': line 1, column 7: not valid YAML: while parsing"),

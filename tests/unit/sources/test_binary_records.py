@@ -122,7 +122,7 @@ def test_a_label_of_no_class_is_a_reject(tmp_path: Path) -> None:
     reading = read(ArraysSource(find_records, BinaryOptions()), tmp_path)
     assert [row["label"] for row in reading.rows] == [0, 9]
     (reject,) = reading.rejects
-    told = "train_y.bin: label: 11 is not the label of a class (1 to 10)"
+    told = "train_y.bin: label: 11 is not a class label (1 to 10)"
     assert (reject.path, reject.position, reject.reason) == ("train_X.bin", 27648, told)
     assert reject.raw == b"\1" * 27648 + b"\x0b"
 

@@ -161,7 +161,7 @@ MANY = "cat\ndog\n" + "cat\n" * 8  # no schema and no TFDS could tell them apart
         ({"readme.html": b""}, r"none of the input files ends in \.bin"),
         (
             {"data_batch_1.bin": records_of(CIFAR10, 1), "test.bin": records_of(CIFAR100, 1)},
-            "^data_batch_1.bin is cifar10 and test.bin is cifar100: convert them into two datasets, or give `variant`$",
+            "^data_batch_1.bin is cifar10 and test.bin is cifar100: convert them into two datasets, or set `variant`$",
         ),
         ({"batches.meta.txt": b"cat\ndog\n"}, "meta.txt: 2 class names, expected 10"),
         ({"batches.meta.txt": b"caf\xe9\n" * 10}, "meta.txt: class names are not UTF-8"),
@@ -193,9 +193,9 @@ def test_half_a_record_is_a_reject(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "reason"),
     [
-        ([20, 99], "coarse_label: 20 is not the label of a class (0 to 19)"),
-        ([19, 100], "label: 100 is not the label of a class (0 to 99)"),
-        ([20, 100], "coarse_label: 20 is not the label of a class (0 to 19)"),
+        ([20, 99], "coarse_label: 20 is not a class label (0 to 19)"),
+        ([19, 100], "label: 100 is not a class label (0 to 99)"),
+        ([20, 100], "coarse_label: 20 is not a class label (0 to 19)"),
     ],
 )
 def test_labels_that_do_not_exist(

@@ -442,7 +442,7 @@ def test_nulls_of_a_column_in_a_schema(tmp_path: Path) -> None:
 
 def test_decimal_and_schema_exclude_each_other() -> None:
     options = CsvOptions(decimal="comma")
-    with pytest.raises(UsageError, match="`decimal` and `schema` exclude each other"):
+    with pytest.raises(UsageError, match="`decimal` and `schema` cannot be combined"):
         load_format("csv").make_source(options, Request(as_text=True))
 
 

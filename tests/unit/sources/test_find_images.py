@@ -64,10 +64,10 @@ def test_what_is_passed_over_is_counted_by_reason(tmp_path: Path) -> None:
     write(tmp_path, {f"b/{n}.{n}": b"x" for n in range(10)})
     told = prepare(ImagesSource(), [tmp_path]).source.understood()
     counts = {each.reason: each.files for each in told.passed_over}
-    assert counts.pop("other endings, no image in it") == 6
-    assert counts.pop(".txt, no image in it") == 3
+    assert counts.pop("other endings, no image content") == 6
+    assert counts.pop(".txt, no image content") == 3
     assert counts.pop("HEIC is not supported") == 1
-    assert counts.pop("no ending, no image in it") == 1
+    assert counts.pop("no extension, no image content") == 1
     assert counts.pop("empty") == 1
     assert set(counts.values()) == {1}
     assert len(counts) == 4
@@ -90,7 +90,7 @@ def test_what_was_understood(tmp_path: Path) -> None:
         "classes": "12 (c00 3, c01 2, c02 2, c03 2, c04 2, c05 2, c06 2, c07 2, c08 2, "
         "c09 2 and 2 more)",
         "images": ".jpg 24, no ending 1",
-        "readers get": "decoded images (TFDS)",
+        "images when read": "decoded by TFDS",
     }
 
 
@@ -99,8 +99,8 @@ def test_what_was_understood(tmp_path: Path) -> None:
     [
         (
             {"dog/1.txt": b"x", "dog/sub/2.heic": HEIC},
-            "/dog: is the folder of a class, but holds no image, only 2 other files "
-            "(endings: .heic, .txt): put such files into it; if it is not a class",
+            "/dog: is the folder of a class, but contains no image, only 2 other files "
+            "(extensions: .heic, .txt): put such files into it; if it is not a class",
         ),
         ({"dog/": b""}, "/dog: is the folder of a class, but is empty: put such"),
         ({"dog/sub/": b""}, "/dog: is the folder of a class, but is empty: put such"),
@@ -150,7 +150,7 @@ def test_a_split_without_files_is_told(tmp_path: Path) -> None:
 @given(st.lists(st.text("a./\n.Jé", min_size=1, max_size=8), max_size=6))
 def test_endings_are_those_of_the_standard_library(paths: list[str]) -> None:
     found = (os.path.splitext(path)[1].lower() for path in paths)  # noqa: PTH122
-    expected = Counter(each if len(each) > 1 else "no ending" for each in found)
+    expected = Counter(each if len(each) > 1 else "no extension" for each in found)
     files = Inventory.of(InputFile(path, path, 1) for path in paths)
     with patch.object(find, "first_names", list):
         told = find.count_endings(files)
@@ -321,8 +321,8 @@ def test_what_options_say(
 @pytest.mark.parametrize(
     ("paths", "told"),
     [
-        ("train/1 cat/2", "classes named like splits: 'train', beside 'cat'."),
-        ("train//1 cat//2", "classes named like splits: 'train', beside 'cat'."),
+        ("train/1 cat/2", "classes named like splits: 'train', next to 'cat'."),
+        ("train//1 cat//2", "classes named like splits: 'train', next to 'cat'."),
         ("cat/1 cat/2", "there is only one class, 'cat'; if there are more"),
         (
             "all/cat/1",
@@ -344,8 +344,9 @@ def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
     [
         (
             "train/a/1 cat/b/2",
-            "classes named like splits: 'train', beside 'cat'. If all these folders are "
-            "splits, use `split_from=1`; if all are classes, `split_from=none`, or leave",
+            "classes named like splits: 'train', next to 'cat'. If all these folders "
+            "are splits, use `split_from=1`; if all are classes, `split_from=none`, or "
+            "leave",
             (("1", "auto", "train:a cat:b"), ("none", "auto", ":train :cat")),
         ),
         (
@@ -385,8 +386,8 @@ def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
         ),
         (
             "year=2026/cat/1 year=2026/2 dog/3",
-            "'year=2026' would be classes, and folders in them, such as 'cat', would be "
-            "none. If such folders are the classes, use `label_from=2`; if not, `lab",
+            "'year=2026' would be classes, but folders in them, such as 'cat', would "
+            "not. If such folders are the classes, use `label_from=2`; if not, `lab",
             (
                 ("auto", "2", ":cat : :"),
                 ("auto", "1", ":year=2026 :year=2026 :dog"),

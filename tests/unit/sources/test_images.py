@@ -110,10 +110,10 @@ def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "no images among 0 input files (endings: none); expected .jpeg .jpg"),
+        ([], "no images among 0 input files (extensions: none); expected .jpeg .jpg"),
         (
             ["a/1.txt", "a/2.csv"],
-            "no images among 2 input files (endings: .csv .txt); expected",
+            "no images among 2 input files (extensions: .csv .txt); expected",
         ),
         (
             ["1.jpg", "2.jpg"],
@@ -236,7 +236,7 @@ def test_an_image_whose_size_changed_after_the_inventory(
         read_one(reading.source, reading.ranges[0])
     assert str(error.value) == (
         f"{tmp_path}/a/1.jpg: has {len(data)} bytes, but had {len(JPEG)} when the run "
-        "began; did it change meanwhile?"
+        "began; did it change in the meantime?"
     )
 
 

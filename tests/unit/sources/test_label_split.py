@@ -115,7 +115,7 @@ def test_dates_and_numbers() -> None:
         ("d=a,1,a", "different splits, found a, a"),
         ("d=a,yesterday,b", "found 'yesterday'"),
         ("d=a,1,b,2026-01-01,c", "all times or all numbers"),
-        ("d=a,2,b,1,c", "expected times that rise, found 2 before 1"),
+        ("d=a,2,b,1,c", "expected ascending times, found 2 before 1"),
         ("d=a,20%,b", "expected a number, or a time like 2026-01-01"),
     ],
 )

@@ -59,7 +59,7 @@ def test_features_are_inferred_from_a_sample(tmp_path: Path) -> None:
     optional = (replace(feature, optional=True) for feature in others)
     assert source.schema() == Schema((FeatureSpec("n", INT64), *optional))
     assert dict(source.understood().facts) == {
-        "records": "kept as they are, unread",
+        "records": "kept unchanged, not decoded",
         "features": "inferred from 6 records",
     }
 
@@ -71,7 +71,7 @@ def test_a_dataset_of_recordmill_tells_its_features(tmp_path: Path) -> None:
     write_examples(tmp_path / "orphan-train.tfrecord-00000-of-00001", [{"n": 1}])
     source = source_of(tmp_path)
     assert source.schema() == SCHEMA
-    assert "no shard of the dataset" in str(source.understood().passed_over)
+    assert "not a shard of the dataset" in str(source.understood().passed_over)
     Path(prepare(source, [tmp_path]).ranges[0].uri).unlink()
     with pytest.raises(InputError, match=r"is missing, but manifest.json"):
         source_of(tmp_path)
@@ -171,9 +171,9 @@ def test_content_tells_what_is_a_tfrecord_file(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     told = {each.reason: each.example for each in source.understood().passed_over}
     assert told == {
-        "no TFRecord at its start": "readme",
+        "not a TFRecord file, by its content": "readme",
         "empty": "empty.tfrecord",
-        "no records by its name": "labels.txt",
+        "not a TFRecord file, by its name": "labels.txt",
     }
     (tmp_path / "noending").unlink()
     with pytest.raises(InputError, match="no TFRecord file among 3 input files"):

@@ -71,13 +71,13 @@ def test_odd_samples_are_told(tmp_path: Path) -> None:
     reading = read_shard(tmp_path, data[:end] + link.tobuf() + bytes(1024))
     assert [row["key"] for row in reading.rows] == ["2", "3", "2", "5"]
     reasons = {each.raw[:1]: each.reason for each in reading.rejects}
-    assert reasons[b"a"] == "holds two files 'txt'"
+    assert reasons[b"a"] == "contains two files 'txt'"
     assert "a file is named 'key'" in reasons[b"f"]
     assert reasons[b"R"].startswith("webp: ")
     assert reasons[b""].startswith("'7.txt' is a link to 1.txt")
     odd = [each for part in reading.parts for each in part.issues]
     assert [(o.code, o.column, o.count, o.example) for o in odd] == [
-        ("key that came before", "", 1, "a.tar: 2"),
+        ("repeated key", "", 1, "a.tar: 2"),
         ("undecodable", "webp", 1, "a.tar: 5"),
     ]
     observed = reading.parts[0].observed

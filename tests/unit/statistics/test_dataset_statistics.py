@@ -183,7 +183,7 @@ def test_a_damaged_and_a_missing_shard(tmp_path: Path) -> None:
     with pytest.raises(CorruptRecordError, match=shard.name):
         figures_of(tmp_path / "zoo")
     shard.unlink()
-    with pytest.raises(OutputError, match="is missing, the manifest says"):
+    with pytest.raises(OutputError, match="is missing, the manifest records"):
         figures_of(tmp_path / "zoo")
 
 

@@ -205,7 +205,7 @@ def test_rows_of_equal_length(store: Store) -> None:
 
 
 def test_a_file_in_a_store_has_no_local_path() -> None:
-    with pytest.raises(ValueError, match="s3://b/a: is not a file of this machine"):
+    with pytest.raises(ValueError, match="s3://b/a: is not a file on this machine"):
         local_path("s3://b/a")
 
 
@@ -326,7 +326,7 @@ def test_a_folder_that_cannot_be_listed(
         (errno.EIO, 1, "the system's log \\(dmesg\\) names the device"),
         (errno.EACCES, 65, "this user may not read it: allow it \\(`chmod a\\+r`"),
         (errno.ENOENT, 65, "it does not exist: correct its name, or restore it"),
-        (errno.ESTALE, 1, "copy it again from where it came from, or leave it out"),
+        (errno.ESTALE, 1, "copy it again from its source, or leave it out"),
         (
             errno.ETIMEDOUT,
             1,

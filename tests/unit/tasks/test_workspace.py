@@ -47,7 +47,7 @@ def test_what_another_exchange_left_is_removed(
 def test_a_checkpoint_with_other_keys_is_none(tmp_path: Path) -> None:
     """One of another version, whose issues would go unnoticed."""
     workspace = workspace_with(tmp_path, "")
-    issues = (RowIssue("changed", "gif", 2, "a/b.gif", ("its first frame",)),)
+    issues = (RowIssue("changed", "gif", 2, "a/b.gif", ("only the first frame",)),)
     result = RangeResult(InputRange(0, "a", "a", 0, 9, 0, 9), 3, 0, (), issues=issues)
     save_checkpoint(workspace, "range-0", result)
     assert load_checkpoint(workspace, "range-0", RangeResult) == result

@@ -1,1 +1,1 @@
-"""What all formats of arrays share: rows of equal size, side by side in several files."""
+"""Input formats of arrays: rows of equal size in one file or in several files."""

@@ -1,18 +1,19 @@
-"""Describes arrays of rows in files, and the parts of an input that they are.
+"""Describes arrays of rows in files, and the parts of an input that they form.
 
-A part is what belongs side by side: row i of the images and row i of the labels.
+A part is a group of arrays that share their rows: row i of the images belongs to row i
+of the labels.
 
     train-images   row 0 | row 1 | ...     784 bytes each, from byte 16 on
     train-labels   row 0 | row 1 | ...     1 byte each, from byte 8 on
 
-Names of files and arrays say what they hold:
+The name of a file or an array determines its column and its split:
 
     train-images-idx3-ubyte.gz    images, train
     x_test.npy                    x, test
-    labels_0.npy, labels_1.npy    labels, one after the other
+    labels_0.npy, labels_1.npy    labels, in two consecutive parts
 
-Arrays of the same folder and split are columns of one part. If one of them is there
-several times, those with the same number in their names are.
+Arrays of the same folder and split are columns of one part. If a column occurs several
+times, only arrays with the same number in their names form a part.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ ClassNames = tuple[tuple[str, tuple[str, ...]], ...]
 Packing = Literal["", "gzip", "deflate"]
 
 _SINGULAR = {"images": "image", "labels": "label"}
-_STORED = {  # by NumPy's kind; others are int64
+_STORED = {  # kind and dtype of features by NumPy's kind; all other kinds are int64
     "b": (Kind.INT64, "bool"),
     "f": (Kind.FLOAT, "float32"),
     "S": (Kind.BYTES, "bytes"),
@@ -52,52 +53,53 @@ _IGNORED = re.compile(r"idx\d?|ubyte|gz|npy|npz", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value of a row."""
+    """A field of each row: one scalar, or one array."""
 
-    name: str  # of the column
-    dtype: str  # NumPy's text of the stored type, such as "<f4"; "|V10" for raw bytes
-    # as stored, row by row (C order); () for a single value
+    name: str  # name of the column
+    dtype: str  # stored dtype as in NumPy, such as "<f4"; "|V10" for raw bytes
+    # stored shape, in row-major (C) order; () for a scalar
     shape: tuple[int, ...] = ()
-    # the stored axis that each axis of the value is; () if it stays as it is
+    # index of the stored axis for each axis of the value; () if the order is unchanged
     axes: tuple[int, ...] = ()
-    offset: int = 0  # first byte in the row of its array
-    first_label: int = 0  # the stored label of the first class
-    constant: int | None = None  # the value in all rows, if it is not stored; else None
+    offset: int = 0  # byte offset of the field in a row of its array
+    first_label: int = 0  # stored label of the first class
+    constant: int | None = None  # value of all rows if it is not stored, else None
 
     @property
     def value_shape(self) -> tuple[int, ...]:
-        """Returns the shape of the value."""
+        """Returns the shape of the value, with its axes in the requested order."""
         return tuple(self.shape[axis] for axis in self.axes) or self.shape
 
     @property
     def num_bytes(self) -> int:
-        """Returns the bytes of a row that it takes."""
+        """Returns the number of bytes that the field takes in a row."""
         if self.constant is not None:
             return 0
         return int(np.dtype(self.dtype).itemsize) * math.prod(self.shape)
 
     @property
     def is_integer(self) -> bool:
-        """Tells whether it is one whole number, and so may be a label."""
+        """Returns whether the field is a single integer, which can be a class label."""
         return not self.shape and self.dtype[1] in "iu"
 
     @property
     def is_bytes(self) -> bool:
-        """Tells whether it is an array of uint8, which stays bytes."""
+        """Returns whether the field is an array of uint8, which is stored as bytes."""
         return self.dtype.endswith("u1") and bool(self.shape)
 
     @property
     def described(self) -> str:
-        """Returns name, type and shape in words."""
+        """Returns name, type and shape as text for messages."""
         found = np.dtype(self.dtype)
         name = {"S": "bytes", "V": "bytes", "U": "text"}.get(found.kind, found.name)
         shape = f" [{', '.join(map(str, self.value_shape))}]" if self.shape else ""
         return f"{self.name} {name}{shape}"
 
     def feature(self, class_names: tuple[str, ...]) -> FeatureSpec:
-        """Returns how it is stored; with the names of classes it is a class label.
+        """Returns the feature that stores the field.
 
-        Bytes of pixels stay bytes, as all readers of image arrays expect.
+        With class names, the feature is a class label. Pixels stay bytes, because readers
+        of image arrays expect bytes.
         """
         if class_names or self.constant is not None:
             return FeatureSpec(self.name, Kind.INT64, class_names=class_names)
@@ -110,7 +112,7 @@ class Field:
         return FeatureSpec(self.name, kind, dtype=dtype, shape=shape, content=content)
 
     def has_fixed_size(self, num_classes: int) -> bool:
-        """Tells whether it takes as many bytes in every record."""
+        """Returns whether the feature takes the same number of bytes in every record."""
         if num_classes:
             return num_classes <= 128  # an index takes one byte
         kind = np.dtype(self.dtype).kind
@@ -119,31 +121,31 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class RowArray:
-    """Rows of equal size, one after the other in a file."""
+    """An array whose rows have equal size and follow each other in a file."""
 
-    file: InputFile  # where they are
-    start: int = 0  # the byte of the first row: in the file, or in what is unpacked
+    file: InputFile  # file that holds the array
+    start: int = 0  # byte offset of the first row, in the file or in the unpacked data
     row_bytes: int = 1  # size of a row
-    num_rows: int = 0  # how many there are
-    fields: tuple[Field, ...] = ()  # the values of a row
-    # how the bytes from `packed_start` to `packed_stop` are compressed
+    num_rows: int = 0  # number of rows
+    fields: tuple[Field, ...] = ()  # fields of a row
+    # compression of the bytes from `packed_start` to `packed_stop`
     packing: Packing = ""
-    packed_start: int = 0  # first byte of what is compressed
-    packed_stop: int = 0  # one after its last byte
-    # of all that is unpacked, or None where the packing itself checks it
+    packed_start: int = 0  # first compressed byte
+    packed_stop: int = 0  # one after the last compressed byte
+    # CRC-32 of the unpacked data, or None if the compression format has its own checksum
     crc32: int | None = None
-    # bytes of a value whose first axis is that of the rows, so that a file holds the
-    # first value of all rows, then the second one (Fortran order); or 0
+    # Size in bytes of a value if the array is in Fortran order, in which a file holds the
+    # first value of all rows, then the second value of all rows; 0 in C order.
     transposed: int = 0
 
     @property
     def is_sequential(self) -> bool:
-        """Tells whether following rows are following bytes of the file."""
+        """Returns whether consecutive rows are consecutive bytes of the file."""
         return not self.packing and not self.transposed
 
     @property
     def span(self) -> tuple[int, int]:
-        """Returns where the rows begin and end in the file."""
+        """Returns the first byte and one after the last byte of the rows in the file."""
         if self.packing:
             return self.packed_start, self.packed_stop
         return self.start, self.start + self.num_rows * self.row_bytes
@@ -151,43 +153,43 @@ class RowArray:
 
 @dataclass(frozen=True)
 class Part:
-    """Arrays of as many rows, side by side."""
+    """A group of arrays with the same number of rows, which become one set of columns."""
 
-    # what they are; rejects are told by the file of the first one
+    # Origins of rows and rejects name the file of the first array.
     arrays: tuple[RowArray, ...]
-    split: str = ""  # that the file names tell, or ""
-    first: int = 0  # the position of the first row in the first file
-    scale: int = 1  # positions that a row takes: 1, or its bytes
-    tail: int = 0  # bytes at the end of the file that are not a whole row
+    split: str = ""  # split that the file names state, or ""
+    first: int = 0  # position of the first row in the first file
+    scale: int = 1  # number of positions of a row: 1, or the size of the row in bytes
+    tail: int = 0  # number of bytes at the end of the file that are not a whole row
 
     @property
     def num_rows(self) -> int:
-        """Returns the rows of each array."""
+        """Returns the number of rows of each array."""
         return self.arrays[0].num_rows
 
     @property
     def row_bytes(self) -> int:
-        """Returns the bytes of a row in all arrays."""
+        """Returns the size in bytes of a row in all arrays together."""
         return sum(array.row_bytes for array in self.arrays)
 
     @property
     def file(self) -> InputFile:
-        """Returns the file that rows are told by."""
+        """Returns the file that the origins of the rows name."""
         return self.arrays[0].file
 
     @property
     def is_packed(self) -> bool:
-        """Tells whether rows can only be read from the first one on."""
+        """Returns whether an array is compressed, and must be read from its first row."""
         return any(array.packing for array in self.arrays)
 
     @property
     def start(self) -> int:
-        """Returns the first position; what stands before the rows belongs to it."""
+        """Returns the first position, which includes a header before the rows."""
         return self.first if self.scale == 1 else 0
 
     @property
     def stop(self) -> int:
-        """Returns one after the last position."""
+        """Returns one after the last position, which includes the tail of the file."""
         return self.first + self.num_rows * self.scale + self.tail
 
     @property
@@ -199,39 +201,41 @@ class Part:
 def part_of_records(
     file: InputFile, size: int, fields: tuple[Field, ...], split: str, header: int = 0
 ) -> Part:
-    """Returns the records of a size that follow the header of a file."""
+    """Creates the part for records of `size` bytes that follow the header of a file."""
     num_rows, tail = divmod(file.size - header, size)
     array = RowArray(file, header, size, num_rows, fields)
     return Part((array,), split, first=header, scale=size, tail=tail)
 
 
 class Found(NamedTuple):
-    """What a format made of its input."""
+    """The arrays, class names and skipped files that a format found in its input."""
 
     parts: tuple[Part, ...] = ()  # in the order of the input
-    class_names: ClassNames = ()  # of each column that is a class label
-    records: str = ""  # what the records are, in words
-    skipped: Sequence[tuple[str, str]] = ()  # why and which files hold no rows
-    # the checksums of files that hold no rows, but what rows depend on
+    class_names: ClassNames = ()  # column and names of each class label
+    records: str = ""  # description of the records, for the input report
+    skipped: Sequence[tuple[str, str]] = ()  # (reason, path) of each file without rows
+    # checksums of the files without rows that the conversion depends on
     read: tuple[FileChecksum, ...] = ()
-    tail_reason: str = ""  # what a tail of a file is, for its reject
+    tail_reason: str = (
+        ""  # reason of the reject for an incomplete record at a file's end
+    )
 
 
 NOTHING_FOUND = Found()
-# Finds the arrays of one format in files, by its options.
+# Finds the arrays of a format, given its options, the files and the storage options.
 Finder = Callable[[Any, Sequence[InputFile], StorageOptions], Found]
 
 
 class Role(NamedTuple):
-    """What a name says."""
+    """The column, split and number that the name of a file or an array states."""
 
-    column: str  # the name without the rest; "value" if nothing is left
+    column: str  # name without split, number and ending; "value" if nothing is left
     split: str = ""
-    number: str = ""  # digits in it
+    number: str = ""  # digits of the name, joined by "-"
 
 
 def role_of(name: str) -> Role:
-    """Returns what the name of a file or an array says.
+    """Returns the column, split and number that the name of a file or an array states.
 
     >>> role_of("x_train_2.npy")
     Role(column='x', split='train', number='2')
@@ -245,7 +249,7 @@ def role_of(name: str) -> Role:
 
 
 class NamedArray(NamedTuple):
-    """An array, what its name says, and its folder: others never stand side by side."""
+    """An array with its role and its folder; arrays of two folders never share a part."""
 
     array: RowArray
     role: Role
@@ -253,12 +257,17 @@ class NamedArray(NamedTuple):
 
 
 def parts_of(named: Sequence[NamedArray], *, labels_last: bool = False) -> list[Part]:
-    """Returns the parts that arrays belong to, in the order of the input.
+    """Groups arrays into parts, in the order of the input.
 
-    Positions in a file go on where it has several parts.
+    If a file belongs to several parts, the positions of a part continue the positions of
+    the part before it.
+
+    Args:
+      named_arrays: The arrays, with their roles and folders.
+      labels_last: Whether the columns of single integers come last in each part.
 
     Raises:
-      InputError: names two arrays that do not fit each other.
+      InputError: two arrays of a part have different numbers of rows or the same column.
     """
     columns = Counter((n.folder, n.role.split, n.role.column) for n in named)
     several = {key[:2] for key, times in columns.items() if times > 1}
@@ -280,15 +289,16 @@ def parts_of(named: Sequence[NamedArray], *, labels_last: bool = False) -> list[
 
 
 def require_fit(arrays: Sequence[RowArray]) -> None:
-    """Checks that arrays have as many rows, and columns of different names."""
+    """Checks that arrays have the same number of rows and different column names."""
     first = arrays[0]
     for array in arrays:
         if array.num_rows != first.num_rows:
             raise InputError(
-                f"{_where(first)} has {count(first.num_rows, 'row')}, but {_where(array)} "
-                f"has {array.num_rows:,}; expected as many in all arrays that belong "
-                "together. Convert only files that belong together, or give those that "
-                "do not another split in their names, or another folder"
+                f"{_where(first)} has {count(first.num_rows, 'row')}, but "
+                f"{_where(array)} has {array.num_rows:,}; expected the same number in "
+                "all arrays that belong together. Convert only files that belong "
+                "together, or move the others to another split (by their names) or "
+                "another folder"
             )
     names = Counter(field.name for array in arrays for field in array.fields)
     for name, times in names.items():
@@ -305,7 +315,7 @@ def _where(array: RowArray) -> str:
 
 
 def require_same_columns(parts: Sequence[Part], class_names: ClassNames) -> None:
-    """Refuses parts whose columns or shapes differ; labels are numbers of any type."""
+    """Checks that all parts have the same features; labels may differ in integer type."""
     classes, first = dict(class_names), parts[0]
 
     def features(part: Part) -> dict[str, FeatureSpec]:
@@ -327,7 +337,7 @@ def require_same_columns(parts: Sequence[Part], class_names: ClassNames) -> None
 def files_of_names(
     files: Sequence[InputFile], option: str
 ) -> tuple[dict[str, InputFile], list[InputFile]]:
-    """Returns the file of each column that `class_names` names, and the other files.
+    """Returns the files that `class_names` names, by column, and the other files.
 
     The option is "names.txt" for the column label, or "fine=a.txt,coarse=b.txt".
     """
@@ -348,12 +358,12 @@ def files_of_names(
 def read_class_names(
     found: dict[str, InputFile], columns: Sequence[str], storage: StorageOptions
 ) -> tuple[ClassNames, tuple[FileChecksum, ...]]:
-    """Reads the class names of columns, which have to be single integers."""
+    """Reads the class names of columns, which must be columns of single integers."""
     names, read = [], []
     for column, file in found.items():
         if column not in columns:
             raise InputError(
-                f"`class_names`: there is no column {column!r} of single integers; "
+                f"`class_names`: column {column!r} of single integers does not exist; "
                 f"expected one of {', '.join(columns) or 'none'}: write COLUMN=FILE"
             )
         own, checksum = read_names(file, storage)
@@ -365,23 +375,23 @@ def read_class_names(
 def read_names(
     file: InputFile, storage: StorageOptions, expected: int = 0
 ) -> tuple[tuple[str, ...], FileChecksum]:
-    """Reads class names, one a line: as many as are expected, or any number for 0."""
+    """Reads class names, one per line; 0 as `expected` accepts any number of names."""
     if file.size > MAX_NAMES_BYTES:
         found = f"has {file.size:,} bytes"
-        raise InputError(f"{file.uri}: {found}, too many for names of classes")
+        raise InputError(f"{file.uri}: {found}, too many for class names")
     content, checksum = read_summed(file, storage)
     try:
         lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{file.uri}: class names are not UTF-8: {error}. Write one name a line, in "
-            "UTF-8"
+            f"{file.uri}: class names are not UTF-8: {error}. Write one name per line, "
+            "in UTF-8"
         ) from error
     names = tuple(filter(None, map(str.strip, lines)))
     if expected and len(names) != expected:
         raise InputError(f"{file.uri}: {len(names)} class names, expected {expected}")
     if not names:
-        raise InputError(f"{file.uri}: has no class names; expected one a line")
+        raise InputError(f"{file.uri}: has no class names; expected one per line")
     if len(set(names)) < len(names):
         twice = next(name for n, name in enumerate(names) if name in names[:n])
         raise InputError(

@@ -1,27 +1,27 @@
-"""Finds records of a fixed length: of a declared layout, of STL-10, or of CIFAR.
+"""Finds records of a fixed length, with a declared layout or as in STL-10 or CIFAR.
 
 A declaration is `label:u8,image:u8[3,32,32]:chw->hwc`:
 
-    NAME:TYPE              one value
-    NAME:TYPE[2,3]         an array, row by row
-    NAME:TYPE[3,32,32]:chw->hwc   stored as planes, wanted as rows of pixels
-    NAME:bytes[10]         ten bytes as they are
-    _:u8[4]                four bytes that are left out
+    NAME:TYPE              a scalar
+    NAME:TYPE[2,3]         an array in row-major order
+    NAME:TYPE[3,32,32]:chw->hwc   stored as planes, converted to rows of pixels
+    NAME:bytes[10]         ten bytes, unchanged
+    _:u8[4]                four bytes that are skipped
 
-STL-10 has
+STL-10 consists of
 
     train_X.bin, test_X.bin      images: 3 planes, each column by column, 96 x 96
     train_y.bin, test_y.bin      labels 1 to 10, one byte each
-    unlabeled_X.bin              images without labels; -1, as TFDS has it
-    class_names.txt              names, one a line
+    unlabeled_X.bin              images without labels, which get label -1 as in TFDS
+    class_names.txt              names, one per line
 
-CIFAR-10 and CIFAR-100 have 32 x 32 pixels, row-major:
+CIFAR-10 and CIFAR-100 have images of 32 x 32 pixels, row-major:
 
     CIFAR-10   label | 1024 red | 1024 green | 1024 blue        3,073 bytes
     CIFAR-100  coarse label | fine label | the same 3,072       3,074 bytes
 
-Sources: cs.stanford.edu/~acoates/stl10, "Binary files"; www.cs.toronto.edu/~kriz/cifar.html,
-"Binary version".
+Sources: cs.stanford.edu/~acoates/stl10, "Binary files";
+www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _FIELD = re.compile(
     r"(?P<name>[^:,\[\]]+):(?P<type>[a-z]+\d*)(?:\[(?P<shape>[\d,\s]*)\])?"
     r"(?::(?P<axes>[^,]*))?"
 )
-_LONGEST = 10_000  # characters of a declaration
+_LONGEST = 10_000  # maximum number of characters of a declaration
 _WAY = (
     "expected NAME:TYPE, NAME:TYPE[SIZES] or NAME:TYPE[SIZES]:chw->hwc, in quotes, as in "
     "'label:u8,image:u8[3,32,32]:chw->hwc'"
@@ -105,10 +105,10 @@ _NO_LABEL = Field("label", "<i8", constant=-1)
 def find_records(
     options: BinaryOptions, files: Sequence[InputFile], storage: StorageOptions
 ) -> Found:
-    """Finds records of a fixed length."""
+    """Finds the records of a declared layout, or of STL-10."""
     if options.record and options.layout != "auto":
         raise InputError(
-            f"`layout={options.layout}` and `record` exclude each other: leave out one"
+            f"`layout={options.layout}` and `record` cannot be combined: leave out one"
         )
     names = {PurePosixPath(f.path).name for f in files if f.path.endswith(".bin")}
     is_stl10 = bool(names) and names <= {*_STL10_FILES, _UNLABELED}
@@ -117,7 +117,7 @@ def find_records(
     if not options.record:
         hint = next(filter(None, (_known_layout(f, storage) for f in files)), "")
         raise InputError(
-            "`record` is not given, and the files are not those of a published "
+            "`record` is not given, and the files do not match a published "
             f"layout{f' ({hint})' if hint else ''}: declare the record, as in "
             "record='label:u8,image:u8[3,32,32]:chw->hwc'"
         )
@@ -158,16 +158,17 @@ def _part(
     part = part_of_records(file, size, fields, split, header)
     if part.tail and (other := _known_layout(file, storage)):
         raise InputError(
-            f"{file.uri}: {file.size:,} bytes are no whole number of records: "
+            f"{file.uri}: {file.size:,} bytes are not a whole number of records: "
             f"{count(part.tail, 'byte')} follow {count(part.num_rows, 'record')} of "
-            f"{size:,} ({size - part.tail:,} are missing to the next). {other}. Correct "
-            "`record` or `header_bytes`, or copy the file again if it is cut short"
+            f"{size:,} ({size - part.tail:,} are missing to the next). {other}. "
+            "Correct `record` or `header_bytes`, or copy the file again if it is cut "
+            "short"
         )
     return part
 
 
 def _known_layout(file: InputFile, storage: StorageOptions) -> str:
-    """Returns a sentence on what a file may be by its first bytes or its size, or ""."""
+    """Returns a hint at the layout that a file's first bytes or size suggest, or ""."""
     head = read_range(file.uri, 0, min(16, file.size), storage, file.seen)
     for mark, told in _MARKS:
         if head.startswith(mark):
@@ -181,7 +182,11 @@ def _known_layout(file: InputFile, storage: StorageOptions) -> str:
 
 
 def parse_record(text: str, byte_order: str) -> tuple[tuple[Field, ...], int]:
-    """Parses a declaration as a user wrote it; returns fields and size of a record."""
+    """Parses the option `record`; returns the fields and the size of a record.
+
+    Raises:
+      UsageError: the declaration is invalid.
+    """
     try:
         return _parse_record(text.strip(), ">" if byte_order == "big" else "<")
     except ValueError as error:
@@ -238,7 +243,7 @@ def _field(match: re.Match[str], order: str, offset: int) -> Field:
         return Field(name, f"|V{shape[0]}", offset=offset)
     if kind not in TYPES:
         known = ", ".join(TYPES)
-        raise ValueError(f"{kind!r} is no type; expected one of {known} or bytes")
+        raise ValueError(f"{kind!r} is not a type; expected one of {known} or bytes")
     dtype = f"{'|' if TYPES[kind][1] == '1' else order}{TYPES[kind]}"
     return Field(name, dtype, shape, _axes(match["axes"], len(shape)), offset)
 
@@ -250,9 +255,10 @@ def _axes(declared: str | None, rank: int) -> tuple[int, ...]:
     is_order = len(stored) == rank == len(set(stored))
     if not arrow or not is_order or sorted(stored) != sorted(wanted):
         raise ValueError(
-            f"axes {declared!r} do not tell the order of {rank} sizes; "
-            "expected a letter for each as stored, ->, and the same letters as wanted, "
-            "such as chw->hwc. Put the declaration in quotes: a shell takes > for itself"
+            f"axes {declared!r} do not define the order of {rank} sizes; expected one "
+            "letter for each stored axis, ->, and the same letters in the wanted "
+            "order, such as chw->hwc. Quote the declaration, because the shell "
+            "interprets >"
         )
     axes = tuple(stored.index(letter) for letter in wanted)
     return () if axes == tuple(range(rank)) else axes
@@ -278,8 +284,8 @@ def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
         for name, other in (names, names[::-1]):
             if other in found and name not in found:
                 raise InputError(
-                    f"{found[other].uri}: there is no {name} beside it; STL-10 has images "
-                    "and labels in two files: name both, or leave this one out"
+                    f"{found[other].uri}: {name} is missing next to it; STL-10 has "
+                    "images and labels in two files: name both, or leave this one out"
                 )
         if names[0] in found:
             arrays = _array(found[names[0]], _IMAGE), _array(found[names[1]], _LABEL)
@@ -320,11 +326,11 @@ _CIFAR100_FILE = re.compile(r"(train|test)\.bin", re.IGNORECASE)
 
 
 class CifarLayout(NamedTuple):
-    """The layout of one record: one byte for each label, then the pixels."""
+    """The layout of a CIFAR record: one byte for each label, then the pixels."""
 
     variant: Literal["cifar10", "cifar100"]
     title: str
-    labels: tuple[tuple[str, int, str], ...]  # name, classes, file of their names
+    labels: tuple[tuple[str, int, str], ...]  # column, number of classes, names file
 
     @property
     def record_bytes(self) -> int:
@@ -333,7 +339,7 @@ class CifarLayout(NamedTuple):
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Returns the values of a record."""
+        """Returns the fields of a record."""
         planes = (CHANNELS, SIDE, SIDE)
         sizes = {"height": SIDE, "width": SIDE, "depth": CHANNELS}
         return (
@@ -354,7 +360,7 @@ _NAME_FILES = {name for each in _LAYOUTS.values() for *_, name in each.labels}
 def find_cifar(
     options: CifarOptions, files: Sequence[InputFile], storage: StorageOptions
 ) -> Found:
-    """Finds CIFAR records."""
+    """Finds the records of CIFAR-10 or CIFAR-100."""
     by_name = {PurePosixPath(file.path).name: file for file in files}
     data, skipped = [], []
     for file in files:
@@ -372,7 +378,7 @@ def find_cifar(
         if is_data:
             data.append(file)
     if not data:
-        raise InputError("no CIFAR data: none of the input files ends in .bin")
+        raise InputError("no CIFAR data: no .bin file among the inputs")
     layout = find_layout(data, options.variant)
     size, names, read = layout.record_bytes, [], []
     for label, number, name in layout.labels:
@@ -400,7 +406,11 @@ def _is_data(file: InputFile) -> bool:
 
 
 def find_layout(files: Sequence[InputFile], variant: Variant) -> CifarLayout:
-    """Returns the layout of all files, by name and size unless the variant is given."""
+    """Returns the layout of all files: the given variant, or detected by name and size.
+
+    Raises:
+      InputError: two files have different layouts.
+    """
     if variant != "auto":
         return _LAYOUTS[variant]
     layout = detect_layout(files[0])
@@ -408,13 +418,13 @@ def find_layout(files: Sequence[InputFile], variant: Variant) -> CifarLayout:
         if (other := detect_layout(file)) != layout:
             raise InputError(
                 f"{files[0].path} is {layout.variant} and {file.path} is "
-                f"{other.variant}: convert them into two datasets, or give `variant`"
+                f"{other.variant}: convert them into two datasets, or set `variant`"
             )
     return layout
 
 
 def detect_layout(file: InputFile) -> CifarLayout:
-    """Returns the layout of CIFAR-10 or CIFAR-100, by the file's name, else its size."""
+    """Detects CIFAR-10 or CIFAR-100 by the name of a file, otherwise by its size."""
     name = PurePosixPath(file.path).name
     fits = [
         layout for layout in _LAYOUTS.values() if not file.size % layout.record_bytes
@@ -427,7 +437,7 @@ def detect_layout(file: InputFile) -> CifarLayout:
                 f"a whole number of {fits[0].title}'s {fits[0].record_bytes:,}-byte "
                 "records; use `variant=cifar10` or `variant=cifar100`"
             )
-        return named  # cut short or not
+        return named  # the file may be truncated
     if len(fits) == 1:
         return fits[0]
     for layout in (CIFAR100, CIFAR10):  # "cifar100" also holds "cifar10"
@@ -441,7 +451,7 @@ def detect_layout(file: InputFile) -> CifarLayout:
 
 
 def split_of(path: str) -> str:
-    """Returns the split that a file name of CIFAR stands for, or ""."""
+    """Returns the split that the name of a CIFAR file states, or ""."""
     name = PurePosixPath(path).name
     if _TEST_FILE.fullmatch(name):
         return "test"
@@ -453,7 +463,7 @@ _DEFAULTS = CifarOptions(variant="auto")
 
 @dataclass(frozen=True)
 class CifarSource(ArraysSource):
-    """CIFAR binary files; files that are no records may be of any kind."""
+    """A source of CIFAR binary files, which skips all other files."""
 
     find: Finder = find_cifar
     options: CifarOptions = _DEFAULTS
@@ -462,7 +472,7 @@ class CifarSource(ArraysSource):
     refuses_roles = True
 
     def own_splits(self) -> tuple[str, ...]:
-        return ()  # the split train is there, with or without files of it
+        return ()  # every CIFAR dataset has the split train, even without files for it
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         return sum(file.size for file in files)
@@ -473,7 +483,7 @@ class CifarSource(ArraysSource):
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink
     ) -> Iterator[Rows]:
-        """Reads the labels of a range, without laying out the pixels."""
+        """Reads the labels of a range, without converting the pixels."""
         return self.list_references(input_range, sink)
 
     def _origins(self, part: Part, input_range: InputRange, positions: I64) -> U64:

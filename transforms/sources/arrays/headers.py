@@ -1,7 +1,7 @@
 """Finds arrays in files whose headers describe them: .npy and .npz, and IDX.
 
-NumPy's: numpy.lib.format, "Format Version 1.0" to "3.0"; nothing is unpickled. IDX, in
-which MNIST is published, has big-endian numbers:
+NumPy files have format version 1.0 to 3.0 (see numpy.lib.format); nothing is unpickled.
+MNIST is published in IDX, whose numbers are big-endian:
 
     00 00 08 03 | 00 00 ea 60 | 00 00 00 1c | 00 00 00 1c      uint8, 60,000 x 28 x 28
 
@@ -48,18 +48,18 @@ from recordmill.transforms.storage.reading import open_stream, read_range
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER_BYTES = 1 << 16
-START_BYTES = 12  # magic, version and the length of the header, at most
+START_BYTES = 12  # maximum size of magic, version and header length
 _MAX_AXES = 8
 _KINDS = "biufSUV"
 _ENDINGS = (".npy", ".npz")
 _ARCHIVE = b"PK"
-_LOCAL = struct.Struct("<4s5H3I2H")  # the header before a member's bytes
+_LOCAL = struct.Struct("<4s5H3I2H")  # local header, before the bytes of a zip member
 _ENCRYPTED = 1
 _HEADER_ERRORS = (
     *(ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError),
 )
 
-# The name of an array, where its bytes are, and how many when unpacked.
+# Name of an array, its location in the file, and its size in bytes after unpacking.
 _Member = tuple[str, RowArray, int]
 
 
@@ -89,7 +89,7 @@ def find_numpy(
         )
     if not named:
         raise InputError(
-            f"none of {count(len(files), 'input file')} is a .npy or .npz file"
+            f"no .npy or .npz file among the inputs ({count(len(files), 'input file')})"
         )
     parts = parts_of(named)
     columns = [f.name for f in parts[0].fields if not f.shape and f.dtype[1] in "iuf"]
@@ -98,7 +98,7 @@ def find_numpy(
 
 
 def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
-    """Returns the arrays of a file; None if it cannot be meant as one of NumPy's."""
+    """Returns the arrays of a file, or None if the file is no NumPy file."""
     head = read_range(file.uri, 0, START_BYTES, storage, file.seen)
     if head.startswith(_ARCHIVE) or file.path.endswith(".npz"):
         stream = open_stream(file, storage)
@@ -116,7 +116,7 @@ def _archived(
     where = f"{file.uri}: {info.filename!r}"
     if not info.filename.endswith(".npy"):
         raise InputError(
-            f"{where} is no array; expected only .npy members, as numpy.savez writes them"
+            f"{where} is not an array; expected only .npy members, as numpy.savez writes them"
         )
     is_packed = info.compress_type == zipfile.ZIP_DEFLATED
     if info.flag_bits & _ENCRYPTED or not (
@@ -129,12 +129,15 @@ def _archived(
     at = info.header_offset
     local = read_range(file.uri, at, at + _LOCAL.size, storage, file.seen)
     if len(local) < _LOCAL.size or not local.startswith(b"PK\3\4"):
-        raise InputError(f"{where} is not where the archive says: copy the file again")
+        raise InputError(
+            f"{where} is not at the position in the archive's index: copy "
+            "the file again"
+        )
     *_, name_bytes, extra_bytes = _LOCAL.unpack(local)
     start = at + _LOCAL.size + name_bytes + extra_bytes
     stop = start + info.compress_size
     if stop > file.size:
-        raise InputError(f"{where} goes beyond the end of the file: copy it again")
+        raise InputError(f"{where} extends beyond the end of the file: copy it again")
     if not is_packed and info.compress_size != info.file_size:
         raise InputError(f"{where} states two sizes: copy the file again")
     array = RowArray(file, start)
@@ -153,7 +156,7 @@ def _named(
         role = role._replace(column="label")
     if name == PurePosixPath(file.path).name:
         folder = file.path.rpartition("/")[0]
-    else:  # of an archive
+    else:  # a member of an archive
         folder, where = file.path, f"{file.uri}: {name}"
         if not role.split:
             role = role._replace(split=role_of(PurePosixPath(file.path).name).split)
@@ -163,7 +166,15 @@ def _named(
 def _open_npy(
     array: RowArray, size: int, column: str, where: str, storage: StorageOptions
 ) -> RowArray:
-    """Returns the rows of an array of so many bytes."""
+    """Reads the header of an array and returns the array with its rows and fields.
+
+    Args:
+      array: The location of the .npy data in the file.
+      size: Size of the .npy data in bytes, after unpacking.
+      column: Name of the column.
+      location: Location of the array, for messages.
+      storage: Options of the storage.
+    """
     stream = open_array(array, storage, (array.start, array.start + size))
     start = bytes(stream.read(START_BYTES))
     length = header_length(start, where)
@@ -177,8 +188,9 @@ def _open_npy(
         if size > expected:
             more = "Save each array in a file of its own, or all with numpy.savez"
         raise InputError(
-            f"{where}: its header says {shape} values of {header.dtype.itemsize} bytes, "
-            f"{expected:,} bytes with the header, but there are {size:,}. {more}"
+            f"{where}: its header declares {shape} values of {header.dtype.itemsize} "
+            f"bytes, {expected:,} bytes with the header, but the file has {size:,}. "
+            f"{more}"
         )
     array = replace(
         array,
@@ -206,7 +218,10 @@ def _require_header(found: int, expected: int, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NpyHeader:
-    """Type and shape of an array; in Fortran order, its first axis varies fastest."""
+    """The type, shape and memory order of an array in a .npy file.
+
+    In Fortran order, the first axis varies fastest.
+    """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -214,17 +229,21 @@ class NpyHeader:
 
     @property
     def row_bytes(self) -> int:
-        """Returns the bytes of a row."""
+        """Returns the size of a row in bytes."""
         return int(self.dtype.itemsize) * math.prod(self.shape[1:])
 
 
 def header_length(start: bytes, where: str) -> int:
-    """Returns how many bytes the header of a .npy file has, by the first ones."""
+    """Returns the size in bytes of the header of a .npy file, read from its first bytes.
+
+    Raises:
+      InputError: the bytes are no start of a .npy file.
+    """
     if not start.startswith(MAGIC):
         raise InputError(
-            f"{where}: begins with {start[:6].hex(' ') or 'nothing'}, expected the mark of "
-            "a .npy file, 93 4e 55 4d 50 59. Write the array with numpy.save, or leave "
-            "the file out"
+            f"{where}: begins with {start[:6].hex(' ') or 'nothing'}, expected the "
+            "signature of a .npy file, 93 4e 55 4d 50 59. Write the array with "
+            "numpy.save, or leave the file out"
         )
     major = start[6] if len(start) > 6 else 0
     width = 2 if major == 1 else 4
@@ -243,12 +262,16 @@ def header_length(start: bytes, where: str) -> int:
 
 
 def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
-    """Parses a header of as many bytes as `header_length` says.
+    """Parses the header of a .npy file.
 
-    With 0 as `least_axes`, no axis is that of rows: there may be none, and no values.
+    Args:
+      head: The header, of the size that `header_length` returns.
+      location: Location of the array, for messages.
+      least_axes: Minimum number of axes. 1: the first axis counts rows. 0: the array is
+        one value, which may be a scalar or empty.
 
     Raises:
-      InputError: it is damaged, or its values can be no feature.
+      InputError: the header is damaged, or its dtype or shape cannot become a feature.
     """
     text = head[10 if head[6] == 1 else 12 :]
     try:
@@ -269,12 +292,12 @@ def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
         ) from error
     if dtype.hasobject:
         raise InputError(
-            f"{where}: holds Python objects, which only unpickling could read, and that "
-            "may run any code. Write numbers or text: numpy.save(path, "
-            "numpy.array(values.tolist())), or one array for each field"
+            f"{where}: contains Python objects, which recordmill does not read because "
+            "unpickling can run any code. Write numbers or text: numpy.save(path, "
+            "numpy.array(values.tolist())), or one array per field"
         )
     if not least_axes <= len(shape) <= _MAX_AXES:
-        of_rows = ", the first of them of the rows: save array[numpy.newaxis] for a single row"
+        of_rows = ", the first of them for the rows: save array[numpy.newaxis] for a single row"
         raise InputError(
             f"{where}: has {len(shape)} axes, expected {least_axes} to {_MAX_AXES}"
             f"{of_rows if least_axes else ''}"
@@ -282,15 +305,19 @@ def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
     header = NpyHeader(dtype, shape, bool(is_fortran) and len(shape) > 1)
     if least_axes and not 0 < header.row_bytes <= MAX_ROW_BYTES:
         raise InputError(
-            f"{where}: a row of shape {list(shape[1:])} has {header.row_bytes:,} bytes, "
-            f"expected 1 to {MAX_ROW_BYTES:,}: the first axis is that of the rows; move "
-            "it there with numpy.moveaxis, or the file is damaged"
+            f"{where}: a row of shape {list(shape[1:])} has {header.row_bytes:,} "
+            f"bytes, expected 1 to {MAX_ROW_BYTES:,}: the first axis must be the rows; "
+            "move it there with numpy.moveaxis, or the file is damaged"
         )
     return header
 
 
 def read_npy(data: bytes, where: str) -> npt.NDArray[Any]:
-    """Returns the only array of a file, of numbers or booleans; raises InputError."""
+    """Parses a .npy file of numbers or booleans into an array.
+
+    Raises:
+      InputError: the file is damaged, or has another type.
+    """
     length = header_length(data[:START_BYTES], where)
     header = parse_npy(data[:length], where, least_axes=0)
     dtype, found = header.dtype, len(data) - length
@@ -301,8 +328,8 @@ def read_npy(data: bytes, where: str) -> npt.NDArray[Any]:
     size = dtype.itemsize * math.prod(header.shape)
     if found != size:
         raise InputError(
-            f"{where}: its header says {size:,} bytes of values, but {found:,} follow: "
-            "the file is damaged"
+            f"{where}: its header declares {size:,} bytes of values, but {found:,} "
+            "follow: the file is damaged"
         )
     flat = np.frombuffer(data, dtype, offset=length)
     order: Literal["C", "F"] = "F" if header.is_fortran else "C"
@@ -310,7 +337,7 @@ def read_npy(data: bytes, where: str) -> npt.NDArray[Any]:
 
 
 def _fields_of(header: NpyHeader, name: str, where: str) -> tuple[Field, ...]:
-    """Returns the values of a row; those of a structured type have names of their own."""
+    """Returns the fields of a row; a structured dtype has one field for each name."""
     dtype, inner = header.dtype, header.shape[1:]
     if dtype.names is None or dtype.fields is None:
         # In Fortran order the inner axes are stored from the last to the first.
@@ -348,14 +375,14 @@ LABEL = "label"
 _TYPES = {8: "|u1", 9: "|i1", 0xB: ">i2", 0xC: ">i4", 0xD: ">f4", 0xE: ">f8"}
 _MAX_HEADER_BYTES = 4 + 4 * _MAX_AXES
 _ROLES = ("image", "images", "label", "labels")
-_MOST_UNPACKED = 1032  # bytes that deflate makes of one, at most
+_MOST_UNPACKED = 1032  # maximum number of bytes that deflate unpacks from one byte
 _STEP_ROWS = 1 << 20
 
 
 def find_idx(
     options: IdxOptions, files: Sequence[InputFile], storage: StorageOptions
 ) -> Found:
-    """Finds arrays in IDX files; labels of uint8 are classes."""
+    """Finds the arrays of IDX files; labels of uint8 become class labels."""
     files_of_classes, rest = files_of_names(files, options.class_names)
     named: list[NamedArray] = []
     skipped: list[tuple[str, str]] = []
@@ -363,14 +390,17 @@ def find_idx(
         role, key = _idx_role(PurePosixPath(file.path).name)
         array = _open_idx(file, role.column, storage)
         if array is None:
-            skipped.append(("not named like IDX, and does not begin so", file.path))
+            skipped.append(
+                ("not named like IDX, and does not start like it", file.path)
+            )
         else:
             folder = file.path.rpartition("/")[0]
             named.append(NamedArray(array, role, f"{folder}/{key}"))
     if not named:
         raise InputError(
-            f"none of {count(len(files), 'input file')} is an IDX file, such as "
-            "train-images-idx3-ubyte or train-labels-idx1-ubyte.gz"
+            "no IDX file, such as train-images-idx3-ubyte or "
+            "train-labels-idx1-ubyte.gz, among the inputs "
+            f"({count(len(files), 'input file')})"
         )
     parts = parts_of(named, labels_last=True)
     columns = [field.name for field in parts[0].fields if field.is_integer]
@@ -383,7 +413,7 @@ def find_idx(
 
 
 def _idx_role(name: str) -> tuple[Role, str]:
-    """Returns the role of a file, and words by which files belong together.
+    """Returns the role of an IDX file, and the words that are the same in its part.
 
     >>> _idx_role("emnist-letters-train-labels-idx1-ubyte.gz")
     (Role(column='label', split='train', number=''), 'emnist_letters')
@@ -398,9 +428,9 @@ def _idx_role(name: str) -> tuple[Role, str]:
 
 
 def _open_idx(file: InputFile, column: str, storage: StorageOptions) -> RowArray | None:
-    """Returns the array of a file; None if it cannot be meant as IDX.
+    """Returns the array of an IDX file, or None if the file is no IDX file.
 
-    Images without channels get one, as TFDS has it.
+    Images without channels get one channel, as in TFDS.
     """
     head = read_range(file.uri, 0, _MAX_HEADER_BYTES, storage, file.seen)
     array = RowArray(file)
@@ -418,18 +448,18 @@ def _open_idx(file: InputFile, column: str, storage: StorageOptions) -> RowArray
     sides = " x ".join(map(str, shape))
     if not 0 < row_bytes <= MAX_ROW_BYTES:
         raise InputError(
-            f"{file.uri}: its header says {sides}, a row of {row_bytes:,} bytes; expected "
-            f"1 to {MAX_ROW_BYTES:,}: the file is damaged, or not IDX"
+            f"{file.uri}: its header declares {sides}, a row of {row_bytes:,} bytes; "
+            f"expected 1 to {MAX_ROW_BYTES:,}: the file is damaged, or not IDX"
         )
     most, size = file.size, f"the file has {file.size:,}"
     if array.packing:
         most = file.size * _MOST_UNPACKED
-        size = f"{file.size:,} bytes of gzip hold at most {most:,}"
+        size = f"{file.size:,} bytes of gzip expand to at most {most:,}"
     if expected > most or (not array.packing and expected < most):
         raise InputError(
-            f"{file.uri}: its header says {sides} values of {dtype[2:]} "
-            f"bytes, {expected:,} bytes with the header, but {size}. The file is "
-            "cut short or damaged: copy it again"
+            f"{file.uri}: its header declares {sides} values of {dtype[2:]} bytes, "
+            f"{expected:,} bytes with the header, but {size}. The file is cut short or "
+            "damaged: copy it again"
         )
     field = Field(column, dtype, shape[1:])
     if column == "image" and len(field.shape) == 2 and field.is_bytes:
@@ -440,7 +470,11 @@ def _open_idx(file: InputFile, column: str, storage: StorageOptions) -> RowArray
 
 
 def parse_idx(head: bytes, uri: str) -> tuple[str, tuple[int, ...]]:
-    """Returns type and shape of an array by the first bytes of its file."""
+    """Parses the first bytes of an IDX file; returns the dtype and the shape.
+
+    Raises:
+      InputError: the bytes are no header of an IDX file.
+    """
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES:
         raise InputError(
             f"{uri}: begins with {head[:4].hex(' ') or 'nothing'}, expected the magic "
@@ -450,8 +484,8 @@ def parse_idx(head: bytes, uri: str) -> tuple[str, tuple[int, ...]]:
     rank = head[3]
     if not 1 <= rank <= _MAX_AXES:
         raise InputError(
-            f"{uri}: its header says {rank} axes, expected 1 to {_MAX_AXES}: the file is "
-            "damaged, or not IDX"
+            f"{uri}: its header declares {rank} axes, expected 1 to {_MAX_AXES}: the "
+            "file is damaged, or not IDX"
         )
     _require_header(len(head), 4 + 4 * rank, uri)
     return _TYPES[head[2]], struct.unpack_from(f">{rank}I", head, 4)

@@ -1,9 +1,11 @@
-"""Reads rows of arrays as matrices of bytes, and makes Arrow columns of them.
+"""Reads rows of arrays as matrices of bytes, and converts them to Arrow columns.
 
-Each range says which bytes of its files it stands for, with their checksums. Of a file
-each array stands for the bytes from the end of the array before to its own end; what
-stands before its first row belongs to the range of that row, what follows its last row to
-the last range. In Fortran order each range reads a share, whatever the bytes hold.
+The ranges of an input cover every byte of its files exactly once, so the checksums of all
+ranges cover the whole files. An array covers the bytes from the end of the previous array
+in the file to its own end. The range of the first row includes the bytes before that row,
+and the last range includes the bytes after the last row. In Fortran order the rows of a
+range are not contiguous, so each range computes the checksum of an equal share of the
+bytes.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from recordmill.transforms.sources.arrays.array_parts import (
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import open_input, open_stream
 
-_STEP_BYTES = 4 << 20  # that are unpacked at once behind the last row
-_FEW = 4  # planes of an image that are copied one by one
+_STEP_BYTES = 4 << 20  # unpacked at once after the last row
+_FEW = 4  # maximum number of planes of an image that are copied one by one
 _HALF_CHARACTERS = (0xD800, 0xDFFF)
 Reasons = dict[int, str]
 
@@ -41,7 +43,7 @@ Reasons = dict[int, str]
 def open_array(
     array: RowArray, storage: StorageOptions, part: tuple[int, int] | None = None
 ) -> InputStream:
-    """Opens a part of an array's file; of a compressed array, what it unpacks to."""
+    """Opens a part of an array's file, or the unpacked data of a compressed array."""
     file = array.file
     source = open_input(file.uri, storage, file.seen)
 
@@ -52,14 +54,15 @@ def open_array(
     if not array.packing:
         return InputStream(read, file.size, uri=file.uri, part=part)
     part = (array.packed_start, array.packed_stop)
-    # Its end counts as that of the file: what is missing before it is damage.
+    # The end of the packed data counts as the end of the file, so that missing bytes
+    # before it are reported as damage.
     return InputStream(
         source.read, part[1], uri=file.uri, part=part, compression=array.packing
     )
 
 
 class ArrayRows:
-    """The rows of an array that a range has, and the bytes that they stand for."""
+    """A reader of the rows of an array in one range, and of the bytes that they cover."""
 
     def __init__(
         self,
@@ -68,9 +71,14 @@ class ArrayRows:
         bounds: tuple[int, int],
         storage: StorageOptions,
     ) -> None:
-        """Opens an array for the rows from a first one to one after the last.
+        """Opens an array.
 
-        The bounds are those of the bytes of the file that all rows stand for.
+        Args:
+          array: The array.
+          rows: Index of the first row, and one after the last row.
+          bounds: First byte, and one after the last byte, that all rows of the array
+            cover in the file.
+          storage: Options of the storage.
         """
         self._array, self._rows = array, rows
         self._bounds, self._storage = bounds, storage
@@ -84,13 +92,13 @@ class ArrayRows:
         self._stream = open_array(array, storage, part)
 
     def matrices(self, step: int) -> Iterator[U8]:
-        """Yields the rows as matrices of shape (rows, bytes of one), some at a time."""
+        """Yields matrices of shape (rows, bytes per row), with `step` rows each."""
         array, (start, stop) = self._array, self._rows
         if array.packing:
             yield from self._unpacked(step)
             return
         if array.is_sequential:
-            self._stream.part(self._stream.start, array.start)  # of the checksum, too
+            self._stream.part(self._stream.start, array.start)  # for the checksum
         for first in range(start, stop, step):
             last = min(first + step, stop)
             if array.transposed:
@@ -101,18 +109,18 @@ class ArrayRows:
             yield data.reshape(last - first, array.row_bytes)
 
     def tail(self, num_bytes: int) -> bytes:
-        """Returns bytes at the end of the file."""
+        """Returns the last `num_bytes` bytes of the file."""
         size = self._array.file.size
         return bytes(self._stream.part(size - num_bytes, size))
 
     def checksums(self) -> Iterator[FileChecksum]:
-        """Reads what no row is made of, and yields the checksums."""
+        """Reads the covered bytes that hold no rows, and yields the checksums."""
         file, stream = self._array.file, self._stream
         if self._array.packing:
             yield checksum_of(file, self._bounds[0], stream.start, self._storage)
             yield checksum_of(file, stream.stop, self._bounds[1], self._storage)
         yield FileChecksum(file.path, stream.start, stream.stop, stream.drain())
-        stream.part(0, 0)  # nothing: the memory of the last rows is free
+        stream.part(0, 0)  # an empty part: releases the memory of the last rows
 
     def _unpacked(self, step: int) -> Iterator[U8]:
         array, stream = self._array, self._stream
@@ -124,9 +132,10 @@ class ArrayRows:
             crc = zlib.crc32(data, crc)
             if len(data) < rows * size:
                 raise InputError(
-                    f"{uri}: its header says {count(num_rows, 'row')} of {size:,} bytes, "
-                    f"but the data ends after {array.start + first * size + len(data):,} "
-                    "bytes. The file is cut short: copy it again"
+                    f"{uri}: its header declares {count(num_rows, 'row')} of {size:,} "
+                    "bytes, but the data ends after "
+                    f"{array.start + first * size + len(data):,} bytes. The file is "
+                    "cut short: copy it again"
                 )
             yield np.frombuffer(data, np.uint8).reshape(rows, size)
         left = 0
@@ -139,15 +148,15 @@ class ArrayRows:
             )
         if array.crc32 is not None and crc != array.crc32:
             raise InputError(
-                f"{uri}: the data has not the checksum that the file states. It is "
-                "damaged: copy it again"
+                f"{uri}: the checksum of the data differs from the checksum in the "
+                "file. The file is damaged: copy it again"
             )
 
 
 def checksum_of(
     file: InputFile, start: int, stop: int, storage: StorageOptions
 ) -> FileChecksum:
-    """Reads a part of a file for its checksum."""
+    """Reads a part of a file and returns its checksum."""
     crc = open_stream(file, storage, part=(start, stop)).drain()
     return FileChecksum(file.path, start, stop, crc)
 
@@ -158,7 +167,7 @@ def _transposed_rows(
     """Reads rows of an array in Fortran order.
 
     An array of 3 rows and 2 columns, a b | c d | e f, is stored as a c e b d f. For its
-    last two rows two pieces are read, c e and d f, and laid side by side.
+    last two rows the pieces c e and d f are read and joined: c d | e f.
     """
     item = array.transposed
     columns = array.row_bytes // item
@@ -177,9 +186,17 @@ def part_batch(
     class_names: ClassNames,
     is_wanted: Callable[[Field], bool] = lambda _: True,
 ) -> tuple[pa.RecordBatch, Reasons]:
-    """Returns columns of the fields that are wanted, and the reasons of rejects.
+    """Converts rows of all arrays of a part to a batch.
 
-    A reason names the file, if it is not the one that the row is told by.
+    Args:
+      part: The part.
+      matrices: The rows of each array, as matrices of bytes.
+      class_names: Class names by column.
+      is_wanted: Predicate that selects the fields.
+
+    Returns:
+      The batch, and the reasons to reject rows, by row index. A reason names the file of
+      the field if it differs from the file in the origin of the row.
     """
     classes = dict(class_names)
     columns: dict[str, pa.Array] = {}
@@ -226,9 +243,9 @@ def _column_of(
 
 
 def plain_values(values: npt.NDArray[Any], stored: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Returns values in the byte order of this machine, of a type that encoders take."""
+    """Converts values to the native byte order and to a dtype that encoders accept."""
     if stored.kind == "b":
-        # A byte other than 0 and 1 is true, too, but Arrow would not know.
+        # NumPy treats every byte other than 0 as true; Arrow expects 0 or 1.
         return np.asarray(values.view(np.uint8) != 0)
     if stored.kind == "f":
         return values.astype(np.float64 if stored.itemsize == 8 else np.float32)
@@ -251,7 +268,7 @@ def _pixels(records: U8, field: Field) -> U8:
 
 
 def _with_axes(values: npt.NDArray[Any], axes: Sequence[int]) -> npt.NDArray[Any]:
-    """Returns values with other axes, row-major again.
+    """Transposes the axes of each row, and returns a row-major array.
 
     Planes of red, green and blue become pixels: r0 r1 g0 g1 b0 b1 -> r0 g0 b0 r1 g1 b1.
     """
@@ -259,7 +276,7 @@ def _with_axes(values: npt.NDArray[Any], axes: Sequence[int]) -> npt.NDArray[Any
     if turned.shape[-1] > _FEW:
         return np.ascontiguousarray(turned)
     result = np.empty(turned.shape, turned.dtype)
-    for plane in range(turned.shape[-1]):  # some strided copies beat one transpose
+    for plane in range(turned.shape[-1]):  # a few strided copies are faster
         result[..., plane] = turned[..., plane]
     return result
 
@@ -267,14 +284,14 @@ def _with_axes(values: npt.NDArray[Any], axes: Sequence[int]) -> npt.NDArray[Any
 def _labels(
     values: npt.NDArray[Any], field: Field, classes: int
 ) -> tuple[pa.Array, Reasons]:
-    """Returns class indices; a label that is none has a reason, and index 0."""
+    """Converts labels to class indices; an invalid label gets a reason and index 0."""
     with np.errstate(invalid="ignore"):
         labels = values.astype(np.int64)
         wrong = labels != values
     labels -= field.first_label
     wrong |= (labels < 0) | (labels >= classes)
     reasons = {
-        row: f"{field.name}: {values[row].item()} is not the label of a class "
+        row: f"{field.name}: {values[row].item()} is not a class label "
         f"({field.first_label} to {field.first_label + classes - 1})"
         for row in np.flatnonzero(wrong).tolist()
     }
@@ -283,7 +300,7 @@ def _labels(
 
 
 def _texts(items: U8, num_rows: int, stored: np.dtype[Any]) -> tuple[pa.Array, Reasons]:
-    """Returns raw bytes, or bytes or text without the zeros that fill it up."""
+    """Converts text and bytes of fixed size; strips zeros unless they are raw bytes."""
     size = stored.itemsize
     if stored.kind == "U":
         return _unicode(items, num_rows, stored)
@@ -309,7 +326,8 @@ def _unicode(
         for row in np.flatnonzero(wrong.any(axis=1)).tolist()
     }
     points[wrong] = 0
-    # Values one by one: Arrow would end a text at its first zero. Such arrays are small.
+    # Converted one by one, because Arrow ends a text at its first zero; such arrays are
+    # small.
     length = stored.itemsize // 4
     texts = points.reshape(len(items), length).view(f"=U{length}")
     return pa.array(texts.reshape(-1).tolist(), pa.string()), reasons

@@ -1,9 +1,9 @@
-"""Reads rows that stand side by side in arrays of files, whatever their format.
+"""Reads rows from arrays in files, for all formats of arrays.
 
-A format says which arrays there are (`Finder`); all else is the same: rows are cut by
-constants, read as matrices of bytes, and become columns without a loop over rows. Where
-all records have one size, rows can be exchanged by reference: as positions in the input,
-where the shard's writer reads them again.
+A format only finds its arrays (`Finder`). The other steps are shared: ranges are cut by
+constants, rows are read as matrices of bytes and converted to columns without a loop over
+rows. If all records have the same size, rows can be exchanged by reference: as positions
+in the input, from which the writer of a shard reads the rows again.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ from recordmill.transforms.storage.reading import is_local, open_input
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
 BATCH_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
-WINDOW_BYTES = 2 << 20  # of rows by reference that are laid out and encoded at once
-MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
-_ENTRY_BYTES = 40  # of a feature in a record, beside its value
+WINDOW_BYTES = 2 << 20  # of rows by reference that are converted and encoded at once
+MAX_REFERENCED_FILES = 10_000  # every worker holds the list of all files
+_ENTRY_BYTES = 40  # size of a feature in a record, without its value
 
 
 @dataclass(frozen=True)
 class ArraysSource(Source):
-    """Rows of equal size in arrays."""
+    """A source of rows of equal size in arrays."""
 
-    find: Finder  # finds the arrays of a format
-    options: SourceOptions  # of the format
-    range_bytes: int = RANGE_BYTES  # of the rows of a range
-    # what the format made of the input, once prepared; of its parts those with rows
+    find: Finder  # finds the arrays of the format
+    options: SourceOptions  # options of the format
+    range_bytes: int = RANGE_BYTES  # size of the rows of a range
+    # the arrays of the input, after `prepare`; only parts with rows
     found: Found = NOTHING_FOUND
     splits: FileSplits = FileSplits(AUTO)  # noqa: RUF009 (a frozen value)
-    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
+    storage: StorageOptions = NO_OPTIONS  # options of the storage of the inputs
 
     tells_checksums = True
     refuses_roles = False
@@ -91,12 +91,12 @@ class ArraysSource(Source):
     def _prepare_whole(
         self, files: Sequence[InputFile], before: frozenset[str] = frozenset()
     ) -> Self:
-        """Prepares all files, of which the dataset has those of the paths `before`."""
+        """Prepares all files; the dataset has the files at `existing_paths` already."""
         found = self.find(self.options, files, self.storage)
         parts = [part for part in found.parts if part.num_rows or part.tail]
         if not parts:
             raise InputError(
-                f"{count(len(files), 'input file')}: none holds a row of an array"
+                f"{count(len(files), 'input file')}: no file contains a row of an array"
             )
         require_same_columns(parts, found.class_names)
         used = {array.file.path for part in parts for array in part.arrays}
@@ -127,8 +127,8 @@ class ArraysSource(Source):
             if len(files) > 1:
                 raise InputError(
                     f"{files[True].uri}: belongs to the rows of {files[False].uri}, "
-                    "which were converted before: give it another name or folder, or "
-                    "convert all files into another dataset"
+                    "which were converted before: rename or move it, or convert all "
+                    "files into another dataset"
                 )
             if True in files:
                 parts.append(part)
@@ -136,8 +136,8 @@ class ArraysSource(Source):
             features = schema.features if schema else ()
             known = [feature.class_names for feature in features]
             if known and any(own not in known for _, own in whole.found.class_names):
-                return whole  # that the schema has other classes now says more
-            raise InputError(f"{count(len(new), 'new file')}: none holds a row")
+                return whole  # the error about changed classes is clearer
+            raise InputError(f"{count(len(new), 'new file')}: no file contains a row")
         skipped = [each for each in whole.found.skipped if each[1] in names]
         found = whole.found._replace(parts=tuple(parts), skipped=skipped)
         return replace(whole, found=found)
@@ -232,7 +232,7 @@ class ArraysSource(Source):
 
     @cached_property
     def _bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Returns the bytes that each array stands for, by its file and its own start."""
+        """Returns the bytes that each array covers, by its file and its first byte."""
         by_path: dict[str, list[tuple[int, int]]] = {}
         sizes = {}
         for part in self.found.parts:
@@ -255,14 +255,14 @@ class ArraysSource(Source):
     def _read(
         self, input_range: InputRange, is_wanted: Callable[[Field], bool], sink: RowSink
     ) -> Iterator[Rows]:
-        """Reads a range with the columns that are wanted; wrong labels are rejects."""
+        """Reads the selected fields of a range, and rejects rows with invalid labels."""
         part = self._part_of(input_range)
         start = max(0, input_range.start - part.first) // part.scale
         stop = min(part.num_rows, (input_range.stop - part.first) // part.scale)
         stop = max(start, stop)
         step = max(1, BATCH_BYTES // part.row_bytes)
         if any(array.transposed for array in part.arrays):
-            # Its pieces are short as it is: as many rows as a range has.
+            # The pieces in the file are short, so all rows of a range are read at once.
             step = max(step, self.range_bytes // part.row_bytes)
         arrays = [
             ArrayRows(
@@ -303,7 +303,7 @@ class ArraysSource(Source):
 
     @property
     def supports_references(self) -> bool:  # type: ignore[override]
-        """Tells whether all records have one size, and their rows can be read alone."""
+        """Returns whether records have one size and each row can be read alone."""
         parts, classes = self.found.parts, dict(self.found.class_names)
         return bool(parts) and all(
             array.is_sequential
@@ -317,10 +317,10 @@ class ArraysSource(Source):
         )
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
-        """Tells whether the page cache can hold the input.
+        """Returns whether the page cache can hold the input.
 
-        If so, reading rows in any order is cheaper than writing and reading them once
-        more in between.
+        If so, reading the rows in any order costs less than writing them to scratch and
+        reading them from there.
         """
         paths = {a.file for part in self.found.parts for a in part.arrays}
         return (
@@ -331,13 +331,14 @@ class ArraysSource(Source):
         )
 
     def is_listed(self, field: Field) -> bool:
-        """Tells whether references come with a column."""
+        """Returns whether the batches of references include the column of a field."""
         return True
 
     def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        """Lists each row's position in the whole input; reads the range for its labels.
+        """Yields the rows of a range with a reference column: positions in the input.
 
-        A row whose position is 258 is the reference 02 01 00 00 00 00 00 00.
+        The range is read because batches include the labels. The row at position 258 has
+        the reference 02 01 00 00 00 00 00 00.
         """
         for rows in self._read(input_range, self.is_listed, sink):
             positions = (rows.positions + input_range.first_position).astype("<u8")
@@ -356,9 +357,10 @@ class ArraysSource(Source):
     def read_windows(
         self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:
-        """Reads the rows of windows; yields those of each in parts.
+        """Reads the rows of each window, and yields them in batches of WINDOW_BYTES.
 
-        What is made of a part fits the processor's cache: a quarter less time.
+        The arrays of such a batch fit the processor's cache, which saves a quarter of the
+        time.
         """
         step = max(1, WINDOW_BYTES // self.found.parts[0].row_bytes)
         for window in windows:
@@ -366,14 +368,14 @@ class ArraysSource(Source):
 
     @cached_property
     def _starts(self) -> I64:
-        """Returns the position of the first row of each part, and that of the end."""
+        """Returns the first position of each part, and one after the last position."""
         sizes = (part.stop - part.start for part in self.found.parts)
         return np.array(list(accumulate(sizes, initial=0)), np.int64)
 
     def _referenced(
         self, references: pa.BinaryArray, step: int
     ) -> Iterator[ReferencedRows]:
-        """Reads rows from the front of files to the end; yields them as referenced."""
+        """Reads rows in file order, and yields them in the order of the references."""
         parts = self.found.parts
         ends, data = array_parts(references)
         positions = data[ends[0] : ends[-1]].view("<u8").astype(np.int64)
@@ -404,9 +406,9 @@ class ArraysSource(Source):
             batch, wrong = part_batch(parts[0], some, self.found.class_names)
             if wrong:
                 raise ChangedInputError(
-                    f"{raw_of(start, min(wrong))[0]}: holds labels that were not there "
-                    "when it was read first. Run the same command again when nothing "
-                    "writes to the inputs"
+                    f"{raw_of(start, min(wrong))[0]}: contains labels that it did not "
+                    "have when it was read first. Run the same command again when "
+                    "nothing writes to the inputs"
                 )
             kept = np.arange(len(some[0]), dtype=np.int64)
             yield ReferencedRows(batch, kept, partial(raw_of, start))

@@ -1,1 +1,1 @@
-"""Audio: a folder per class, one file per record."""
+"""The input format audio: one record per file, in one folder per class."""

@@ -1,4 +1,4 @@
-"""Declares the options of audio, and the input format itself."""
+"""Declares the input format audio and its options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = ("audio", "label", "sample_rate", "channels", "frames", "filename")
 
 
 class AudioOptions(FileOptions):
-    """Options of audio."""
+    """Options of the input format audio."""
 
     kind: ClassVar[FileKind] = FileKind(
         "audio file",
@@ -43,18 +43,19 @@ class AudioOptions(FileOptions):
 
     table_rows: Literal["file", "object"] = Field("file", description=TABLE_ROWS)
     audio: Literal["encoded", "raw"] = Field(
-        "encoded", description="raw: int16 samples in place of audio files"
+        "encoded",
+        description="encoded: store the audio files. raw: store int16 samples",
     )
     channels: int = Field(
         0,
         ge=0,
-        description="with samples: channels of each file; files with others become "
-        "rejects; 0: as many as the first file has",
+        description="number of channels with `audio=raw`; other files are rejected; 0: "
+        "the number of the first file",
     )
     check_audio: Literal["structure", "decode"] = Field(
         "structure",
-        description="how to check each file: its header and whether it is whole, or by "
-        "decoding every sample",
+        description="how to check each file. structure: its header and its length. "
+        "decode: decode every sample",
     )
 
     @property
@@ -66,10 +67,16 @@ DEFAULTS = AudioOptions.model_validate({})
 
 
 def make_source(options: AudioOptions, request: Request) -> Source:
-    """Makes the source of audio; refuses options that exclude each other."""
+    """Creates the source of audio files.
+
+    Raises:
+      UsageError: options cannot be combined.
+    """
     options.require_consistent()
     if options.channels and options.audio != "raw":
-        raise UsageError("`channels` is for samples: use `audio=raw`, or leave it out")
+        raise UsageError(
+            "`channels` requires samples: use `audio=raw`, or leave it out"
+        )
     from recordmill.transforms.sources.audio.source import AudioSource
 
     return AudioSource(
@@ -96,7 +103,7 @@ FORMAT = SourceFormat(
             "    --split train=0.9 --split test=0.1",
         ),
         (
-            "a schema file to begin with",
+            "create a schema file as a starting point",
             "recordmill schema infer audio sounds -o sounds.yaml",
         ),
     ),

@@ -1,7 +1,7 @@
 """Reads folders of audio files: each file is a record.
 
-Files are found, labelled and read as images are. Samples have another size than their
-file, so the plan counts them, and they are not exchanged by reference.
+The source finds, labels and reads audio files like image files. Samples differ in size
+from their file, so the plan counts their bytes, and they are not exchanged by reference.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from recordmill.transforms.sources.images.source import (
 )
 from recordmill.transforms.storage.reading import read_file
 
-_LOOKED_AT = 20  # files whose channels are looked at
-_GROWTH = 32  # bytes of stored samples for each of an MP3, at most in most of them
-_COUNTED = ("sample rates", "channels")  # facts, and the codes of their issues
+_LOOKED_AT = 20  # files that are tried to find the number of channels
+_GROWTH = 32  # bytes of stored samples per byte of an MP3 file; few files exceed it
+_COUNTED = ("sample rates", "channels")  # names of facts, and codes of their issues
 
 
 @dataclass(frozen=True)
 class AudioSource(FilesSource):
-    """Audio files in a folder for each class, each read as one record."""
+    """A source of audio files, with one record per file and one folder per class."""
 
     options: AudioOptions = DEFAULTS
-    channels: int = 0  # of each file, where samples are stored, once prepared
+    channels: int = 0  # channels of each file if samples are stored, after `prepare`
 
     content_error = AudioHeaderError
 
@@ -70,7 +70,7 @@ class AudioSource(FilesSource):
         )
 
     def _find_channels(self) -> int:
-        """Returns the channels of the first file that can be read."""
+        """Returns the number of channels of the first readable file."""
         problem = "no file can be read"
         for file in self.found.images[:_LOOKED_AT]:
             if file.problem:
@@ -81,8 +81,8 @@ class AudioSource(FilesSource):
             except AudioHeaderError as error:
                 problem = f"{file.uri}: {error}"
         raise InputError(
-            f"{problem}; nor can a file before it be read, so that the channels are not "
-            "known: set `channels`, or leave out these files"
+            f"{problem}; no earlier file can be read either, so the number of channels "
+            "is unknown: set `channels`, or leave out these files"
         )
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
@@ -116,8 +116,9 @@ class AudioSource(FilesSource):
         header = read_audio_header(data)
         if self.channels and header.channels != self.channels:
             raise AudioHeaderError(
-                f"has {header.channels} channels, expected {self.channels}, as `channels` "
-                "or else the first file says: convert files with others apart"
+                f"has {header.channels} channels, expected {self.channels}, as in "
+                "`channels` or the first file: convert files with other channels "
+                "separately"
             )
         if self.options.check_audio == "decode" or not self.keeps_bytes:
             samples = decode_samples(data, header)

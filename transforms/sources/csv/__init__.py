@@ -1,1 +1,1 @@
-"""CSV: tables of text, split into rows and typed columns."""
+"""The input format CSV: text tables, split into rows and typed columns."""

@@ -1,4 +1,4 @@
-"""Reads the header of CSV files, and what options say of their dialect."""
+"""Reads the header of CSV files, and converts options to a dialect."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _LINE = re.compile(rb"[^\r\n]*+(?:\r\n|\r|\n)")
 def read_header(
     read: Reader, uri: str, dialect: Dialect = RFC_4180
 ) -> tuple[tuple[str, ...], int]:
-    """Returns the column names and the byte offset of the first row behind them.
+    """Returns the column names and the byte offset of the first row after the header.
 
     Raises:
-      InputError: no header, or one that cannot name features.
+      InputError: there is no header, or its names cannot be names of features.
     """
     raw, start, end = _first_row(read, uri, dialect)
     if dialect.columns:
@@ -52,9 +52,9 @@ def read_header(
     try:
         raw.decode()
     except UnicodeDecodeError as error:
-        hint = "Say which encoding it is, for example `encoding=cp1252`"
+        hint = "Set the encoding, for example `encoding=cp1252`"
         if packed := compression_of(read(0, MARK_BYTES)):
-            alone = "convert such files by themselves, or make them alike"
+            alone = "convert such files separately, or make them consistent"
             hint = f"It is {packed} compressed, but the first file is not: {alone}"
         raise InputError(
             f"{uri}: the header is not UTF-8 at byte {start + error.start}: "
@@ -81,18 +81,18 @@ def header_start(read: Reader, uri: str, dialect: Dialect) -> int:
 
 
 def header_comments(head: bytes, dialect: Dialect) -> tuple[RowIssue, ...]:
-    """Returns the comments in a file's bytes before its first row."""
+    """Returns an issue for the comment lines before the first row of a file, if any."""
     start = _behind_lines(head + b"\n", dialect.skip_rows) or 0
     return without_comments(head[start:], dialect)[1]
 
 
 def numbered(cells: list[str]) -> tuple[str, ...]:
-    """Returns the names of columns; one without a name gets its number."""
+    """Returns column names; a column without a name becomes column_ and its number."""
     return tuple(name.strip() or f"column_{index}" for index, name in enumerate(cells))
 
 
 def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
-    """Returns the text of each cell of one row, or None if a quote is never closed."""
+    """Splits a row into the text of its cells, or returns None for an open quote."""
     quote = dialect.quote
     patterns = row_patterns(dialect)
     if not any(mark and mark in row for mark in (quote, dialect.escape)):
@@ -113,16 +113,16 @@ def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
 
 def _hint(name: str, dialect: Dialect) -> str:
     if any(character.isdigit() for character in name):
-        return "If the table has no header, say so: `header=none`"
+        return "If the table has no header, use `header=none`"
     lines = dialect.skip_rows + 1
     return (
-        f"Name the columns yourself, and skip {count(lines, 'line')}: `header=none`, "
+        f"Name the columns explicitly, and skip {count(lines, 'line')}: `header=none`, "
         f"`skip_rows={lines}` and `columns`, for example a,b,c"
     )
 
 
 def _first_row(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, int, int]:
-    """Returns the bytes of the first row without its newline, its start, the next's."""
+    """Returns the first row without its line end, its offset and the next offset."""
     size = _READ_AHEAD
     pattern = row_patterns(dialect).row
     while True:
@@ -132,21 +132,21 @@ def _first_row(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, int, in
         if start is None and is_all:
             raise InputError(
                 f"{uri}: `skip_rows` is {dialect.skip_rows}, but the file has no more "
-                "lines than that; expected a header or rows behind them"
+                "lines than that; expected a header or rows after them"
             )
         if start is not None:
             if dialect.comment:
                 match = row_patterns(dialect).before_rows.match(text, start)
                 start = match.end() if match else start
-            elif not dialect.has_header:  # blank lines before the first row are no rows
+            elif not dialect.has_header:  # skip blank lines before the first row
                 rest = text[start:]
                 start += len(rest) - len(rest.lstrip(ROW_ENDS))
             match = pattern.match(text, start)
-            assert match is not None  # as above
-            # A row that ends with the text might go on behind it.
+            assert match is not None  # the pattern matches everything, as above
+            # A row that ends with the bytes read so far may continue after them.
             if match.end() < len(text) or is_all:
                 if dialect.comment and text[start : start + 1] == dialect.comment:
-                    start = match.end()  # the last line of all
+                    start = match.end()  # the comment is the last line of the file
                 return text[start : match.start(1)], start, match.end()
         if size >= MAX_HEADER_BYTES:
             raise InputError(
@@ -157,9 +157,10 @@ def _first_row(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, int, in
 
 
 def _behind_lines(text: bytes, lines: int) -> int | None:
-    """Returns the offset behind the BOM and some lines, or None if it is not there.
+    """Returns the offset after the BOM and `lines` lines, or None if the text is shorter.
 
-    A line that ends with the text may go on behind it, or end with one more byte.
+    A line end at the end of the text may be the first half of a longer line end, so that
+    line does not count.
     """
     at = len(BOM) if text.startswith(BOM) else 0
     for _ in range(lines):
@@ -171,7 +172,7 @@ def _behind_lines(text: bytes, lines: int) -> int | None:
 
 
 def name_of(delimiter: bytes) -> str:
-    """Returns how a delimiter is called: "semicolon", or "'#'"."""
+    """Returns the name of a delimiter, like "semicolon", or its repr, like "'#'"."""
     mark = delimiter.decode()
     names = (name for name, known in DELIMITERS.items() if known == mark)
     return next(names, repr(mark))
@@ -192,10 +193,10 @@ PRESETS: dict[str, dict[str, str]] = {
 
 
 def ask_dialect(options: CsvOptions) -> Dialect:
-    """Returns what options say of the dialect.
+    """Converts options to a dialect; an unset delimiter stays empty.
 
     Raises:
-      UsageError: options exclude each other, or names of columns are not distinct.
+      UsageError: options cannot be combined, or column names are not distinct.
     """
     said = options.model_dump(exclude_defaults=True)
     options = CsvOptions.model_validate(PRESETS[options.dialect] | said)
@@ -223,8 +224,8 @@ def ask_dialect(options: CsvOptions) -> Dialect:
         )
     if columns and options.header == "first":
         raise UsageError(
-            "`columns` and `header=first` exclude each other: `columns` names those of a "
-            "table without header. To replace a header, use `skip_rows=1` and leave out "
+            "`columns` and `header=first` cannot be combined: `columns` is for tables "
+            "without a header. To replace a header, use `skip_rows=1` and leave out "
             "`header`"
         )
     return Dialect(
@@ -241,7 +242,7 @@ def ask_dialect(options: CsvOptions) -> Dialect:
 
 
 def ask_packing(options: CsvOptions) -> AskedPacking:
-    """Returns what options say of the files' compression and encoding."""
+    """Returns the requested compression and encoding; None for automatic detection."""
     compression = {"auto": None, "none": ""}
     return AskedPacking(
         compression.get(options.input_compression, options.input_compression),

@@ -1,11 +1,11 @@
-"""Guesses what nothing says of tables: their delimiter, and if the first row is a header.
+"""Detects the delimiter of tables, and whether their first row is a header.
 
-The first rows are evidence. Each cell is of a sort (`sort_of`): a number, a boolean, text,
-or a pattern such as $9.9 and 9-9-9. A delimiter is possible that gives several columns and
-nearly all rows as many cells as the first one. Comma comes first; where another one is about
-as good, nothing is guessed. The first row is a row if its cells are of the sorts of the
-columns below them, and the header if they are text above numbers. Blank columns, missing
-values and single odd cells are no evidence.
+The first rows are the evidence. Each cell has a sort (`sort_of`): number, boolean, text,
+or a pattern such as $9.9 and 9-9-9. A delimiter is possible if it splits the rows into
+several columns and nearly all rows have the same number of cells. The comma is preferred;
+if another delimiter is about as likely, an error requests a decision. The first row is
+data if its cells have the sorts of the columns below them. It is the header if its cells
+are text above numbers. Blank columns, missing values and single odd cells do not count.
 """
 
 from __future__ import annotations
@@ -62,18 +62,19 @@ from recordmill.transforms.storage.input_stream import (
 from recordmill.transforms.storage.reading import open_stream, read_range
 
 CANDIDATES = (b",", b";", b"\t", b"|")
-# Between the cells of a single column they are a delimiter that has to be asked for.
+# Rare delimiters, which are never chosen without `delimiter`; they lead to an error that
+# proposes the option.
 _RARE = (b":", b" ", b"^", b"~", b"\x01", b"\x02", b"\x1f")
 SAMPLE_BYTES = 1 << 16
 SAMPLED_ROWS = 100
 TYPED_BYTES = 1 << 16
-SAME_SHARE = 0.9  # of the rows that have as many cells as the first
-_CLEARLY = 0.2  # by which one score is above another
-_LINES_BEFORE = 10  # before the header, that may be like the first one
-_FOOTERS = 3  # last lines that may have another number of cells
+SAME_SHARE = 0.9  # minimum share of rows with the same number of cells as the first
+_CLEARLY = 0.2  # minimum difference between two scores
+_LINES_BEFORE = 10  # maximum number of lines that look alike before the header
+_FOOTERS = 3  # maximum number of last lines with another number of cells
 _SHOWN_COLUMNS = 10
-_SHOWN_CHARACTERS = 40  # of a column's name
-_WEIGHED = 200  # columns of a wide table that tell if there is a header
+_SHOWN_CHARACTERS = 40  # maximum length of a column name in the report
+_WEIGHED = 200  # maximum number of columns that decide whether there is a header
 
 _NUMBER = re.compile(
     r"[-+]?(?:[0-9][0-9.,']*|[.,][0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:inf|nan)",
@@ -98,7 +99,7 @@ _PLAIN = NUMBER, BOOLEAN, DATE = "number", "boolean", "date"
 
 
 def sort_of(cell: str) -> str:
-    """Returns what a cell looks like; "" if it is missing.
+    """Returns the sort of a cell, or "" for a missing value.
 
     >>> [*map(sort_of, ("1.5", "n.a.", "Jane Doe", "2026-01-31", "$5.00", "A-17", "7%"))]
     ['number', '', 'text', 'date', '$9.9', 'a-9', '9%']
@@ -118,21 +119,21 @@ def sort_of(cell: str) -> str:
 
 
 def _is_typed(sort: str) -> bool:
-    """Tells whether names of columns are never of a sort."""
+    """Returns whether column names never have this sort."""
     return sort not in ("", TEXT) and (
         sort in (NUMBER, BOOLEAN, DATE) or sort[0] != "a"
     )
 
 
 def _main_sort(cells: Iterable[str]) -> tuple[str, float]:
-    """Returns the sort of most cells, and its share; missing ones count for nothing."""
+    """Returns the most common sort of cells, and its share, without missing values."""
     sorts = Counter(sort for cell in cells if (sort := sort_of(cell)))
     [(sort, number)] = sorts.most_common(1) or [("", 1)]
     return sort, number / max(1, sorts.total())
 
 
 def named_delimiter(read: Reader) -> bytes:
-    r"""Returns the delimiter that a first line names, as Excel writes it, or b"".
+    r"""Returns the delimiter that a first line like Excel's sep=; states, or b"".
 
     >>> named_delimiter(lambda start, stop: b"sep=;\r\nid;name\r\n"[start:stop])
     b';'
@@ -143,32 +144,35 @@ def named_delimiter(read: Reader) -> bytes:
 
 
 def no_table(start: bytes) -> str:
-    """Returns why a file that begins so is no table, with the way out, or ""."""
+    """Returns the reason why a file is no text table and how to fix it, or ""."""
     what, _ = recognize(start)
     if what not in ("", "text with delimiters", BINARY):
-        # `naming_other_format` has the way out.
+        # `naming_other_format` adds how to fix it.
         return f"is {what}, not a table of text"
     zeros = [byte == 0 for byte in start[:4]]
     if zeros not in ([False, True] * 2, [True, False] * 2):
         return ""
     codec = "utf-16-be" if zeros[0] else "utf-16-le"
-    return f"it seems to be UTF-16 without a mark. If it is, use `encoding={codec}`"
+    return (
+        "it seems to be UTF-16 without a byte order mark. If it is, use "
+        f"`encoding={codec}`"
+    )
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """The first rows as one delimiter splits them."""
+    """The first rows of a file, split at one delimiter."""
 
     rows: list[list[str]]
-    is_whole: bool  # whether there are no more
+    is_whole: bool  # whether these are all rows of the file
 
     @cached_property
     def width(self) -> int:
-        """Returns how many cells the rows have, or 0 if they do not agree."""
+        """Returns the number of cells of nearly all rows, or 0 if there is none."""
         width, *others = [len(row) for row in self.rows]
         number = others.count(width)
         [(common, times)] = Counter(others).most_common(1) or [(0, 0)]
-        # But path, /a|b, /c|d may be a column.
+        # The lines path, /a|b, /c|d can be a single column, so a few lines do not count.
         if common > 1 and number < min(times, _LINES_BEFORE) and common + times > 4:
             width, number = common, times
             others = others[others.index(width) :]
@@ -181,7 +185,7 @@ class _Reading:
 
     @cached_property
     def score(self) -> float:
-        """Returns the share of cells that are numbers, dates or the like."""
+        """Returns the share of cells that are numbers, booleans, dates, % or missing."""
         own = [cell for row in self.rows[1:] if len(row) == self.width for cell in row]
         typed = sum(sort in (*_PLAIN, "9%", "") for sort in map(sort_of, own))
         return typed / max(1, len(own))
@@ -190,10 +194,12 @@ class _Reading:
 def find_delimiter(
     read: Reader, uri: str, asked: Dialect, wanted: Sequence[str] = ()
 ) -> bytes:
-    """Returns the delimiter of a file, which gives it the wanted columns, if any.
+    """Returns the requested delimiter of a file, or detects it.
+
+    A delimiter whose header contains all requested columns is preferred.
 
     Raises:
-      InputError: two delimiters are about as likely, or it is one to be asked for.
+      InputError: two delimiters are about equally likely, or only a rare one is.
     """
     if asked.delimiter:
         return asked.delimiter
@@ -209,7 +215,7 @@ def find_delimiter(
             if {*wanted} <= {*numbered(reading.rows[0])}:
                 return delimiter
     possible = {each: reading for each, reading in readings.items() if reading.width}
-    # One that gives the first row as many cells as the others comes before.
+    # Prefer delimiters with the same number of cells in the first row as in the others.
     whole = {e: f for e, f in possible.items() if len(f.rows[0]) == f.width}
     possible = whole or possible
     if not possible:
@@ -229,25 +235,24 @@ def find_delimiter(
         for each in (best, rivals[0])
     )
     raise InputError(
-        f"{uri}: the first rows have {found} between the cells; expected one that is "
-        f"clearly better. Say which it is: `delimiter={name_of(best)}` or "
-        f"`delimiter={name_of(rivals[0])}`"
+        f"{uri}: the delimiter is ambiguous: the first rows have {found}. Set "
+        f"`delimiter={name_of(best)}` or `delimiter={name_of(rivals[0])}`"
     )
 
 
-# Several characters between cells, at which no row can be split: what there has to be, the
-# pattern, what they are, and the command that writes one.
+# Separators of several characters, at which recordmill cannot split rows: bytes that must
+# occur, the pattern, a description, and a sed script that writes tabs instead.
 _RUNS = (
     (b"  ", rb" {2,}", "runs of spaces", r"s/^ *//; s/   */\t/g"),
     (b"  ", rb" +", "runs of spaces", r"s/^ *//; s/  */\t/g"),
     (b"::", rb"::", "'::'", r"s/::/\t/g"),
 )
-# Cells of one column that have such characters.
+# Cells that contain such characters although they are one value.
 _WHOLE = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?|[-+]?\d{1,3}( \d{3})+|\w+://.*")
 
 
 def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> str:
-    """Returns why a single column seems to be several, or ""."""
+    """Returns the message for a single column that seems to be several, or ""."""
     lines = _split_rows(sample, replace(asked, delimiter=b"\0"), is_whole).rows
     cells = [line[0].strip() for line in lines[1:] if line]
     whole = [cell for cell in cells if _WHOLE.fullmatch(cell) or _DATE.fullmatch(cell)]
@@ -265,7 +270,7 @@ def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> 
         _, width, what, script = max(runs, key=lambda each: each[0])
         return (
             f"{uri}: a single column, but the rows have {what} between "
-            f"{count(width, 'cell')}; expected one character. Write tabs in place of them, "
+            f"{count(width, 'cell')}; expected one character. Replace them by tabs, "
             f"for example with sed '{script}'. {keep}"
         )
     for mark in _RARE:
@@ -275,7 +280,7 @@ def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> 
             not is_header and found.width < 3 and mark in b": "  # ratio, 16:9, 4:3
         ):
             continue
-        # Words of a text have spaces, too.
+        # Spaces also separate the words of a text.
         if mark != b" " or (found.width > 2 and is_header) or _is_table(found):
             name = name_of(mark)
             return (
@@ -286,7 +291,7 @@ def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> 
 
 
 def _is_table(found: _Reading) -> bool:
-    """Tells whether cells with spaces are quoted, or a column is of numbers or the like."""
+    """Returns whether a cell contains a space, or most cells of a column are typed."""
     if any(" " in cell for row in found.rows for cell in row):
         return True
     rows = [row for row in found.rows[1:] if len(row) == found.width]
@@ -295,13 +300,13 @@ def _is_table(found: _Reading) -> bool:
 
 
 def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
-    """Returns the first rows of a file, and whether that is all of it."""
+    """Returns the text of the first rows of a file, and whether it is the whole file."""
     start = header_start(read, uri, dialect)
     size = SAMPLE_BYTES
     while True:
         sample = read(start, start + size)
         is_whole = len(sample) < size
-        # Half a row tells nothing: of a wide table, more is read.
+        # At least two whole rows are needed, so more is read from a wide table.
         if is_whole or size >= MAX_HEADER_BYTES or len(row_spans(sample, dialect)) > 2:
             return sample, is_whole
         size *= 4
@@ -310,10 +315,10 @@ def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
 def _split_rows(sample: bytes, dialect: Dialect, is_whole: bool) -> _Reading:
     spans = row_spans(sample, dialect)
     if not is_whole and len(spans) > 1:
-        spans = spans[:-1]  # the last one is cut
+        spans = spans[:-1]  # the last row is incomplete
     rows = [sample[slice(*span)] for span in spans[: SAMPLED_ROWS + 1]]
     split = [split_row(row, dialect) for row in rows]
-    if split and split[-1] is None:  # a quote that is never closed, or not yet
+    if split and split[-1] is None:  # a quote that is not closed in the sample
         split.pop()
     is_whole = is_whole and len(spans) <= SAMPLED_ROWS + 1
     return _Reading([cells or [] for cells in split] or [[]], is_whole)
@@ -323,30 +328,31 @@ def _split_rows(sample: bytes, dialect: Dialect, is_whole: bool) -> _Reading:
 class FirstRows:
     """The first rows of an input."""
 
-    uri: str  # of the first file
-    dialect: Dialect  # of the input
-    header: bytes  # its line, raw; b"" if there is none
-    names: tuple[str, ...]  # the columns
-    text: bytes  # the file up to the last of the rows
-    spans: Sequence[tuple[int, int]]  # of the first rows in it
-    cells: pa.RecordBatch  # those that could be split, as text
+    uri: str  # URI of the first file
+    dialect: Dialect  # dialect of the input
+    header: bytes  # raw line of the header, or b"" if there is none
+    names: tuple[str, ...]  # names of the columns
+    text: bytes  # the file from its start to the end of the last of these rows
+    spans: Sequence[tuple[int, int]]  # start and end of each row in `text`
+    cells: pa.RecordBatch  # the rows that could be split, as text columns
 
     @property
     def rows(self) -> list[bytes]:
-        """Returns the first rows, raw."""
+        """Returns the raw bytes of the first rows."""
         return [self.text[slice(*span)] for span in self.spans]
 
     @property
     def line(self) -> str:
-        """Returns which line of the file is the first one."""
+        """Returns the location of the first line after `skip_rows`."""
         return f"{self.uri}: line {self.dialect.skip_rows + 1}"
 
 
 def header_doubts(first: FirstRows) -> tuple[str, str]:
-    """Returns why the first row must not be the header, and why it may not be; or "".
+    """Returns the problem and the doubt with the first row as header; "" for none.
 
-    Years and dates in a row (2001, 2002, 2003) are names all the same, and so are the
-    numbers that pandas writes for columns without names; others (1, 2, 3) may be.
+    Consecutive years and dates (2001, 2002, 2003) are accepted as names. So are the
+    numbers from 0 that pandas writes for columns without names. Other series (1, 2, 3)
+    raise a doubt.
     """
     raw = split_row(first.header, first.dialect)
     if not first.dialect.has_header or not raw or not first.cells.num_rows:
@@ -367,15 +373,15 @@ def header_doubts(first: FirstRows) -> tuple[str, str]:
             unlike += not _is_typed(own)
     line = first.line
     row = (
-        f"{_shown(first.header)}. If the table has no header, use `header=none`, and give "
-        "the names of its columns with `columns`. If it is the header, use `header=first`"
+        f"{_shown(first.header)}. If the table has no header, use `header=none`, and "
+        "name its columns with `columns`. If it is the header, use `header=first`"
     )
-    may_be = f"{line} is taken for the header, though it looks like a row: {row}"
+    may_be = f"{line} is used as the header, but looks like a row: {row}"
     names = [name.strip() for name in raw]
     if names == [*map(str, range(len(names)))] and len(names) > 1:
         return "", ""
     if not like:
-        is_odd = 0 < odd < 3  # more of them are 2026-01, 2026-02, 2026-03
+        is_odd = 0 < odd < 3  # three or more are a series: 2026-01, 2026-02, 2026-03
         return "", may_be if (codes or recurring or is_odd) and not unlike else ""
     numbers = [float(name) for name in like if _YEAR.fullmatch(name) or _plain(name)]
     is_alike = len(numbers) == len(like) or all(map(_DATE.fullmatch, like))
@@ -395,26 +401,28 @@ def _plain(text: str) -> bool:
 
 
 def _is_series(names: Sequence[str], numbers: Sequence[float]) -> bool:
-    """Tells whether three names or more count up, as columns of a pivot table do."""
+    """Returns whether three or more names form a series, as in a pivot table."""
     dates = [name for name in names if _DATE.fullmatch(name)]
     steps = {round(after - before, 9) for before, after in pairwise(numbers)}
     return len(dates) > 2 or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
 
 
 def repeated_columns(first: FirstRows) -> str:
-    """Returns why names of columns are a header, or ""."""
+    """Returns the problem if the first row repeats the names of `columns`, or ""."""
     cells = split_row(first.rows[0], first.dialect) if first.rows else None
     names = tuple(cell.strip() for cell in cells or ())
     if not names or names != first.dialect.columns:
         return ""
     return (
-        f"{first.uri}: the first row has just the names that `columns` gives, so it is a "
+        f"{first.uri}: the first row has exactly the names in `columns`, so it is a "
         "header. Leave out `columns`"
     )
 
 
-_MARKS = (b"#", b"%", b";", b"!")  # of comments
-_UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
+_MARKS = (b"#", b"%", b";", b"!")  # usual first bytes of comments
+_UNSAFE = re.compile(
+    r"[\s`,\"]"
+)  # characters that a suggested `columns` cannot contain
 
 
 def _shown(row: bytes) -> str:
@@ -422,16 +430,16 @@ def _shown(row: bytes) -> str:
 
 
 def misfit(first: FirstRows) -> str:
-    """Returns why the header cannot be that of the rows below it, or "".
+    """Returns the problem if the header does not fit the rows below it, or "".
 
-    R writes no name above the names of rows. Programs that write reports put lines
+    R writes no name above the column of row names. Programs that write reports put lines
     before the header.
     """
     widths = [
         len(split_row(row, first.dialect) or ()) for row in (first.header, *first.rows)
     ]
     expected, mark = widths[0], first.header[:1]
-    alike = 1  # lines that begin with a mark of comments, as the header does
+    alike = 1  # number of first lines with the same comment mark as the header
     if mark in _MARKS:
         alike += sum(1 for _ in takewhile(lambda row: row[:1] == mark, first.rows))
     behind = widths[alike:]
@@ -451,20 +459,21 @@ def misfit(first: FirstRows) -> str:
         names = ",".join(["row", *first.names])
         named = "`columns`" if _UNSAFE.search(names.replace(",", "")) else ""
         return (
-            f"{found}, as R writes the names of rows. Name all columns, and skip this "
-            f"header: {named or f'`columns={names}`'} and `skip_rows={first.dialect.skip_rows + 1}`"
+            f"{found}, as in files of R with row names. Name all columns, and skip "
+            f"this header: {named or f'`columns={names}`'} and "
+            f"`skip_rows={first.dialect.skip_rows + 1}`"
         )
     if at == alike > 1:
-        return f"{found}. If it is a comment, say so: `comment={mark.decode()}`"
+        return f"{found}. If it is a comment, use `comment={mark.decode()}`"
     lines_before = len(first.text[: first.spans[at - 1][0]].splitlines())
     return (
-        f"{found}. If the header is {_shown(first.rows[at - 1])}, skip what is before it: "
-        f"`skip_rows={lines_before}`"
+        f"{found}. If the header is {_shown(first.rows[at - 1])}, skip the lines "
+        f"before it: `skip_rows={lines_before}`"
     )
 
 
 def commented(first: FirstRows) -> str:
-    """Returns why the header may be a comment, or ""."""
+    """Returns a warning if the header may be a comment, or ""."""
     dialect, lines = first.dialect, [first.header, *first.rows]
     if dialect.comment or not dialect.has_header or len(lines) < 2:
         return ""
@@ -480,7 +489,7 @@ def commented(first: FirstRows) -> str:
 
 
 def escaped(first: FirstRows) -> str:
-    r"""Returns why quotes in quoted cells may be escaped as \", as Spark does, or ""."""
+    r"""Returns a warning if quotes may be escaped as \", as Spark writes them, or ""."""
     dialect = first.dialect
     quote, ends = map(re.escape, (dialect.quote, dialect.field_ends + dialect.quote))
     cell = rb"(?:^|[%b])(%b[^%b\r\n]*\\%b[^%b])" % (ends, quote, quote, quote, ends)
@@ -491,8 +500,9 @@ def escaped(first: FirstRows) -> str:
     ):
         return ""
     return (
-        f"{first.uri}: in the cell that begins with {_shown(found[1])} a backslash is before "
-        "a quote. If that does not end the cell, as in what Spark writes, use `escape=backslash`"
+        f"{first.uri}: in the cell that begins with {_shown(found[1])} a quote follows "
+        "a backslash. If that quote does not end the cell, as in files of Spark, use "
+        "`escape=backslash`"
     )
 
 
@@ -503,9 +513,14 @@ def describe(
     basis: str,
     warnings: Sequence[InputWarning],
 ) -> InputSummary:
-    """Returns what an input is taken for, the basis of its types in words.
+    """Returns the input report of a table.
 
-    The dialect is what options say of it; there are no types if they are declared.
+    Args:
+      rows: The rows, with columns and dialect.
+      requested_dialect: The dialect that the options request.
+      dtypes: Type of each column; empty if the types are declared.
+      basis: Description of the rows that the types are based on.
+      warnings: Warnings for the report.
     """
     names, dialect = rows.names, rows.dialect
     columns = []
@@ -548,22 +563,26 @@ def describe(
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What the first rows of an input tell."""
+    """The types and warnings that the first rows of an input lead to."""
 
-    num_rows: int = 0  # how many were looked at
-    types: TypeFlags = ()  # of the columns in them
-    warnings: tuple[InputWarning, ...] = ()  # what looks wrong in them
+    num_rows: int = 0  # number of rows examined
+    types: TypeFlags = ()  # type flags of the columns in these rows
+    warnings: tuple[InputWarning, ...] = ()
     has_quotes: bool = False
-    # columns of text that look like numbers with marks
+    # text columns that look like numbers with thousands separators or decimal commas
     marked: tuple[RowIssue, ...] = ()
 
 
 def inspect(
     rows: RangeRows, file: InputFile, *, is_guessed: bool, infers_types: bool
 ) -> tuple[Inspected, str]:
-    """Returns what the first rows of a file tell, and why they cannot be that, or "".
+    """Checks the first rows of a file; returns types, warnings, and a problem or "".
 
-    The header is a guess if nothing says that there is one.
+    Args:
+      rows: The rows, with columns and dialect.
+      file: The first file.
+      is_guessed: Whether the header was detected, not requested.
+      infers_types: Whether types are inferred from cells.
     """
     first = _look_at(rows, file)
     quote, decimal = rows.dialect.quote, rows.dialect.decimal
@@ -607,13 +626,15 @@ def find_rows(
     leaves_out: bool = False,
     partitions: Partitions,
 ) -> tuple[RangeRows, list[str], set[str]]:
-    """Returns the rows of files with bytes: their packing, dialect and columns are found.
+    """Detects compression, encoding, dialect and columns of files that are not empty.
 
-    And the paths of files with a header alone, as far as they are not compressed, and all
-    columns but those that are wanted, or that the first file has.
+    Returns:
+      The rows of the files, the paths of uncompressed files that have only a header, and
+      the names of columns that are ignored: they are neither requested nor, without
+      requested columns, in the first file.
 
     Raises:
-      InputError: they cannot be found, or are not the same for all files.
+      InputError: they cannot be detected, or differ between files.
     """
     if not files:
         raise InputError(
@@ -637,7 +658,7 @@ def find_rows(
     delimiter = find_delimiter(rows.from_start(first), first.uri, asked, wanted)
     dialect = replace(asked, delimiter=delimiter)
     rows = replace(rows, dialect=dialect, leaves_out=leaves_out)
-    names: tuple[str, ...] = ()  # of the first file; those of the others are the same
+    names: tuple[str, ...] = ()  # columns of the first file; all files have the same
     known, others = {*wanted}, set[str]()
     without_rows = []
     for file in files:
@@ -648,8 +669,9 @@ def find_rows(
         read = rows.from_start(file)
         if named and named_delimiter(read) != named:
             raise InputError(
-                f"{file.uri}: the first line is not {shown(f'sep={named.decode()}')}, as "
-                "in the first file; expected the same of all: convert such files apart"
+                f"{file.uri}: the first line is not {shown('sep=' + named.decode())}, "
+                "as in the first file; expected the same in all files: convert such "
+                "files separately"
             )
         own, begin = read_header(read, file.uri, rows.dialect)
         partitions.require_apart(file.uri, own)
@@ -669,15 +691,15 @@ def find_rows(
                 differ += f". It seems to have {other} between its cells, not {mark}"
             elif len(own) == len(names) and _is_like_row(own) and _is_like_row(names):
                 differ += (
-                    ". If the first lines are rows, use `header=none`, and give the names "
-                    "of the columns with `columns`"
+                    ". If the first lines are rows, use `header=none`, and name the "
+                    "columns with `columns`"
                 )
             raise InputError(differ)
     return replace(rows, names=names), without_rows, others - known
 
 
 def _is_like_row(names: Sequence[str]) -> bool:
-    """Tells whether a first row may be none of names: has numbers, or a sentence."""
+    """Returns whether a first row may be data: it has a number or a sentence."""
     return any(
         sort_of(name) not in ("", TEXT) or len(name.split()) > 3 for name in names
     )
@@ -686,14 +708,14 @@ def _is_like_row(names: Sequence[str]) -> bool:
 def _other_delimiter(
     rows: RangeRows, file: InputFile, names: Sequence[str] = ()
 ) -> str:
-    """Returns the delimiter that a file seems to have in place of the one taken, or ""."""
+    """Returns the name of another delimiter that fits a file better, or ""."""
     free, read = replace(rows.dialect, delimiter=b""), rows.from_start(file)
     try:
         own = find_delimiter(read, file.uri, free, names)
         columns, _ = read_header(read, file.uri, replace(free, delimiter=own))
-    except InputError:  # it cannot be told
+    except InputError:  # no delimiter can be detected
         return ""
-    # Where none is found, it is the comma.
+    # `find_delimiter` returns the comma if no delimiter is possible.
     is_other = own != rows.dialect.delimiter and len(columns) > 1
     return name_of(own) if is_other else ""
 

@@ -1,8 +1,8 @@
-r"""Finds out which bytes of a CSV file are quoted, and where its rows begin and end.
+r"""Finds the quoted bytes of a CSV file, and the start and end of its rows.
 
-RFC 4180: a field that begins with a quote ends with one, a quote inside it is doubled,
-and it may hold delimiters and newlines. A row ends with \n, \r\n or \r. Python's csv
-module and Arrow read the same. The state before a byte fixes what it means:
+RFC 4180: a field that begins with a quote ends with a quote, and quotes inside it are
+doubled. It may contain delimiters and newlines. A row ends with \n, \r\n or \r. Python's
+csv module and Arrow follow the same rules. The state before a byte fixes its meaning:
 
     in ROW_START       # -> COMMENT       others as in FIELD_START
     in FIELD_START     " -> QUOTED        , -> FIELD_START   CR LF -> ROW_START
@@ -13,13 +13,14 @@ module and Arrow read the same. The state before a byte fixes what it means:
     in ESCAPED         any -> UNQUOTED
     in QUOTED_ESCAPED  any -> QUOTED
 
-(A quote inside an unquoted field is an ordinary character: 5" pipe. One that ends a
-field leads to FIELD_START: a further quote would double it. What else is behind it
-belongs to the field, unquoted.) The comma, the quote, the escape and the mark of
-comments are those of the dialect, which may lack the last three.
+(A quote inside an unquoted field is an ordinary character: 5" pipe. A quote that ends a
+field leads to FIELD_START, because a further quote would double it. Other bytes after it
+belong to the field and are unquoted.) The dialect defines the comma, the quote, the
+escape and the comment mark; it can lack the last three.
 
-Where a block begins is known only after all blocks before it were read, so a block is
-described by its transition map: an end state for each start state. Maps compose.
+The state at the start of a block is known only after all blocks before it have been read.
+So a block is described by its transition map: an end state for each start state. Maps
+compose.
 """
 
 from __future__ import annotations
@@ -43,45 +44,45 @@ _MASKS = b"xyzvw"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How the text of CSV files is divided into rows and cells."""
+    """The rules that divide the text of CSV files into rows and cells."""
 
-    # the byte between cells; ASCII, so that no part of a character is one; b"" until it
-    # is found in the first rows
+    # the byte between cells; ASCII, so that it cannot be a part of another character; b""
+    # until it is detected in the first rows
     delimiter: bytes = b""
-    # the byte around cells that hold delimiters or newlines; b"" for none
+    # the byte around cells that contain delimiters or newlines; b"" for none
     quote: bytes = b'"'
     # lines before the header, or before the first row if there is none
     skip_rows: int = 0
-    # "first" (the first row behind `skip_rows`), "none", or "auto": the first row,
-    # unless it looks like one of the others
+    # "first": the first row after `skip_rows`. "none": no header. "auto": the first row,
+    # unless it looks like the other rows
     header: str = "auto"
-    # names of the columns of a table without header; () to number them
+    # column names of a table without header; () to number the columns
     columns: tuple[str, ...] = ()
-    # texts that mean a missing value in every column, beside no text
+    # cells that are missing values in every column, in addition to empty cells
     null_values: tuple[str, ...] = ()
-    escape: bytes = b""  # the byte before one that has no meaning then; b"" for none
-    # the byte that lines which are no rows begin with; b"" for none
+    escape: bytes = b""  # the byte before a byte that is taken literally; b"" for none
+    # the first byte of comment lines; b"" for none
     comment: bytes = b""
-    decimal: str = "."  # what stands before the places of a number: "." or ","
+    decimal: str = "."  # decimal separator of numbers: "." or ","
 
     @property
     def has_header(self) -> bool:
-        """Tells whether the first row names the columns."""
+        """Returns whether the first row names the columns."""
         return self.header != "none" and not self.columns
 
     @property
     def marks(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """Returns the bytes with a meaning beside row ends."""
+        """Returns delimiter, quote, escape and comment mark; b"" if unset."""
         return self.delimiter, self.quote, self.escape, self.comment
 
     @property
     def field_ends(self) -> bytes:
-        """Returns the bytes behind which a field begins."""
+        """Returns the bytes after which a field begins."""
         return self.delimiter + ROW_ENDS
 
     @property
     def mask(self) -> bytes:
-        """Returns a byte without a meaning."""
+        """Returns a byte without a meaning in the dialect, to replace others with."""
         marks = b"".join(self.marks)
         return next(bytes([byte]) for byte in _MASKS if byte not in marks)
 
@@ -91,7 +92,10 @@ FIND_DIALECT = Dialect()
 
 
 class QuoteState(IntEnum):
-    """The state before a byte of a CSV file; a range has 0 at its file's ends."""
+    """The state before a byte of a CSV file.
+
+    Ranges store 0 instead at the start and at the end of a file.
+    """
 
     FIELD_START = 2
     UNQUOTED = 3
@@ -103,7 +107,7 @@ class QuoteState(IntEnum):
 
 
 FIELD_START, UNQUOTED, QUOTED, ROW_START, COMMENT, ESCAPED, QUOTED_ESCAPED = QuoteState
-# The end state for each start state, in the order of QuoteState.
+# End states by start state: item i belongs to the i-th member of QuoteState.
 TransitionMap = tuple[QuoteState, ...]
 
 _IDENTITY: TransitionMap = tuple(QuoteState)
@@ -112,17 +116,17 @@ _MAX_PIECE_BYTES = 1 << 20
 
 
 def is_open(state: QuoteState) -> bool:
-    """Tells whether a quoted field is open."""
+    """Returns whether a quoted field is open."""
     return state in (QUOTED, QUOTED_ESCAPED)
 
 
 def compose(first: Sequence[QuoteState], second: TransitionMap) -> TransitionMap:
-    """Returns the transition map of a block and the block behind it."""
+    """Returns the transition map of two consecutive blocks."""
     return tuple(second[end - FIELD_START] for end in first)
 
 
 def pack_map(ends: TransitionMap) -> int:
-    """Returns a transition map as one number, never 0.
+    """Packs a transition map into one number, which is never 0.
 
     >>> hex(pack_map((UNQUOTED, UNQUOTED, QUOTED)))
     '0x433'
@@ -131,15 +135,15 @@ def pack_map(ends: TransitionMap) -> int:
 
 
 def unpack_map(number: int) -> TransitionMap:
-    """Returns the transition map that `pack_map` made a number of."""
+    """Unpacks the transition map that `pack_map` packed."""
     shifts = range(0, number.bit_length(), 4)
     return tuple(QuoteState(number >> shift & 15) for shift in shifts)
 
 
 def next_state(state: QuoteState, byte: bytes, dialect: Dialect) -> QuoteState:
-    """Returns the state behind a byte.
+    """Returns the state after a byte.
 
-    A state that the dialect does not have is taken for the nearest one that it has.
+    A state that the dialect does not have is treated like the nearest state that it has.
     """
     is_row_end = byte in (b"\r", b"\n")
     if state is COMMENT and dialect.comment:
@@ -164,11 +168,11 @@ def next_state(state: QuoteState, byte: bytes, dialect: Dialect) -> QuoteState:
 
 
 class _Automaton:
-    """All functions of the states that pieces of a dialect can be.
+    """A table of all transition maps that text of a dialect can have.
 
-    Each byte is a function of the states. There are at most some hundred different
-    ones that such functions and their compositions can be, so "first, then second" is
-    one look into a table, and a row of n bytes is composed in about log2 n steps:
+    Each byte is a function from states to states. These functions and their compositions
+    are at most a few hundred different functions. So composing two of them is one table
+    lookup, and n bytes are composed in about log2 n steps:
 
         bytes                  "     a     "     LF
         from QUOTED            F     U     U     R      composed in pairs: (" a), (" LF),
@@ -186,7 +190,7 @@ class _Automaton:
         generators = set(by_byte.values())
         numbers = {_IDENTITY: 0}
         self.maps = [_IDENTITY]
-        for known in self.maps:  # grows meanwhile
+        for known in self.maps:  # the loop appends to the list
             for generator in generators:
                 longer = compose(known, generator)
                 if longer not in numbers:
@@ -195,7 +199,7 @@ class _Automaton:
         self._of_byte = np.full(256, numbers[by_byte[ord(dialect.mask)]], np.uint16)
         for byte, function in by_byte.items():
             self._of_byte[byte] = numbers[function]
-        # Each function as one number with a digit for each state.
+        # Encode each function as one number, with a base-7 digit for each state.
         ends = np.array(self.maps, np.int64) - int(FIELD_START)
         keys = ends @ 7 ** np.arange(len(QuoteState))
         both = ends[:, ends] @ 7 ** np.arange(len(QuoteState))  # [second, first]
@@ -205,7 +209,7 @@ class _Automaton:
         ].astype(np.uint16)
 
     def map_of(self, data: npt.NDArray[np.uint8]) -> TransitionMap:
-        """Returns the transition map of some bytes."""
+        """Returns the transition map of the bytes."""
         numbers = self._of_byte[data]
         while len(numbers) > 1:
             if len(numbers) % 2:
@@ -230,8 +234,9 @@ def end_states(
     automaton, quote = _automaton(dialect), dialect.quote
     stop, size = len(block) if stop is None else stop, _TAIL_BYTES
     ends = _IDENTITY
-    # From the end: mostly a few fields lead from all states to one, or what is quoted
-    # to one and what is not to another, and what stands before no longer matters.
+    # Read backwards from the end. Usually a few fields lead from all states to one state,
+    # or from quoted states to one and from the others to another; then earlier bytes do
+    # not matter.
     while stop > first and len(set(ends)) > 1:
         pairs = {(is_open(s), end) for s, end in zip(QuoteState, ends, strict=True)}
         if len(pairs) == 2 and quote and block.find(quote, first, stop) < 0:
@@ -249,31 +254,31 @@ def end_state(
     dialect: Dialect = RFC_4180,
     stop: int | None = None,
 ) -> QuoteState:
-    """Returns the state behind a block, or the part of it before `stop`."""
+    """Returns the state after a block, or after its part before `stop`."""
     return end_states(block, 0, stop, dialect)[start - FIELD_START]
 
 
 @dataclass(frozen=True, slots=True)
 class RowPatterns:
-    """The patterns of one dialect."""
+    """The regular expressions of one dialect."""
 
-    row: re.Pattern[bytes]  # a row or a comment with its end, which is group 1
-    # a cell: what is quoted, the closing quote, what is behind it
+    row: re.Pattern[bytes]  # a row or a comment, with its line end as group 1
+    # a cell, with three groups: the quoted part, the closing quote, the part after it
     cell: re.Pattern[bytes]
     cell_bytes: bytes  # a cell, as the text of a pattern
-    # a doubled quote, or an escape with the byte behind it, which is group 1
+    # a doubled quote, or an escape with the byte after it as group 1
     meaning: re.Pattern[bytes]
-    # some lines of comments, as group 1; or some rows with their ends
+    # consecutive comment lines as group 1, or consecutive rows with their line ends
     comments: re.Pattern[bytes]
     before_rows: re.Pattern[bytes]  # comments and blank lines
 
 
 @lru_cache(maxsize=64)
 def row_patterns(dialect: Dialect) -> RowPatterns:
-    """Returns the patterns of a dialect."""
+    """Returns the regular expressions of a dialect."""
     delimiter_byte, quote_byte, escape_byte, comment_byte = dialect.marks
     delimiter, quote = re.escape(delimiter_byte), re.escape(quote_byte)
-    # Possessive (*+): no way back, so a long field costs neither time nor memory.
+    # Possessive (*+): no backtracking, so a long field costs little time and memory.
     plain = rb"[^%b\r\n]*+" % delimiter
     inside = rb"[^%b]*+(?:%b%b[^%b]*+)*+" % (quote, quote, quote, quote)
     meaning = quote * 2 + rb"(\Z\A)?"
@@ -309,7 +314,7 @@ BOM = b"\xef\xbb\xbf"
 _READ_AHEAD = 1 << 16
 _MAX_READ_AHEAD = 16 << 20
 
-Reader = Callable[[int, int], bytes]  # (start, stop) -> bytes, fewer at the end
+Reader = Callable[[int, int], bytes]  # (start, stop) -> bytes, fewer at the file's end
 
 
 def row_start(
@@ -319,11 +324,21 @@ def row_start(
     limit: int,
     dialect: Dialect = RFC_4180,
 ) -> int | None:
-    r"""Returns the first row start at or behind an offset, before which is that state.
+    r"""Returns the first row start at or after an offset.
 
-    In b'1,"a\nb"\n2,c\n' rows start at 0 and 8; from offset 3, which is inside quotes,
-    the first row start is 8. It is the file's end if no row starts any more, and None if
-    neither comes within the limit of bytes.
+    In b'1,"a\nb"\n2,c\n' rows start at 0 and 8. From offset 3, which is inside quotes,
+    the first row start is 8.
+
+    Args:
+      read: Reader of the file.
+      offset: Byte offset in the file.
+      state: State before the byte at the offset.
+      limit: Maximum number of bytes to search.
+      dialect: Dialect of the file.
+
+    Returns:
+      The byte offset, the end of the file if no further row starts, or None if the limit
+      is reached first.
     """
     if offset == 0:
         return 0
@@ -332,7 +347,7 @@ def row_start(
     if state in (FIELD_START, ROW_START) and block[:1] in (b"\r", b"\n"):
         return offset + (block[:2] == b"\r\n")
     at, mask, quote = 1, dialect.mask, dialect.quote or dialect.mask
-    starts = {  # a row's first bytes, behind which is that state
+    starts = {  # bytes that lead from the start of a row to each state
         FIELD_START: dialect.delimiter,
         UNQUOTED: mask,
         QUOTED: quote,
@@ -361,8 +376,7 @@ def row_start(
 def row_spans(body: bytes, dialect: Dialect = RFC_4180) -> list[tuple[int, int]]:
     """Returns start and end of every row, without its newline.
 
-    Blank lines and comments are no rows. One regular expression: only for ranges that
-    hold something to reject.
+    Blank lines and comments are skipped. This is slow: only for ranges with rejects.
     """
     mark = ord(dialect.comment or b"\n")  # no row begins with a newline
     return [
@@ -372,16 +386,16 @@ def row_spans(body: bytes, dialect: Dialect = RFC_4180) -> list[tuple[int, int]]
     ]
 
 
-_COMMENTS = "comments"  # code of an issue
-_SHOWN_BYTES = 40  # bytes of a comment
+_COMMENTS = "comments"  # code of the row issue
+_SHOWN_BYTES = 40  # maximum length of a comment in the issue
 
 
 def without_comments(
     body: bytes, dialect: Dialect
 ) -> tuple[bytes, tuple[RowIssue, ...]]:
-    """Returns rows without comments, and how many lines of them there were.
+    """Removes comment lines; returns the other rows and an issue with their number.
 
-    The first row is whole; the last may be broken off.
+    The body must begin with a whole row; its last row may be incomplete.
     """
     mark = dialect.comment
     if not mark or not (
@@ -390,7 +404,7 @@ def without_comments(
         return body, ()
     rows, end, lines, example = [], 0, 0, b""
     for match in row_patterns(dialect).comments.finditer(body):
-        if match.start() != end:  # the rest is a row without an end
+        if match.start() != end:  # a row without a line end follows
             break
         end = match.end()
         if match.start(1) < 0:
@@ -406,7 +420,7 @@ def without_comments(
 
 
 def comment_fact(issues: tuple[RowIssue, ...]) -> tuple[tuple[str, str], ...]:
-    """Returns a fact about comments, or none."""
+    """Returns the fact about comment lines for the input report, or ()."""
     return tuple(
         ("comment lines", f"{each.count:,} left out, such as {each.example!r}")
         for each in issues
@@ -414,36 +428,36 @@ def comment_fact(issues: tuple[RowIssue, ...]) -> tuple[tuple[str, str], ...]:
     )
 
 
-MAX_ROW_BYTES = 256 << 20  # of one row; beyond, a quote is missing or one too many
-# A field that is open at the file's end and has no more bytes than this is rejected
-# with all of them: the file may have been cut off. In a larger one a quote is wrong.
+MAX_ROW_BYTES = 256 << 20  # a longer row probably has an unbalanced quote
+# A field that is open at the end of the file, and has at most this size, is rejected as a
+# whole: the file may be truncated. A larger field probably has an unbalanced quote.
 UNCLOSED_BYTES = 16 << 20
-KEPT_BYTES = 1 << 16  # of a row that is longer than a row may be
+KEPT_BYTES = 1 << 16  # stored in the reject for a row of more than MAX_ROW_BYTES
 _BLOCK_BYTES = 16 << 20
-_NOTHING_ESCAPED = "the file ends behind an escape character: it may be cut short"
+_NOTHING_ESCAPED = "the file ends after an escape character: it may be cut short"
 
 
 @dataclass(frozen=True)
 class Body:
-    """Whole rows of a file."""
+    """A sequence of whole rows of a file."""
 
-    text: bytes  # their bytes; a quote that is never closed is masked
-    begin: int  # byte offset of the first in the file's text
-    dialect: Dialect  # of the file
-    unclosed: int = -1  # byte offset of the quote that is masked in the file, or -1
-    is_whole: bool = True  # whether the last row ends with the text
+    text: bytes  # bytes of the rows; a quote that is never closed is masked
+    begin: int  # byte offset of the first row in the text of the file
+    dialect: Dialect  # dialect of the file
+    unclosed: int = -1  # byte offset of the masked quote in the file, or -1
+    is_whole: bool = True  # whether the last row ends at the end of the text
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
-        """Finds start and end of all rows in the text."""
+        """Returns start and end of each row in the text."""
         return row_spans(self.text, self.dialect)
 
     def row_at(self, offset: int) -> int:
-        """Returns the ordinal of the row that a byte of the text is in."""
+        """Returns the ordinal of the row that contains the byte at an offset."""
         return bisect_right(self.spans, offset, key=itemgetter(0)) - 1
 
     def row(self, ordinal: int) -> tuple[int, bytes]:
-        """Returns byte offset and bytes of a row in the file; of a too long one a part."""
+        """Returns byte offset in the file and bytes of a row, shortened if too long."""
         start, end = self.spans[ordinal]
         raw, quote = self.text[start:end], self.unclosed - self.begin - start
         if 0 <= quote < len(raw):
@@ -456,9 +470,11 @@ class Body:
 
 
 def find_broken_rows(read: Reader, body: Body) -> dict[int, str]:
-    """Returns the rows that have no end of their own, with the reasons to reject them.
+    """Returns the rows whose end cannot be found, with the reasons to reject them.
 
-    The reader is of the file as it is, the rows are as they are split.
+    Args:
+      read: Reader of the file, without masking.
+      body: The rows, as they are split.
     """
     broken, quotes = {}, []
     text, dialect, begin = body.text, body.dialect, body.begin
@@ -485,14 +501,14 @@ def find_broken_rows(read: Reader, body: Body) -> dict[int, str]:
 
 
 def reader_of(data: bytes) -> Reader:
-    """Returns a reader of bytes that are there."""
+    """Returns a reader of bytes in memory."""
     return lambda start, stop: data[start:stop]
 
 
 def masked(read: Reader, offset: int, dialect: Dialect = RFC_4180) -> Reader:
-    """Returns a reader for which the quote at a byte offset is an ordinary character.
+    """Returns a reader that masks the quote at a byte offset; -1 masks none.
 
-    The offset -1 masks none.
+    A masked quote is replaced by an ordinary character.
     """
     if offset < 0:
         return read
@@ -500,33 +516,33 @@ def masked(read: Reader, offset: int, dialect: Dialect = RFC_4180) -> Reader:
 
 
 def mask_quote(data: bytes, at: int, dialect: Dialect) -> bytes:
-    """Returns bytes with an ordinary character for the quote in them, if there is one."""
+    """Replaces the quote at an offset by an ordinary byte if the offset is inside."""
     if not 0 <= at < len(data):
         return data
     return b"".join((data[:at], dialect.mask, data[at + 1 :]))
 
 
 def unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:
-    """Returns the offset of the quote whose field is still open at a byte offset.
+    """Returns the offset of the quote whose field is still open at the offset `stop`.
 
-    Inside that field quotes come in pairs, or it would be closed; so the quote is the
-    first of the last row of quotes that is odd in number:
+    Inside that field quotes occur in pairs, otherwise they would close it. So the quote
+    is the first one of the last run of consecutive quotes whose number is odd:
 
         a,"b ""c"" d    ->    1 quote, 2 quotes, 2 quotes: the one before b
     """
     quote = dialect.quote
     if dialect.escape:
         read = _without_escapes(read, dialect)
-    quotes = b""  # those that the block behind begins with
+    quotes = b""  # quotes at the start of the next block
     while stop > 0:
         start = max(0, stop - _BLOCK_BYTES)
         block = read(start, stop) + quotes
         offsets = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(quote))
-        first = np.flatnonzero(np.diff(offsets, prepend=-2) > 1)  # of each row of them
+        first = np.flatnonzero(np.diff(offsets, prepend=-2) > 1)  # start of each run
         lengths = np.diff(first, append=len(offsets))
         quotes = b""
         if start and len(offsets) and offsets[0] == 0:
-            quotes = quote * int(lengths[0])  # more of them may be before it
+            quotes = quote * int(lengths[0])  # the run may start in the previous block
             first, lengths = first[1:], lengths[1:]
         odd = first[lengths % 2 == 1]
         if len(odd):
@@ -536,7 +552,7 @@ def unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:
 
 
 def _without_escapes(read: Reader, dialect: Dialect) -> Reader:
-    """Returns a reader to which escapes, and what they escape, are ordinary."""
+    """Returns a reader that replaces escapes and escaped bytes by ordinary bytes."""
     escape = dialect.escape
     pair = re.compile(re.escape(escape) + rb"[\s\S]")
     filler = dialect.mask * 2
@@ -547,7 +563,7 @@ def _without_escapes(read: Reader, dialect: Dialect) -> Reader:
             before = read(max(0, start - size), start)
             size *= 2
         escapes = len(before) - len(before.rstrip(escape))
-        # The last one before may escape the first byte here.
+        # The last escape before `start` may escape the first byte.
         text = escape * (escapes % 2) + read(start, stop)
         return pair.sub(filler, text)[escapes % 2 :]
 
@@ -555,7 +571,7 @@ def _without_escapes(read: Reader, dialect: Dialect) -> Reader:
 
 
 def line_of(read: Reader, offset: int) -> int:
-    """Returns the number, from 1, of the line that a byte offset is in."""
+    """Returns the line number, from 1, of a byte offset."""
     line, start = 1, 0
     while start < offset:
         block = read(start, min(start + _BLOCK_BYTES, offset))
@@ -564,5 +580,5 @@ def line_of(read: Reader, offset: int) -> int:
         start += len(block)
         line += block.count(b"\n") + block.count(b"\r") - block.count(b"\r\n")
         if block.endswith(b"\r") and read(start, start + 1) == b"\n":
-            line -= 1  # the next block counts it
+            line -= 1  # the next block counts this line end
     return line

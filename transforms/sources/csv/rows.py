@@ -1,8 +1,9 @@
-"""Reads the rows of CSV files as text: of blocks, of packed files, of many small ones.
+"""Reads the rows of CSV files as text: blocks, compressed files, and many small files.
 
-A block of a plain file and the text of a packed one are cut alike into pieces of whole
-rows (`Body`). Small files are joined, and split at once: each call of Arrow takes some
-microseconds, which of a file of ten rows is nearly all of the time.
+A block of a plain file and the text of a compressed file are cut in the same way into
+bodies of whole rows (`Body`). Small files are joined and split in one call, because each
+call of Arrow takes some microseconds, which is nearly all of the time for a file of ten
+rows.
 """
 
 from __future__ import annotations
@@ -73,19 +74,22 @@ from recordmill.transforms.storage.reading import (
 )
 from recordmill.transforms.tfrecord import crc32c
 
-# Arrow splits a whole range at once, or the native extension where nothing is odd about it. Only a
-# range with rows that Arrow cannot split is checked row by row.
+# The native extension splits a whole body at once if its text is simple; otherwise Arrow
+# does. Only a body with rows that Arrow cannot split is checked row by row.
 
 
 def _with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
-    r"""Returns a text in which cells like \N are another text, and that text, or b"".
+    r"""Replaces null cells that begin with an escape, such as \N, by another text.
 
-    Arrow takes an escape for what it escapes: \N and N would be the same.
+    Arrow removes escapes, so \N and N would be the same.
+
+    Returns:
+      The body, and the text that replaces these cells, or b"" without such cells.
     """
     nulls = [null.encode() for null in _nulls(dialect, are_escaped=True)]
     if not any(null in body for null in nulls):
         return body, b""
-    # Not empty: a row of nothing else would be a blank line, which is no row.
+    # The text is not empty: a row of only such cells would be a blank line, and no row.
     null = b"\0"
     while null in body:
         null += b"\0"
@@ -93,14 +97,14 @@ def _with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
 
 
 def _nulls(dialect: Dialect, *, are_escaped: bool) -> list[str]:
-    """Returns the spellings of a missing value that begin with an escape, or not."""
+    """Returns the null values that begin with an escape, or those that do not."""
     escape, nulls = dialect.escape.decode(), dialect.null_values
     return [n for n in nulls if (escape != "" and n.startswith(escape)) == are_escaped]
 
 
 @lru_cache(maxsize=8)
 def _null_pattern(dialect: Dialect) -> re.Pattern[bytes]:
-    """Returns a pattern of one such cell, or of other ones, which are group 1."""
+    """Returns a pattern that matches an escaped null cell, or other cells as group 1."""
     nulls = (null.encode() for null in _nulls(dialect, are_escaped=True))
     null = b"|".join(map(re.escape, nulls))
     ends = rb"[%b\r\n]" % re.escape(dialect.delimiter)
@@ -111,19 +115,19 @@ def _null_pattern(dialect: Dialect) -> re.Pattern[bytes]:
     )
 
 
-_MAX_BYTES = 1 << 30  # of a text; positions are int32
-_MAX_OFFSETS = 2  # for each byte of a text
-_LINE = 16  # int32 of a line of the processor's cache
+_MAX_BYTES = 1 << 30  # maximum size of a text; positions are int32
+_MAX_OFFSETS = 2  # maximum number of offsets for each byte of a text
+_LINE = 16  # number of int32 in a line of the processor's cache
 
 
 def split_plain(
     body: bytes, names: Sequence[str], dialect: Dialect
 ) -> pa.RecordBatch | None:
-    r"""Splits rows as `split_cells` does, or returns None: then that does it.
+    r"""Splits simple rows like `split_cells`, or returns None for Arrow to split them.
 
-    Worked example, "1,a\n22,\n" of two columns: there are two bytes that may end a row, so
-    each column has place for three rows (the last may have no end), and its offsets begin at
-    a line of the cache.
+    Worked example, "1,a\n22,\n" with two columns: two bytes may end a row, so each column
+    has space for three rows (the last may have no line end), and its offsets begin at a
+    line of the cache.
 
         offsets      0 1 3 ...    0 1 1 ...
         facts        0 35         0 1          (starts, then empty cells)
@@ -135,11 +139,12 @@ def split_plain(
         return None
     if dialect.escape or dialect.null_values or not columns:
         return None
-    # An odd number of lines: columns a power of two apart would share lines of the cache.
+    # An odd number of cache lines: otherwise columns that are a power of two apart would
+    # share lines of the cache.
     lines = (native.loops.row_ends(body) + 1) // _LINE + 1
     max_rows = (lines | 1) * _LINE - 1
     if columns * max_rows > _MAX_OFFSETS * size + (1 << 16):
-        return None  # nearly all lines are blank, or in quotes
+        return None  # most lines are blank or inside quotes
     valid_bytes = (max_rows + 7) // 8
     offsets = pa.allocate_buffer(columns * (max_rows + 1) * 4)
     valid = pa.allocate_buffer(columns * valid_bytes)
@@ -168,35 +173,39 @@ _BLANK = re.compile(rb"[\r\n]*")
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Rows that are split into cells."""
+    """The rows of a body, split into cells."""
 
     batch: pa.RecordBatch  # the columns as text
-    ordinals: I64  # of each row, among all of the body
+    ordinals: I64  # ordinal of each row of the batch among the rows of the body
     rejects: list[Reject]  # rows that could not be split
-    body: Body  # the rows
-    issues: tuple[RowIssue, ...] = ()  # lines that are comments
+    body: Body  # the rows before splitting
+    issues: tuple[RowIssue, ...] = ()  # the issue about comment lines, if any
 
     @property
     def num_rows(self) -> int:
-        """Returns the rows of the body, rejects included."""
+        """Returns the number of rows of the body, including rejects."""
         return int(self.batch.num_rows) + len(self.rejects)
 
     def raw(self, row: int) -> tuple[int, bytes]:
-        """Returns byte offset in the file and bytes of a row of the batch."""
+        """Returns the byte offset in the file, and the bytes, of a row of the batch."""
         return self.body.row(int(self.ordinals[row]))
 
 
 def parse_rows(
     body: Body, names: Sequence[str], path: str, broken: Mapping[int, str]
 ) -> Parsed:
-    """Splits rows into cells; rows that cannot be split as they should are rejects.
+    """Splits rows into cells; rows that cannot be split become rejects.
 
-    Broken rows are known to have no end of their own; they come with the reasons.
+    Args:
+      body: The rows.
+      names: Names of the columns.
+      path: Path of the file, for rejects.
+      broken: Reasons to reject rows without an end, by ordinal (`find_broken_rows`).
     """
     text, dialect = body.text, body.dialect
     rest, issues = without_comments(text, dialect)
     if broken or not bytes_are_utf8(rest):
-        # Take out the rows that Arrow cannot split, and split the others.
+        # Remove the rows that Arrow cannot split, and split the other rows.
         spans, reasons = body.spans, dict(broken)
         for row, (start, end) in enumerate(spans):
             if row not in reasons and (reason := utf8_reason(text[start:end], "row")):
@@ -220,9 +229,11 @@ def parse_rows(
 def split_cells(
     body: bytes, names: Sequence[str], dialect: Dialect = RFC_4180
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """Splits rows of UTF-8, no comments, in which every quoted field is closed.
+    """Splits rows of UTF-8 without comments, in which every quoted field is closed.
 
-    Returns all cells as text (empty: null), and the rows left out with the reason.
+    Returns:
+      All cells as text, with null for empty cells, and the reasons of rejected rows, by
+      ordinal.
     """
     body, null = _with_escaped_nulls(body, dialect)
     if _BLANK.fullmatch(body):
@@ -231,7 +242,7 @@ def split_cells(
     if (plain := split_plain(body, names, dialect)) is not None:
         return plain, {}
     if body.startswith(BOM):
-        body = BOM + body  # Arrow strips one, but this one belongs to a cell
+        body = BOM + body  # Arrow strips one BOM, but this BOM belongs to a cell
     wrong: dict[int, str] = {}
 
     def note(row: pa_csv.InvalidRow) -> str:
@@ -277,14 +288,14 @@ def split_cells(
 class _LongBody:
     """A body with a long row, whose text is read again from its file when needed."""
 
-    body: Body  # without its text
-    end: int  # byte offset in the file's text
-    ordinals: I64  # of the rows that could be split
-    read: Reader  # of the file
+    body: Body  # the body without its text
+    end: int  # byte offset of its end in the text of the file
+    ordinals: I64  # ordinals of the rows that could be split
+    read: Reader  # reader of the file
 
     @classmethod
     def of(cls, body: Body, read: Reader, ordinals: I64) -> _LongBody:
-        """Returns a body without its text."""
+        """Creates the long body for a body, without keeping its text."""
         end = body.begin + len(body.text)
         return cls(replace(body, text=b""), end, ordinals, read)
 
@@ -294,7 +305,7 @@ class _LongBody:
         return row_spans(text(self.body.begin, self.end), self.body.dialect)
 
     def raw(self, row: int) -> tuple[int, bytes]:
-        """Returns byte offset in the file and bytes of a row of the batch."""
+        """Returns the byte offset in the file, and the bytes, of a row of the batch."""
         ordinal = int(self.ordinals[row])
         start, end = (self.body.begin + edge for edge in self._spans[ordinal])
         read = masked(self.read, self.body.unclosed, self.body.dialect)
@@ -303,11 +314,11 @@ class _LongBody:
         return only.row(0)
 
 
-AHEAD_BYTES = 1 << 16  # behind a block: the end of its last row, mostly
-HEAD_BYTES = 1 << 17  # of a file in a store: its header and first rows
+AHEAD_BYTES = 1 << 16  # read after a block: usually includes the end of its last row
+HEAD_BYTES = 1 << 17  # read from the start of a remote file: header and first rows
 BATCH_BYTES = 4 << 20  # split and converted at once: fits the processor's cache
-_LONG_BODY_BYTES = 2 * BATCH_BYTES  # it has a long row
-_FIRST_ROW_BYTES = 1 << 14  # mostly more than is left of a row before a sample
+_LONG_BODY_BYTES = 2 * BATCH_BYTES  # a larger body has a long row
+_FIRST_ROW_BYTES = 1 << 14  # usually more than the rest of the row before a sample
 
 _NEWLINES = np.zeros(256, np.bool_)
 _NEWLINES[list(b"\r\n")] = True
@@ -315,33 +326,33 @@ _NEWLINES[list(b"\r\n")] = True
 
 @dataclass(frozen=True, slots=True)
 class RangeRows:
-    """The rows of files that all have the same columns."""
+    """A reader of the rows of files that all have the same columns."""
 
-    # of the columns; a file may have them in another order
+    # names of the columns; a file may have them in another order
     names: tuple[str, ...] = ()
-    storage: StorageOptions = NO_OPTIONS  # options of the files' storage
-    dialect: Dialect = RFC_4180  # of all files
-    packing: Packing = PLAIN  # of all files; offsets are those in the unpacked text
+    storage: StorageOptions = NO_OPTIONS  # options of the storage of the files
+    dialect: Dialect = RFC_4180  # dialect of all files
+    packing: Packing = PLAIN  # packing of all files; offsets refer to the unpacked text
     leaves_out: bool = False  # whether files may have more columns (`extra_columns`)
-    partitions: Partitions = NO_PARTITIONS  # the columns behind those
+    partitions: Partitions = NO_PARTITIONS  # columns from folders, after `names`
 
     def complete(
         self, batch: pa.RecordBatch, paths: Sequence[str], owners: I64 | None = None
     ) -> pa.RecordBatch:
-        """Returns rows of files with all columns, in order; for the rest see there."""
+        """Returns rows with the columns in order and the columns of the partitions."""
         decimal = self.dialect.decimal
         own = batch.select(self.names)
         return self.partitions.added_as_text(own, paths, owners, decimal)
 
     def of_file(self, file: InputFile | InputRange) -> Reader:
-        """Returns a reader of the text of a file, or of that of a range."""
+        """Returns a reader of the text of a file or of a range."""
         if not self.packing.is_plain:
             size = file.stop if isinstance(file, InputRange) else file.size
             return self._open(file, 0, size, TEXT_BYTES).part
         return partial(read_range, file.uri, options=self.storage, seen=file.seen)
 
     def from_start(self, file: InputFile | InputRange) -> Reader:
-        """Returns a reader of a text whose start is asked for often."""
+        """Returns a reader that caches the first bytes of a remote file."""
         read, seen = self.of_file(file), file.seen
         if not self.packing.is_plain or seen is None or is_local(file.uri):
             return read
@@ -367,23 +378,24 @@ class RangeRows:
         )
 
     def text_rows(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        """Yields all rows of a range, in order, with columns of text.
+        """Yields all rows of a range, in order, as text columns.
 
         Raises:
-          ChangedInputError: a file is shorter than it was.
+          ChangedInputError: a file is shorter than when it was listed.
           InputError: a file has other columns, or cannot be unpacked.
         """
         rows_of = self._rows_of_files if input_range.files else self._rows_of_file
         return rows_of(input_range, sink)
 
     def _rows_of_file(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        """Yields the rows of a block of a plain file, or of all of a packed one."""
+        """Yields the rows of a block of a plain file, or of a whole compressed file."""
         path, start, stop = input_range.path, input_range.start, input_range.stop
         is_plain = self.packing.is_plain
         stream = self._open(input_range, start, stop, TEXT_BYTES)
         end, is_whole, rows_before = sys.maxsize, True, 0
         if is_plain:
-            # By one request, from the \r or \n before to what is mostly left of a row.
+            # One request reads from the \r or \n before the block to, usually, the end of
+            # its last row.
             stream.kept_from = max(0, start - 1)
             ahead = AHEAD_BYTES * (input_range.quoted[1] != 0)
             stream.part(stream.kept_from, stop + ahead)
@@ -397,9 +409,9 @@ class RangeRows:
                 found = parse_rows(body, names, path, broken)
                 sink.rejects += found.rejects
                 sink.add(issues=found.issues)
-                # Short rows may share a position, in order. 4 rows in 80 bytes, of a
-                # range of 64: offsets 0 20 40 60, positions 0 16 32 48 in a plain file,
-                # because the last row may reach beyond the range.
+                # Positions rise, but short rows may share one. Example: 4 rows in 80
+                # bytes, in a range of 64 bytes. Offsets are 0 20 40 60. In a plain file,
+                # positions are 0 16 32 48, because the last row may end after the range.
                 ordinals, size = found.ordinals, len(body.text)
                 offsets = body.begin + ordinals * size // max(1, found.num_rows)
                 raw, num_rows = found.raw, found.num_rows
@@ -410,7 +422,7 @@ class RangeRows:
                 else:
                     positions = stream.positions.of(offsets)
                 batch = self.complete(found.batch, [path])
-                del body, found  # the text of a long row is not kept meanwhile
+                del body, found  # release the text of a long row while the caller works
                 yield Rows(
                     batch=batch,
                     origins=origins_in(path, start, ordinals + rows_before),
@@ -419,12 +431,12 @@ class RangeRows:
                 )
                 del batch, raw
                 rows_before += num_rows
-        # Of a whole block, though its first bytes belong to a row of the one before: so
-        # the checksums of all blocks join.
+        # The checksum covers the whole block, although its first bytes belong to a row of
+        # the previous block. So the checksums of all blocks cover the file.
         sink.checksums.append(FileChecksum(path, start, stop, stream.drain()))
 
     def _end(self, input_range: InputRange, read: Reader) -> tuple[int, bool]:
-        """Returns where the last row of a block ends, and whether it ends at all."""
+        """Returns the end of a block's last row, and whether that row has an end."""
         stop = input_range.stop
         if not input_range.quoted[1]:
             return stop, True
@@ -443,7 +455,7 @@ class RangeRows:
         is_whole: bool,
         unclosed: int | None = None,
     ) -> Iterator[Body]:
-        """Cuts rows into bodies of BATCH_BYTES, or a little more; the last is less."""
+        """Cuts rows into bodies of at least BATCH_BYTES; the last may be smaller."""
         dialect = self.dialect
         unclosed = input_range.unclosed if unclosed is None else unclosed
         part = masked(stream.part, unclosed, dialect)
@@ -474,13 +486,13 @@ class RangeRows:
             if len(text) > _LONG_BODY_BYTES:
                 stream.release(cut)
             bodies = [Body(text, begin, dialect, unclosed)]
-            del text  # which a generator would keep while its caller works
+            del text  # otherwise the generator would keep it while its caller works
             yield bodies.pop()
             begin = cut
         text = read(begin, end)
         if len(text) > _LONG_BODY_BYTES:
             stream.release(begin + len(text))
-        if stream.is_cut:  # the last row may be half of one
+        if stream.is_cut:  # the last row may be incomplete
             at = len(text) * 3 // 4
             state = end_state(text, dialect=dialect, stop=at)
             text = text[: row_start(reader_of(text), at, state, len(text), dialect)]
@@ -499,7 +511,7 @@ class RangeRows:
             yield bodies.pop()
 
     def _rows_of_files(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        """Yields the rows of a range of several files, those of many files at once."""
+        """Yields the rows of a range of several files; each batch has many files."""
         names: tuple[str, ...] = ()
         head = b""
         files: list[_File] = []
@@ -511,10 +523,11 @@ class RangeRows:
             if len(data) < size:
                 raise ChangedInputError(
                     f"{each.uri}: ends at byte {len(data)}, but had {size} bytes when "
-                    "the run began; did it change meanwhile?"
+                    "the run began; did it change in the meantime?"
                 )
             sink.checksums.append(FileChecksum(each.path, 0, size, crc32c(data)))
-            # Most files repeat the header of the one before; behind \r a \n might follow.
+            # Most files repeat the header of the previous file. A header that ends with
+            # \r is read again, because a \n may follow.
             if not (head.endswith(b"\n") and data.startswith(head)):
                 names, end = self._header(each, reader_of(data))
                 head = data[:end]
@@ -529,7 +542,7 @@ class RangeRows:
     def _header(
         self, input_range: InputRange, read: Reader
     ) -> tuple[tuple[str, ...], int]:
-        """Returns the columns of a range's file, and where its first row begins."""
+        """Returns the columns of a range's file, and the byte offset of its first row."""
         if input_range.start:
             read = self.from_start(input_range)
         names, end = read_header(read, input_range.uri, self.dialect)
@@ -549,7 +562,7 @@ class RangeRows:
         names, header_end = self._header(input_range, read)
         begin: int | None = header_end
         header = b"" if start else read(0, header_end)
-        if start > header_end:  # else the first row of all is in it
+        if start > header_end:  # otherwise the range has the first row of the file
             state = QuoteState(input_range.quoted[0])
             read = masked(read, input_range.unclosed, self.dialect)
             begin = row_start(read, start, state, stop - start, self.dialect)
@@ -558,10 +571,11 @@ class RangeRows:
         return begin, names, header
 
     def sample(self, input_range: InputRange, max_bytes: int) -> Parsed | None:
-        """Returns whole rows from a range's first one on, or None if none starts there.
+        """Returns the first whole rows of a range, or None if no row starts in it.
 
-        Half a cell might be of another type. A row longer than `max_bytes` gives none.
-        A range of several files has to be sampled file by file.
+        Incomplete rows are excluded, because half a cell can have another type. If the
+        first row is longer than `max_bytes`, there are no rows. A range of several files
+        must be sampled file by file.
         """
         start, unclosed = input_range.start, input_range.unclosed
         if not start or not self.packing.is_plain:
@@ -583,18 +597,18 @@ class RangeRows:
         return parse_rows(body, names, input_range.path, broken)
 
 
-# In each process: all ranges of a file need its header.
+# Cached in each process, because all ranges of a file need its header.
 @lru_cache(maxsize=16)
 def _head_of(uri: str, seen: Seen, storage: StorageOptions) -> bytes:
-    """Returns the first bytes of a file in a store, where a version is one content."""
+    """Returns the first bytes of a remote file, whose version fixes its content."""
     return read_range(uri, 0, HEAD_BYTES, storage, seen)
 
 
 class _File(NamedTuple):
-    """One small file."""
+    """A small file that is split together with others."""
 
     input_range: InputRange
-    names: tuple[str, ...]  # its columns
+    names: tuple[str, ...]  # names of its columns
     data: bytes
     body: Body
 
@@ -602,7 +616,7 @@ class _File(NamedTuple):
 def _rows_of_files(
     files: Sequence[_File], rows: RangeRows, first_position: int, sink: RowSink
 ) -> Rows:
-    """Returns the rows of small files, as they would be of each file alone."""
+    """Splits small files together; the rows are the same as for each file alone."""
     parts, counts, kept = _split_joined(files) or _split_alone(files)
     owners = np.repeat(np.arange(len(files)), kept)
     ordinals = np.concatenate([parsed.ordinals for parsed in parts])
@@ -611,7 +625,7 @@ def _rows_of_files(
     stops = np.array([each.stop for each in ranges], np.int64)
     starts = np.array([each.first_position for each in ranges], np.int64)
     hashes = np.array([range_hash(each.path, 0) for each in ranges], np.uint64)
-    # The positions are those of a block, behind the files before.
+    # The position of a row is its offset in its file, after all files before it.
     offsets = ordinals * sizes[owners] // np.maximum(1, counts)[owners]
     sink.rejects += chain.from_iterable(parsed.rejects for parsed in parts)
     sink.add(issues=RowIssue.merged(parsed.issues for parsed in parts))
@@ -626,7 +640,8 @@ def _rows_of_files(
     )
 
 
-_Split = tuple[list[Parsed], list[int], list[int]]  # rows of each file: all, and kept
+# Rows, number of rows per file, number of rows per file that are not rejects.
+_Split = tuple[list[Parsed], list[int], list[int]]
 
 
 def _split_alone(files: Sequence[_File]) -> _Split:
@@ -639,7 +654,7 @@ def _split_alone(files: Sequence[_File]) -> _Split:
 
 
 def _split_joined(files: Sequence[_File]) -> _Split | None:
-    r"""Splits the rows of all files at once, or returns None if one is not in order.
+    r"""Splits the rows of all files at once, or returns None if that is not possible.
 
     Worked example, two files of rows "1,x\n2,y" and "3,z\n":
 
@@ -648,8 +663,8 @@ def _split_joined(files: Sequence[_File]) -> _Split | None:
         counts         2 1
         ordinals       0 1 0
 
-    Without quotes a row is what stands between two newlines. Wherever a newline is
-    quoted, or a quote is open at the end of a file, Arrow finds fewer rows than these.
+    Row starts are computed as if no newline were quoted. If a newline is quoted, or a
+    quote is open at the end of a file, Arrow finds fewer rows, and the result is None.
     """
     names, dialect = files[0].names, files[0].body.dialect
     if any(file.names != names for file in files):

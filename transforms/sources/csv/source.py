@@ -1,10 +1,11 @@
-"""Reads CSV files with a header: cut at row ends, typed as their whole content asks.
+"""Reads CSV files: cuts them at row ends, and infers types from their whole content.
 
-A file is cut into blocks of constant size. The quotes of each block are surveyed first
-(`survey`), so every range knows whether its block begins inside a quoted field; a
-range then runs from the first row that starts in its block to the first that starts
-in the next. Types are guessed from a sample and verified while converting; a range that
-was encoded for too narrow a type is encoded again (see text_columns).
+A file is cut into blocks of constant size. A boundary scan first finds the quotes of each
+block (`survey`), so every range knows whether its block begins inside a quoted field. A
+range then extends from the first row that starts in its block to the first row that
+starts in the next block. Types are inferred from a sample and checked during the
+conversion; a range that was encoded with a too narrow type is encoded again (see
+text_columns).
 """
 
 from __future__ import annotations
@@ -104,13 +105,13 @@ from recordmill.transforms.storage.input_stream import (
 )
 from recordmill.transforms.storage.reading import full_uri
 
-# Many small tables are one range, because each range costs some milliseconds in every step
-# of a run.
+# Many small tables share one range, because each range costs some milliseconds in every
+# step of a run.
 
 FILES_PER_RANGE = 256
-RANGES_KEPT = 64  # left for workers to share, before any range is of two files
-SMALL_SHARE = 16  # files of a range's bytes that are still small, of which each is
-TAIL_BYTES = 1 << 16  # of a block, that mostly tell the state behind it
+RANGES_KEPT = 64  # files are joined only if at least so many ranges remain for workers
+SMALL_SHARE = 16  # a file is small if so many files of its size fit into a range
+TAIL_BYTES = 1 << 16  # end of a block, which usually determines the state after it
 
 
 def survey_block(
@@ -120,13 +121,13 @@ def survey_block(
     *,
     tail_first: bool = False,
 ) -> int:
-    """Returns the transition map of a block, packed.
+    """Returns the packed transition map of a block.
 
-    With `tail_first` its end is read, and the rest only if that does not tell the state.
-    A block without quotes is never told by its end.
+    With `tail_first`, only the end of the block is read if it determines the state. It
+    never does in a block without quotes.
     """
     start = block.start
-    # The first field starts behind what is before the header.
+    # The first field starts after the skipped lines or the byte order mark.
     if dialect.skip_rows:
         start = max(start, header_start(read, block.uri, dialect))
     elif 0 < start < len(BOM) and read(0, len(BOM)) == BOM:
@@ -151,13 +152,13 @@ def _resolve_file(
     surveys: Sequence[int],
     dialect: Dialect = RFC_4180,
 ) -> list[InputRange]:
-    """Returns the ranges of a file with the states of the quotes at their ends.
+    """Returns the ranges of a file with the quote states at their start and end.
 
-    If the last field is open at the file's end and large, only the row in which it
-    begins is lost: all goes on as if its quote were another character.
+    If a large field is still open at the end of the file, its quote is masked, so that
+    only the row in which it begins is rejected.
     """
     if len(ranges) == 1:
-        return list(ranges)  # there is nothing before it
+        return list(ranges)  # the state at the start of a file is known
     states = _states(surveys)
     if is_open(states[-1]):
         size = ranges[-1].stop
@@ -187,9 +188,9 @@ LOOKED_AT_BYTES = 1 << 18
 
 
 def _guess_states(rows: RangeRows, input_range: InputRange) -> InputRange:
-    """Returns the range with the states of quotes that give the fewest rejects.
+    """Returns the range with the quote states that lead to the fewest rejects.
 
-    To know them would take reading the file from its start.
+    Knowing the states would require reading the file from its start.
     """
     start = input_range.start
     read = rows.of_file(input_range)
@@ -208,7 +209,7 @@ def _guess_states(rows: RangeRows, input_range: InputRange) -> InputRange:
     def share_rejected(guess: InputRange) -> float:
         parsed = rows.sample(guess, LOOKED_AT_BYTES)
         if parsed is None or not parsed.num_rows:
-            return 0.5  # no row starts there, as in the middle of a long text
+            return 0.5  # no row starts in the sample, for example inside a long text
         return len(parsed.rejects) / parsed.num_rows
 
     return min(guesses, key=share_rejected)
@@ -216,13 +217,13 @@ def _guess_states(rows: RangeRows, input_range: InputRange) -> InputRange:
 
 SAMPLED_RANGES = 32
 SAMPLED_RANGE_BYTES = 1 << 18
-_SAMPLED_FILES = 8  # of a range of small files
+_SAMPLED_FILES = 8  # maximum number of sampled files in a range of small files
 
 
 def join_small_files(
     ranges: Sequence[InputRange], range_bytes: int
 ) -> list[InputRange]:
-    """Returns the ranges of an input, those of small files joined."""
+    """Returns the ranges of an input, with the ranges of small files joined."""
     are_small = [
         each.seen is not None
         and each.num_positions == each.seen.size
@@ -231,7 +232,7 @@ def join_small_files(
     ]
     most = min(FILES_PER_RANGE, max(1, sum(are_small) // RANGES_KEPT))
     groups: list[list[InputRange]] = []
-    room = files = 0  # for a small file, in the last group
+    room = files = 0  # bytes and files that the last group can still take
     for each, small in zip(ranges, are_small, strict=True):
         same = bool(groups) and groups[-1][0].split == each.split
         if small and files and same and each.stop <= room:
@@ -256,17 +257,17 @@ def _joined(index: int, group: Sequence[InputRange]) -> InputRange:
 def _typed(
     text: pa.RecordBatch, expected: TypeFlags, dialect: Dialect
 ) -> tuple[pa.RecordBatch, TypeFlags]:
-    """Returns rows with the types that their cells ask for, and their type flags."""
+    """Converts text columns to the types of their cells; returns them and type flags."""
     cells = text.columns
     columns, observed = convert_columns(with_points(cells, dialect.decimal), expected)
-    if dialect.decimal == ",":  # what is no number stays as it is written
+    if dialect.decimal == ",":  # text columns keep their original commas
         pairs = zip(cells, columns, strict=True)
         columns = [own if pt.is_string(to.type) else to for own, to in pairs]
     batch = pa.RecordBatch.from_arrays(columns, names=text.schema.names)
     return batch, tuple(observed)
 
 
-_DECIDED = int(TypeFlag.DECIDED)  # as a number: flags take some microseconds
+_DECIDED = int(TypeFlag.DECIDED)  # an int, because flag operations take microseconds
 _FLAGS = {
     "bool": TypeFlag.BOOLEAN,
     "int64": TypeFlag.INTEGER,
@@ -280,8 +281,10 @@ _FOLDER_FLAGS = {
     pa.float64(): TypeFlag.DECIMAL,
     pa.string(): TypeFlag.TEXT,
 }
-_NOTES = 5  # columns with odd cells that a changed schema is explained by
-ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
+_NOTES = (
+    5  # maximum number of columns with odd cells in the message of a changed schema
+)
+ENTRY_BYTES = 24  # size of a feature's map entry without its name and value
 
 
 def _example(
@@ -291,7 +294,7 @@ def _example(
     line_of_row: Callable[[int], str],
     chosen: Sequence[int],
 ) -> str:
-    """Returns cells of a column, by their rows, as the example of an issue."""
+    """Returns the chosen cells of a column as the example of an issue."""
     cells = (f"{line_of_row(row)}: {shown_cell(column, row)}" for row in chosen)
     position = input_range.first_position + int(rows.positions[chosen[0]])
     return first_example(position, ", ".join(cells))
@@ -307,28 +310,28 @@ _NOTHING = inspect.Inspected()
 
 @dataclass(frozen=True)
 class CsvSource(Source):
-    """Tables of text: a row a line, with a delimiter between cells."""
+    """A source of text tables: one row per line, with a delimiter between cells."""
 
-    # whether every cell stays text, because a declared schema converts it
+    # whether all cells stay text, because a declared schema converts them
     as_text: bool = False
-    asked: Dialect = FIND_DIALECT  # what is said of the dialect
-    # what is said of the files' compression and encoding
+    asked: Dialect = FIND_DIALECT  # the dialect that the options request
+    # the compression and encoding that the options request
     asked_packing: AskedPacking = FIND_PACKING
-    # columns that a schema has, or () if it is not known
+    # columns of the schema, or () if the schema is not known
     wanted: tuple[str, ...] = ()
     exact: bool = False  # whether a decimal that loses digits as float32 ends the run
-    odd_cells: OddCells = "refuse"  # what becomes of the few of another type
-    names_files: bool = False  # whether cells name files that are read for their rows
+    odd_cells: OddCells = "refuse"  # treatment of the few cells of another type
+    names_files: bool = False  # whether cells name sidecar files
     files_roots: tuple[str, ...] = ()  # see `Source`
-    # the schema of the dataset that rows are appended to: its types are not inferred
-    # any more, and a row that does not fit is a reject. None else.
+    # for an append, the schema of the dataset: types are not inferred, and a row that
+    # does not fit is rejected; otherwise None
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # size of the blocks that ranges are cut from
     splits: FileSplits = NO_SPLITS
-    rows: RangeRows = _NO_ROWS  # storage; once prepared, also columns and dialect
-    first: inspect.Inspected = _NOTHING  # what the first rows tell
-    passed_over: tuple[SkippedFiles, ...] = ()  # without rows
-    left_out: tuple[str, ...] = ()  # columns that no feature is made of
+    rows: RangeRows = _NO_ROWS  # storage; after `prepare`, also columns and dialect
+    first: inspect.Inspected = _NOTHING  # types and warnings of the first rows
+    passed_over: tuple[SkippedFiles, ...] = ()  # files without rows
+    left_out: tuple[str, ...] = ()  # columns that become no feature
 
     tells_checksums = True
 
@@ -338,7 +341,7 @@ class CsvSource(Source):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the columns, as in the first file's header; those of folders behind."""
+        """Returns the columns in the first file's header, then columns from folders."""
         return self.rows.names + self.rows.partitions.keys
 
     @property
@@ -350,14 +353,14 @@ class CsvSource(Source):
         return self.rows.dialect.decimal == ","
 
     def columns(self) -> pa.Schema:
-        # As text, where types are known only once all cells were read.
+        # Text, unless the types are fixed: others are known after all cells are read.
         types = self._fixed_types or (int(TypeFlag.TEXT),) * len(self.names)
         arrow_types = map(ARROW_TYPES.__getitem__, map(column_dtype, types))
         return pa.schema(list(zip(self.names, arrow_types, strict=True)))
 
     @cached_property
     def _fixed_types(self) -> TypeFlags:
-        """Returns the type flags that a dataset has decided, or ()."""
+        """Returns the type flags of `fixed_schema`, or () if it is None."""
         if (schema := self.fixed_schema) is None:
             return ()
         require_features(self.names, schema, folders=self.rows.partitions.keys)
@@ -367,8 +370,8 @@ class CsvSource(Source):
             if dtype not in _FLAGS or feature.kind is not usual_kind(dtype):
                 raise SchemaError(
                     f"feature {feature.name!r} of the dataset is {dtype} in "
-                    f"{feature.kind}; without a declared schema no CSV column becomes "
-                    "that"
+                    f"{feature.kind}; without a declared schema, CSV columns never get "
+                    "this type"
                 )
             flags[feature.name] = int(_FLAGS[dtype]) | _DECIDED
         return tuple(flags[name] for name in self.names)
@@ -381,7 +384,7 @@ class CsvSource(Source):
         splits = self.splits.found_in(files, kept)
         partitions = self.rows.partitions.found_in(files, splits, kept)
         if append is not None:
-            # The columns of one file are those of all that were converted.
+            # One converted file is enough, because all have the same columns.
             files = [*kept[:1], *files]
         if schema is not None:
             wanted = tuple(feature.name for feature in schema.features)
@@ -438,7 +441,7 @@ class CsvSource(Source):
         if schema is not None:
             types = {each.name: each.dtype for each in schema.features}
         dtypes = [types[name] for name in self.names] if types else ()
-        names = self.names  # with those that a schema leaves out, of folders, too
+        names = self.names  # plus the columns that a schema leaves out
         if not self.rows.leaves_out:
             names = tuple(dict.fromkeys((*names, *sorted(self.left_out))))
         rows = replace(self.rows, names=names)
@@ -468,17 +471,17 @@ class CsvSource(Source):
         return tuple(types.values())
 
     def _odd_columns(self, found: Findings) -> list[OddColumn]:
-        # Those of a function's columns (`map`) are of others.
+        # Null counts of columns that a function (`map`) creates do not apply.
         is_own = len(found.nulls) == len(self.names)
         nulls = dict(zip(self.names, found.nulls, strict=True)) if is_own else {}
         cells = {name: found.rows - nulls.get(name, 0) for name in self.names}
         return odd_columns(found.issues, cells)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        is_plain = self.rows.packing.is_plain  # else it cannot be read from its middle
+        is_plain = self.rows.packing.is_plain  # others can only be read from the start
         size = self.range_bytes if is_plain else None
         ranges = cut_blocks(files, size, self.splits)
-        # A row that names a file can be of any size: its table is no small one.
+        # A row that names a sidecar file can have any size, so its table is never small.
         if is_plain and not self.names_files:
             return join_small_files(ranges, self.range_bytes)
         return ranges
@@ -488,8 +491,8 @@ class CsvSource(Source):
 
     def survey(self, input_range: InputRange) -> int:
         if input_range.files:
-            return 0  # nothing is before their rows
-        # Without a quote the last byte tells the state.
+            return 0  # each file of the range begins at a row
+        # If the dialect has no quote, the last byte determines the state.
         tail_first = self.first.has_quotes or not self.rows.dialect.quote
         read = self.rows.of_file(input_range)
         return survey_block(read, input_range, self.rows.dialect, tail_first=tail_first)
@@ -507,7 +510,7 @@ class CsvSource(Source):
 
     def sample(self, input_range: InputRange) -> TypeFlags:
         flags: TypeFlags = (int(TypeFlag.NOTHING),) * len(self.names)
-        files = input_range.by_file()  # of many, some
+        files = input_range.by_file()
         chosen = files[:: -(-len(files) // _SAMPLED_FILES)]
         for each in chosen:
             parsed = self.rows.sample(each, inspect.TYPED_BYTES // len(chosen))
@@ -520,7 +523,7 @@ class CsvSource(Source):
         return self._with_text(flags)
 
     def _with_text(self, flags: TypeFlags) -> TypeFlags:
-        """Returns type flags with which folders of text are text: 007, and 12 beside it."""
+        """Returns the flags with TEXT for folder columns of text, even for folder 12."""
         texts = [kind == pa.string() for _, kind in self.rows.partitions.types]
         behind = zip(flags[len(self.rows.names) :], texts, strict=True)
         own = (int(TypeFlag.TEXT) if is_text else flag for flag, is_text in behind)
@@ -545,8 +548,8 @@ class CsvSource(Source):
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
     ) -> bool:
-        # A column without a value in this range has put nothing into its records; no
-        # row may start in the range.
+        # A column without values in this range added nothing to its records. If no row
+        # starts in the range, there are no observed types.
         return bool(observed) and any(
             seen and column_dtype(taken) != column_dtype(wanted)
             for seen, taken, wanted in zip(observed, used, final, strict=True)
@@ -563,7 +566,7 @@ class CsvSource(Source):
         first = len(sink.rejects)
         for rows in self.rows.text_rows(input_range, sink):
             if not rows.batch.num_rows:
-                continue  # its rejects are sorted with those of the next one
+                continue  # its rejects are sorted together with the next batch
             if not self.as_text:
                 rows, typed, observed = self._fitting(rows, expected, input_range, sink)
                 text = rows.batch
@@ -589,7 +592,9 @@ class CsvSource(Source):
     ) -> tuple[Rows, pa.RecordBatch, TypeFlags]:
         """Rejects the rows that do not fit the columns whose type is decided.
 
-        Returns the others, as text and typed, and the type flags of their columns.
+        Returns:
+          The other rows as text, the same rows with types, and the type flags of their
+          columns.
         """
         schema, dialect = self.fixed_schema, self.rows.dialect
         whose = "as all but a few cells of the column are"
@@ -614,14 +619,16 @@ class CsvSource(Source):
     def _count_odd(
         self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RowSink
     ) -> tuple[TypeFlags, TypeFlags]:
-        """Counts the cells of mixed columns by their class.
+        """Counts the cells of columns with mixed types by class.
 
-        Returns the type flags of these columns, and those to expect of all.
+        Returns:
+          The type flags of the mixed columns (0 for others), and the expected type flags
+          of all columns.
         """
         decimal = self.rows.dialect.decimal
         mixed, expected = [0] * len(types), list(types)
         named_columns = columns_with_examples(sink.issues)
-        # Lines take long to count, and odd cells of many columns may be in one row.
+        # Cached, because counting lines is slow and a row can have several odd cells.
         line_of_row = cache(partial(self._line, rows, input_range))
         issues: list[RowIssue] = []
         for at, flags in enumerate(types):
@@ -640,7 +647,7 @@ class CsvSource(Source):
         return tuple(mixed), tuple(expected)
 
     def _line(self, rows: Rows, input_range: InputRange, row: int) -> str:
-        """Returns where a row is, for people."""
+        """Returns the location of a row as text: path and line."""
         offset, _ = rows.raw(row)
         path = rows.paths[row] if rows.paths else input_range.path
         [own] = [each for each in input_range.by_file() if each.path == path]
@@ -649,7 +656,7 @@ class CsvSource(Source):
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink
     ) -> Iterator[Rows]:
-        """Reads a range with all cells as text, numbers with a point."""
+        """Reads a range with all cells as text and points in decimal numbers."""
         text = (int(TypeFlag.TEXT),) * len(self.names)
         for rows in self.read(input_range, text, sink):
             if self.decimal_comma:
@@ -660,7 +667,7 @@ class CsvSource(Source):
             yield rows
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        # A short cell ("1,") becomes an entry with the column's name.
+        # A short cell ("1,") becomes a map entry with the name of the column.
         names = sum(len(name.encode()) + ENTRY_BYTES for name in self.names)
         growth = 1 + names // (4 * len(self.names))
         unpacked = UNPACKED_TIMES if self.rows.packing.compression else 1
@@ -668,21 +675,21 @@ class CsvSource(Source):
 
 
 def make_source(options: CsvOptions, request: Request) -> CsvSource:
-    """Makes the source of CSV files; without a declared schema it infers types.
+    """Creates the source of CSV files, which infers types without a declared schema.
 
     Raises:
-      UsageError: options exclude each other.
+      UsageError: options cannot be combined.
     """
     as_text = request.as_text
     if options.exact and as_text:
         raise UsageError(
-            "`exact` and `schema` exclude each other: a declared float32 rounds. Leave "
-            "out `exact`, and declare float64 where digits matter"
+            "`exact` and `schema` cannot be combined: a declared float32 rounds. Leave "
+            "out `exact`, and declare float64 if digits matter"
         )
     if options.decimal == "comma" and as_text:
         raise UsageError(
-            "`decimal` and `schema` exclude each other: declare `decimal: comma` for each "
-            "such feature in the schema file, and leave out `decimal`"
+            "`decimal` and `schema` cannot be combined: declare `decimal: comma` for "
+            "each such feature in the schema file, and leave out `decimal`"
         )
     if options.files_root and not as_text:
         raise UsageError(

@@ -1,1 +1,1 @@
-"""Images: a folder per class, one file per record."""
+"""The input format images: one record per file, in one folder per class."""

@@ -1,8 +1,8 @@
-"""Joins what folders, tables, names and lists have on images into one table.
+"""Joins the annotations of images from folders, tables, names and lists into one table.
 
-The table has a row for each image: its split, its label, its features, or why it is a
-reject. Rows of tables that name no image come behind them. Its columns are kept beside
-the inventory.
+The table has a row for each image: its split, label and features, or the reason why it is
+a reject. Rows of input tables that name no image follow the images. The columns of the
+table are stored next to the inventory.
 """
 
 from __future__ import annotations
@@ -82,40 +82,41 @@ from recordmill.transforms.temporary import gather, take_batches
 if TYPE_CHECKING:
     from recordmill.transforms.sources.images.pairs import Paired, Partner
 
-# More columns of the table.
+# Further columns of the table.
 PROBLEM, AT, RAW = "rejected", "at", "raw"
-# The sizes that files of objects state, null where they state none.
+# The image sizes that annotation files state; null if an image has no stated size.
 STATED = ("stated height", "stated width")
-PARTNER = "partner "  # begins those of partners: path, size and version of a file
+# Prefix of the columns of partners, each with path, size and version of a file.
+PARTNER = "partner "
 
-CONVERT_AGAIN = "or convert everything again without appending"
+CONVERT_AGAIN = "or convert all inputs again without `append`"
 
 Where = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Annotations:
-    """The images of an input, and what is known of each."""
+    """The images of an input, with the annotations of each."""
 
-    # the images, those of a split together; then tables and lists, once for each of their
-    # rows that names no image
+    # the images, grouped by split; then a table or list once for each of its rows that
+    # names no image
     files: Inventory
-    table: pa.Table  # a row for each, with the columns above
-    root: str = ""  # what every uri begins with, before the path
-    classes: tuple[str, ...] = ()  # the names that labels count
-    splits: tuple[str, ...] = ()  # those that the images are in, if each is in one
+    table: pa.Table  # a row for each file, with the columns above
+    root: str = ""  # the prefix of every uri, before the path
+    classes: tuple[str, ...] = ()  # class names; a label is an index into them
+    splits: tuple[str, ...] = ()  # the splits of the images, if every image has one
     # the names of the features that some images lack
     optional: frozenset[str] = frozenset()
-    facts: tuple[tuple[str, str], ...] = ()  # what was found
-    warnings: tuple[InputWarning, ...] = ()  # what looks wrong
-    skipped: tuple[tuple[str, str], ...] = ()  # (reason, path) of the other files
-    # of the tables and lists, and of first bytes that were read
+    facts: tuple[tuple[str, str], ...] = ()  # (name, text) for the input report
+    warnings: tuple[InputWarning, ...] = ()  # probable mistakes in the input
+    skipped: tuple[tuple[str, str], ...] = ()  # (reason, path) of each skipped file
+    # checksums of the tables and lists, and of the first bytes of files
     checksums: tuple[FileChecksum, ...] = ()
-    partners: tuple[Partner, ...] = ()  # what belongs to each image, in another file
+    partners: tuple[Partner, ...] = ()  # features stored in a second file per image
 
     @property
     def label_type(self) -> pa.DataType | None:
-        """Returns the type of the numbers of labels; None without labels."""
+        """Returns the type of the label numbers; None if images have no labels."""
         if LABEL not in self.table.column_names:
             return None
         has_several = pa.types.is_list(self.table.schema.field(LABEL).type)
@@ -123,7 +124,7 @@ class Annotations:
 
     @property
     def label_name(self) -> str:
-        """Returns the name of the column with the numbers of labels."""
+        """Returns the name of the column with the label numbers."""
         return OBJECT_LABEL if self.has_objects else LABEL
 
     @cached_property
@@ -133,7 +134,7 @@ class Annotations:
 
     @property
     def features(self) -> dict[str, pa.DataType]:
-        """Returns names and types of the features."""
+        """Returns the features as a mapping from name to type."""
         return {
             each.name.removeprefix(FEATURE): each.type
             for each in self.table.schema
@@ -146,7 +147,7 @@ class Annotations:
         return self.files.where(self.table[RAW].is_null())
 
     def without_files(self) -> Annotations:
-        """Returns what workers need once files and table are in an inventory file."""
+        """Returns a copy without files and rows, for workers with an inventory file."""
         kept = self.table.schema.empty_table()
         return Annotations(
             *(NO_FILES, kept, self.root, self.classes, (), self.optional),
@@ -155,14 +156,14 @@ class Annotations:
 
     @cached_property
     def value_types(self) -> dict[str, pa.DataType]:
-        """Returns names and types of the values that references have."""
+        """Returns the values of a reference as a mapping from name to type."""
         label_type = self.label_type
         kinds = {} if label_type is None else {self.label_name: label_type}
         kinds |= self.features
         return kinds | (dict.fromkeys(STATED, pa.int64()) if self.has_objects else {})
 
     def specs(self) -> list[FeatureSpec]:
-        """Returns the features that images do not have by themselves."""
+        """Returns the specs of the features that come from annotations."""
         if not (features := self.features):
             return []
         nulls = [int(name in self.optional) for name in features]
@@ -173,7 +174,11 @@ class Annotations:
         ]
 
     def columns(self, rows: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:
-        """Returns the columns of images with these values, as references have them."""
+        """Returns the columns of images, given the values of their references.
+
+        Args:
+          rows: for each image, the values in the order of `value_types`.
+        """
         found = {}
         for at, (name, kind) in enumerate(self.value_types.items()):
             values = [row[at] for row in rows]
@@ -185,7 +190,7 @@ class Annotations:
         return found
 
     def listed(self, table: pa.Table) -> dict[str, pa.Array]:
-        """Returns the same of rows of the table, without "text", and their partners."""
+        """Returns the columns of rows of the table, with partners but without "text"."""
         found = {}
         if LABEL in table.column_names:
             names = pa.array(self.classes, pa.string())
@@ -200,21 +205,24 @@ class Annotations:
         return found | {name: one_array(table[name]) for name in names}
 
     def to_write(self, column: pa.Array) -> list[Any]:
-        """Returns the values of such a column as `columns` takes them, of objects packed."""
+        """Returns the values of a column in the form that `columns` takes.
+
+        Lists of numbers of objects are packed.
+        """
         is_packed = self.has_objects and is_of_numbers(column.type)
         return pack(column) if is_packed else column.to_pylist()
 
     def partner_bytes(self, table: pa.Table) -> I64 | np.int64:
-        """Returns the bytes of all partners of each row of the table."""
+        """Returns the total size in bytes of the partners, for each row of the table."""
         columns = [table[PARTNER + each.name] for each in self.partners]
         sizes = (pc.fill_null(pc.struct_field(each, "size"), 0) for each in columns)
         return sum((each.to_numpy() for each in sizes), np.int64(0))
 
     def summary(self, kind: FileKind) -> InputSummary:
-        """Returns what was found, for users."""
+        """Returns the input report: facts, warnings and skipped files."""
         facts = list(self.facts)
         if self.label_type is None:
-            facts.append((CLASSES, "none, as there are no labels"))
+            facts.append((CLASSES, "none, because there are no labels"))
         else:
             counts = Counter[Any]()
             for batch in self.table.to_batches(BATCH_FILES):
@@ -236,15 +244,14 @@ class Annotations:
         return InputSummary(tuple(facts), (*self.warnings, *warnings), skipped)
 
 
-# Lists of numbers are packed where they travel with references: 25 boxes as JSON take 50 us
-# to write and to read, their bytes as base64 take 1 us. Objects have no value that is
-# missing.
+# Lists of numbers in references are packed: writing and reading 25 boxes takes 50 us as
+# JSON, and 1 us as bytes in base64. The numbers of objects are never null.
 #
 #     [[0.5, 0.25, 1, 1]], of float32        "AAAAPwAAgD4AAIA/AACAPw=="
 
 
 def is_of_numbers(kind: pa.DataType) -> bool:
-    """Tests whether values are lists, of numbers or of fixed lists of these."""
+    """Tests whether a type is a list of numbers, or of fixed-size lists of numbers."""
     leaf, _ = inside_lists(kind)
     return pt.is_list(kind) and (pt.is_primitive(leaf) and not pt.is_temporal(leaf))
 
@@ -258,7 +265,12 @@ def pack(column: pa.Array) -> list[str]:
 
 
 def unpack(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
-    """Returns the column that `pack` took."""
+    """Returns the column that `pack` was given.
+
+    Args:
+      texts: the packed numbers of each row.
+      kind: the type of the column.
+    """
     leaf, shape = inside_lists(kind)
     dtype = pa.array([], leaf).to_numpy(zero_copy_only=False).dtype
     row_bytes = dtype.itemsize * math.prod(side or 1 for side in shape[1:])
@@ -274,11 +286,12 @@ NO_ANNOTATIONS = Annotations(NO_FILES, pa.table({SPLIT: pa.array([], pa.string()
 
 @dataclass
 class _Draft:
-    """What is known of each image so far.
+    """The annotations of each image while they are collected.
 
-    "" stands for no split, no problem, of `unlisted` for an image that is named, and of
-    `left_out` for one that stays. The names of labels are those of the input; rejects are
-    rows that name no image.
+    The arrays have an element for each image. "" means: no split in `splits`, no problem
+    in `problems`, an image that is named in `unlisted`, and an image that is kept in
+    `left_out`. Labels have the names of the input. `rejects` are table rows that name no
+    image or cannot be read.
     """
 
     images: Inventory
@@ -305,14 +318,14 @@ class _Draft:
         self.root, self.noun = input_root(self.images), self.options.kind.noun
 
     def reject(self, where: Where, reason: str) -> None:
-        """Rejects images that are no rejects yet."""
+        """Rejects the selected images, unless they already have a problem."""
         self.problems[where & (self.problems == "")] = reason
 
     def warn(self, code: WarningCode, message: str) -> None:
         self.warnings.append(InputWarning(code, message))
 
     def leave_unlisted(self, where: Where, reason: str) -> None:
-        """Keeps why nothing names these images."""
+        """Stores the reason why no table or list names the selected images."""
         self.unlisted[where & (self.unlisted == "")] = reason
 
     def add_features(
@@ -322,7 +335,13 @@ class _Draft:
         *,
         are_text: bool,
     ) -> None:
-        """Adds columns of images or of rows; text gets the types that its cells have."""
+        """Adds columns of images or of table rows as features.
+
+        Args:
+          columns: the cells by feature name.
+          rows: the table rows of each image; None if columns have a cell for each image.
+          are_text: whether cells are text, to be converted to the type of their contents.
+        """
         if are_text:
             columns, facts, warnings = typed_features(columns)
             self.facts += facts
@@ -340,9 +359,9 @@ class _Draft:
             self.facts.append(("features", describe_types(columns)))
 
     def match(self, table: LabelTable, noun: str) -> tuple[I64, str]:
-        """Returns the index of each row's image, or -1, and how paths are read, in words.
+        """Returns the index of each row's image, or -1, and how its path was matched.
 
-        Rows without an image become rejects.
+        The latter is text for the input report. Rows without an image become rejects.
         """
         file = table.file
         paths = text_cells(table.rows["path"])
@@ -352,11 +371,12 @@ class _Draft:
             named = paths.drop_null()
             example = shown(named[0].as_py()) if len(named) else "no path"
             raise InputError(
-                f"{file.uri}: none of {count(len(paths), noun)} names an "
+                f"{file.uri}: no path ({count(len(paths), noun)}) names an "
                 f"{self.noun}; the first has {example}, expected a path like "
-                f"{shown(self.images[0].path)}, below {self.root} or the folder of this file"
+                f"{shown(self.images[0].path)}, below {self.root} or the folder of "
+                "this file"
             )
-        # A loop over the rows that name no image; the others are done in columns.
+        # A loop over the rows that name no image; the other rows are joined by columns.
         for row in missing:
             path = paths[row].as_py()
             if path is None and noun == "line":
@@ -364,7 +384,7 @@ class _Draft:
             origin, at, data = table.raw(row)
             reason = f"has no path of {a_or_an(self.noun)}"
             if path:
-                reason = f"{shown(path)}: there is no such {self.noun} in the input"
+                reason = f"{shown(path)}: no such {self.noun} in the input"
             self.rejects.append(Reject(origin, at, reason, data))
         self.rejects += table.rejects
         self.checksums += table.checksums
@@ -372,10 +392,10 @@ class _Draft:
 
 
 class ObjectFiles(NamedTuple):
-    """The objects of images, and the files that have them."""
+    """The objects of images, and the files that contain them."""
 
     tables: tuple[LabelTable, ...] = ()  # a row for each image
-    classes: tuple[str, ...] = ()  # in their order; () for that of their names
+    classes: tuple[str, ...] = ()  # in label order; () to sort the class names
     facts: tuple[tuple[str, str], ...] = ()
     used: frozenset[str] = frozenset()  # the paths of all files that were read
     # (split, file) of lists of the images of a split
@@ -396,10 +416,17 @@ def annotate(
     *,
     is_new: bool = False,
 ) -> Annotations:
-    """Joins what is known of each image, where the files that belong to them are known.
+    """Joins the annotations of each image into one table.
 
-    A declared schema uses the wanted columns; without one they are None. Of what becomes a
-    new dataset, tables that are not named are looked at, and objects in files that are not read.
+    Args:
+      image_files: the images, and the other files of the input.
+      named_inputs: the files that options name.
+      options: of the job.
+      schema_columns: the columns that a declared schema uses; None without a schema.
+      storage: options of the inputs' storage.
+      paired: the partners of images; None if there are none.
+      is_new: whether the input becomes a new dataset. If so, tables that no option names
+        and annotation files in an unsupported format raise an error.
     """
     find.require_images(found, options.kind)
     is_guessed = options.finds_objects and options.finds_pairs
@@ -439,7 +466,7 @@ def annotate(
     places = layout.places(folders.dictionary.to_pylist())
     of_image = codes = folders.indices.to_numpy()
     images = found.images
-    # Where folders alone say what is known, the first image of each stands for all in it.
+    # If folders are the only annotations, the first image of a folder represents all.
     by_folder = not (options.has_annotations or paired or has_objects)
     if by_folder:
         codes = np.arange(len(places))
@@ -510,7 +537,7 @@ def _find_objects(
     *,
     is_new: bool,
 ) -> ObjectFiles:
-    """Finds the objects of the images, in files that are named or by their content."""
+    """Finds the objects of the images, in named files or by the content of files."""
     given = named.get("annotations", ())
     others = [file for file, _ in found.others]
     endings = (".json", ".xml", ".yaml", ".yml", ".names", ".labels", ".txt")
@@ -519,7 +546,7 @@ def _find_objects(
     )
     if not (given or may_have) or not isinstance(options, ImagesOptions):
         return NO_OBJECTS
-    # For images with objects alone.
+    # Imported only for inputs that may have objects.
     from recordmill.transforms.sources.images.object_files import find_objects
 
     images = found.images
@@ -535,13 +562,13 @@ def _counted(numbers: Mapping[str, int]) -> str:
 
 
 def _add_names(draft: _Draft) -> None:
-    """Adds labels, splits and features that are in the names of images."""
+    """Adds the labels, splits and features that `label_pattern` finds in image names."""
     pattern = draft.options.label_pattern
     expression = re.compile(pattern)
     by_path = "/" in pattern
     paths = draft.images.paths.to_pylist()
     names = paths if by_path else [path.rpartition("/")[2] for path in paths]
-    # A loop, as Python's expressions are what people write and test; 1 us each.
+    # A loop, because users write and test Python's regular expressions; 1 us per name.
     matches = [expression.fullmatch(name) for name in names]
     if not any(matches):
         raise InputError(
@@ -554,35 +581,35 @@ def _add_names(draft: _Draft) -> None:
         for name in expression.groupindex
     }
     without = np.array([match is None for match in matches])
-    draft.leave_unlisted(without, "its name does not match the pattern of labels")
+    draft.leave_unlisted(without, "its name does not match `label_pattern`")
     if "label" in groups:
         draft.labels = label_cells(groups.pop("label"), draft.options.label_separator)
-        reason = "the pattern of labels finds no label in its name"
+        reason = "`label_pattern` matches no label in its name"
         draft.reject(_is_null(draft.labels) & ~without, reason)
     if "split" in groups:
         draft.splits[:] = groups.pop("split").fill_null("").to_pylist()
         draft.facts.append(("splits", "by `label_pattern`"))
     if taken := groups.keys() & draft.options.reserved:
         raise InputError(
-            f"`label_pattern`: the group {min(taken)!r} is named like a feature of the "
-            f"{draft.noun}s: give it another name"
+            f"`label_pattern`: the group {min(taken)!r} has the name of a feature of "
+            f"the {draft.noun}s: rename it"
         )
     draft.facts.append(("names", f"by the pattern {pattern}"))
     draft.add_features(groups, are_text=draft.wanted is None)
 
 
 class _ImageRows(NamedTuple):
-    """The rows of tables that each image has."""
+    """The table rows of each image."""
 
-    counts: I64  # the number of rows of each
-    first: I64  # the first row of each, or -1
-    ordered: I64  # all rows of the first image, then those of the next, ...
-    starts: I64  # where the rows of each begin among them, and the end of the last
-    become_lists: bool  # whether an image has the values of all its rows
+    counts: I64  # the number of rows of each image
+    first: I64  # the first row of each image, or -1
+    ordered: I64  # the rows sorted by image: all rows of image 0, then of image 1, ...
+    starts: I64  # where each image's rows start in `ordered`, and the total number
+    become_lists: bool  # whether a feature is the list of the cells of all rows
 
     @classmethod
     def of(cls, images: I64, size: int, *, become_lists: bool) -> _ImageRows:
-        """Returns them, given the image of each row, or -1."""
+        """Returns the rows of each image, given the index of each row's image, or -1."""
         rows = np.flatnonzero(images >= 0)
         counts = np.bincount(images[rows], minlength=size)
         ordered = rows[np.argsort(images[rows], kind="stable")]
@@ -591,9 +618,9 @@ class _ImageRows(NamedTuple):
         return cls(counts, first, ordered, starts, become_lists)
 
     def values_of(self, column: pa.Array) -> pa.Array:
-        """Returns the value of each image, or the list of those of its rows.
+        """Returns the cell of each image's first row, or the list of cells of its rows.
 
-        Images of the rows [0, 2] and [1] have the lists [a, c] and [b] of a, b, c.
+        If images have the rows [0, 2] and [1], the column a, b, c becomes [a, c] and [b].
         """
         if not self.become_lists:
             return column.take(pa.array(self.first, mask=self.first < 0))
@@ -601,7 +628,7 @@ class _ImageRows(NamedTuple):
         return pa.ListArray.from_arrays(pa.array(self.starts, pa.int32()), values)
 
     def with_any(self, flags: Where) -> Where:
-        """Returns which images have a row with a flag."""
+        """Returns a flag for each image: whether any of its rows has a flag."""
         offsets = offsets_of(flags[self.ordered])
         return np.asarray(np.diff(offsets[self.starts]) > 0)
 
@@ -609,10 +636,12 @@ class _ImageRows(NamedTuple):
 def _join(
     draft: _Draft, tables: Sequence[LabelTable], noun: str, *, become_lists: bool
 ) -> tuple[_ImageRows, dict[str, pa.Array], list[tuple[I64, str]], str]:
-    """Adds labels and splits of rows, of which each names an image by its "path".
+    """Adds the labels and splits of table rows; column "path" names the image of a row.
 
-    Returns the rows, their other columns with a cell a row, and of each table the image of
-    each row and how paths are read; and the names of the tables.
+    Returns:
+      The rows of each image; the other columns, with a cell for each row of all tables;
+      for each table the image indices of its rows and how its paths were matched; the
+      names of the tables, as text.
     """
     matched = [draft.match(table, noun) for table in tables]
     names = first_names([table.file.path for table in tables], 3)
@@ -633,10 +662,10 @@ def _join(
         draft.splits[listed] = splits[rows.first[listed]]
         own = np.full(len(splits), "", np.object_)
         own[rows.ordered] = np.repeat(draft.splits, rows.counts)
-        way_out = "give them one"
+        way_out = "assign one split"
         if any(table.split for table in tables):
-            way_out = f"leave it in one of these {those}"
-        reason = f"its {noun}s of {names} are in several splits: {way_out}"
+            way_out = f"keep it in only one of these {those}"
+        reason = f"its {noun}s of {names} put it into several splits: {way_out}"
         draft.reject(rows.with_any(splits != own), reason)
     return rows, cells, matched, names
 
@@ -644,7 +673,7 @@ def _join(
 def _add_tables(
     draft: _Draft, given: Sequence[LabelTable], *, splits_elsewhere: bool
 ) -> None:
-    """Adds labels, splits and features of tables, whose rows are joined in one table."""
+    """Adds the labels, splits and features of tables, after concatenating their rows."""
     elsewhere = splits_elsewhere or any(table.split for table in given)
     columns = [
         find_columns(table, draft.options, splits_elsewhere=elsewhere)
@@ -676,7 +705,7 @@ def _add_tables(
         by_split = "table" if first.split else f"column {columns[0].split!r}"
         draft.facts.append(("splits", f"by {by_split}"))
     features = {name.removeprefix(FEATURE): each for name, each in cells.items()}
-    # Boxes of an imagefolder have the name of those of COCO, but may be of pixels.
+    # An imagefolder has boxes under the same column name as COCO, but may use pixels.
     reserved = {*draft.options.reserved, BOX}
     for name in [name for name in features if name in reserved]:
         del features[name]
@@ -690,15 +719,15 @@ def _add_tables(
 
 
 def _add_objects(draft: _Draft, tables: Sequence[LabelTable]) -> None:
-    """Adds the objects of images, a row of lists for each, and the sizes that are stated."""
+    """Adds the objects of images, as lists for each image, and the stated image sizes."""
     rows, cells, matched, names = _join(draft, tables, "image", become_lists=False)
     for table, (_, way) in zip(tables, matched, strict=True):
         draft.facts.append((f"annotations {table.file.path}", f"paths are {way}"))
     if (most := int(rows.counts.max())) > 1:
         path = draft.images[int(np.argmax(rows.counts))].path
         raise InputError(
-            f"{draft.root}: {names} have {path} {count(most, 'time')}, "
-            "expected each image once: name the files that count in `annotations`"
+            f"{draft.root}: {names} have {path} {count(most, 'time')}, expected each "
+            "image once: name the files to use in `annotations`"
         )
     problems = rows.values_of(cells.pop(PROBLEM)).fill_null("").to_pylist()
     draft.problems = np.where(draft.problems == "", problems, draft.problems)
@@ -716,7 +745,7 @@ def _add_objects(draft: _Draft, tables: Sequence[LabelTable]) -> None:
 
 
 def _add_lists(draft: _Draft, lists: Sequence[LabelTable]) -> None:
-    """Adds the splits of images by lists of their paths."""
+    """Adds the splits of images from lists of image paths."""
     _, _, matched, _ = _join(draft, lists, "line", become_lists=False)
     for each, (images, way) in zip(lists, matched, strict=True):
         number = len(np.unique(images[images >= 0]))
@@ -727,16 +756,17 @@ def _add_lists(draft: _Draft, lists: Sequence[LabelTable]) -> None:
 def _require_one_split(
     draft: _Draft, before: Where, lists: Sequence[tuple[str, InputFile]]
 ) -> None:
-    """Refuses lists that name another split than folders or tables do."""
+    """Raises InputError if a list and a folder or table disagree on an image's split."""
     is_valid = draft.problems == ""
     for own, listed in product(sorted({*before} - {""}), sorted({*draft.splits})):
         where = (before == own) & (draft.splits == listed) & is_valid
         if meant(own) != meant(listed) and where.any():
             names = first_names([file.path for _, file in lists], len(lists))
             raise InputError(
-                f"{draft.images[int(np.argmax(where))].uri}: is in the split {own} by its "
-                f"folder or table, and in {listed} by a list of splits; expected one. Leave "
-                f"out {names} with `exclude`, or use `split_from=none` for one split"
+                f"{draft.images[int(np.argmax(where))].uri}: is in the split {own} by "
+                f"its folder or table, but in {listed} by a list of splits; expected "
+                f"one. Leave out {names} with `exclude`, or use `split_from=none` for "
+                "one split"
             )
 
 
@@ -746,9 +776,9 @@ def _finish(
     label_map: LabelMap | None,
     classes: tuple[str, ...],
 ) -> Annotations:
-    """Puts the images into order, and counts what is left out.
+    """Sorts the images by split, and returns them with their annotations.
 
-    Labels are numbered by the label map, or else by the classes, if there are any.
+    Labels are numbered by `label_map`, else by `classes`, else by sorted class names.
     """
     options = draft.options
     unlisted = np.flatnonzero(draft.unlisted != "")
@@ -757,9 +787,15 @@ def _finish(
     elif len(unlisted):
         draft.problems[unlisted] = draft.unlisted[unlisted]
         first = int(unlisted[0])
-        pair = ", or the folder of the others with `exclude`" if draft.partners else ""
+        pair = (
+            ", or leave out the folder of the other files with `exclude`"
+            if draft.partners
+            else ""
+        )
         if pair and getattr(options, "pair", "") == "auto":
-            pair += "; if it has none of their masks or texts, use `pair=none`"
+            pair += (
+                "; if the folder does not contain their masks or texts, use `pair=none`"
+            )
         draft.warn(
             options.kind.unlisted,
             f"{count(len(unlisted), draft.noun)} will be rejected, such as "
@@ -773,7 +809,7 @@ def _finish(
     classes = _number(draft, valid, label_map, classes)
     if not kept.any():
         raise InputError(
-            f"{draft.root}: nothing is left of {len(draft.images):,} {draft.noun}s: "
+            f"{draft.root}: all {len(draft.images):,} {draft.noun}s were left out: "
             f"{skipped[0][0]}"
         )
     splits = _checked_splits(draft, valid)
@@ -785,7 +821,7 @@ def _finish(
         if set(by_split) - {""}:
             told = _counted(dict(sorted(by_split.items())))
             draft.facts.append((f"{draft.noun}s by split", told))
-    # Most often they are in order, and then share their columns.
+    # Images are usually in order already; the columns are shared then.
     is_same = len(order) == len(draft.images) and (np.diff(order) == 1).all()
     files = draft.images if is_same else draft.images.take(pa.array(order))
     files += Inventory.of(
@@ -811,7 +847,7 @@ def _finish(
 def _number(
     draft: _Draft, valid: Where, label_map: LabelMap | None, known: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Finds the classes of the labels, which get the names of their classes."""
+    """Returns the classes in label order; applies the label map to labels."""
     labels = draft.labels
     if labels is None:
         return ()
@@ -830,9 +866,9 @@ def _number(
         if odd is not None:
             draft.warn(
                 "renumbered-labels",
-                "the classes are numbers that do not count from 0 without gaps: class "
-                f"{classes[odd]!r} gets the label {odd}. Name them with `label_map`, or use "
-                "`label_column=none` to keep numbers of a table as they are",
+                "the classes are numbers that are not consecutive from 0: class "
+                f"{classes[odd]!r} gets the label {odd}. Name them with `label_map`, "
+                "or use `label_column=none` to keep the numbers of a table unchanged",
             )
         return classes
     uri, class_of = label_map.uri, label_map.class_of
@@ -850,8 +886,9 @@ def _number(
     if label_map.renumbered:
         draft.warn(
             "renumbered-labels",
-            f"the numbers of {uri} do not count from 0 without gaps "
-            f"({label_map.renumbered}): labels of the dataset do, in the same order",
+            f"the numbers of {uri} are not consecutive from 0 "
+            f"({label_map.renumbered}): the labels of the dataset do, in the same "
+            "order",
         )
     known, classes_of = (
         pa.array(list(each), pa.string()) for each in (class_of, class_of.values())
@@ -869,16 +906,16 @@ def _number(
 
 
 def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
-    """Returns the splits, if every image is in one; a reject is put into the first."""
-    hint = "use `table_split_column=none` if that column is not one of splits"
+    """Returns the splits if every valid image has one; assigns rejects to the first."""
+    hint = "use `table_split_column=none` if that column does not contain splits"
     if not draft.options.has_annotations:
         valid = np.ones(len(valid), np.bool_)
-        hint = "give `split_from` another level"
+        hint = "set `split_from` to another level"
     counts = Counter(draft.splits[valid].tolist())
     names = sorted(counts.keys() - {""}, key=lambda name: (name != "train", name))
     for name in names:
         if not SPLIT_PATTERN.fullmatch(name):
-            # NumPy's == leaves out a NUL at the end of a text.
+            # A list, because NumPy's == ignores a NUL at the end of a text.
             first = draft.images[draft.splits.tolist().index(name)].path
             raise InputError(
                 f"{first}: is in the split {shown(name)}, expected letters, digits, '_' "
@@ -895,7 +932,7 @@ def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
 
 
 def _columns(draft: _Draft, order: I64) -> pa.Table:
-    """Returns the table of the images in this order, then of rejected rows."""
+    """Returns the table of the images in the given order, followed by rejected rows."""
     rejects, size = draft.rejects, len(order)
     at = pa.concat_arrays([pa.array(order), pa.nulls(len(rejects), pa.int64())])
     splits, problems = (
@@ -925,10 +962,14 @@ def appended(
     new_paths: pa.ChunkedArray,
     schema: Schema | None,
 ) -> Annotations:
-    """Returns the new images of an input, annotated as beside those of a dataset.
+    """Returns the annotations of the images that an append adds to a dataset.
 
-    `before` has the images of the dataset, by its own files; `whole` all, by all files.
-    With the schema of the dataset its types are kept.
+    Args:
+      annotations_before: the images of the dataset, annotated by the dataset's files.
+      all_annotations: the images of dataset and append, annotated by all files.
+      new_paths: the paths of the files that the append adds.
+      schema: of the dataset. If given, a new image that lacks a required feature is
+        rejected.
     """
     is_new = pc.is_in(whole.files.paths, value_set=new_paths)
     if whole.has_objects and not before.has_objects:
@@ -946,15 +987,15 @@ def appended(
             raise InputError(
                 f"{file.uri}: {min(others)!r} is a new class; the dataset has "
                 f"{first_names(list(before.classes))}, and its labels are positions in "
-                f"that list. Give it one of these labels, {CONVERT_AGAIN}"
+                f"that list. Use one of these labels, {CONVERT_AGAIN}"
             )
     told = {*new_paths.to_pylist()} if whole.skipped else ()
-    # What all images of a dataset have, new ones may not lack.
+    # New images must have every feature that all images of the dataset have.
     required = set(whole.features) - before.optional if schema is not None else ()
     problems = table[PROBLEM]
     for name in sorted(required):
         lacks = pc.and_(pc.is_null(table[FEATURE + name]), pc.equal(problems, ""))
-        reason = f"column {name!r}: has no value, but all others of the dataset do"
+        reason = f"column {name!r}: has no value, but all other rows of the dataset do"
         problems = pc.if_else(lacks, reason, problems)
     table = table.set_column(table.column_names.index(PROBLEM), PROBLEM, problems)
     return replace(
@@ -971,7 +1012,7 @@ def appended(
 def _require_same(
     before: Annotations, whole: Annotations, is_kept: pa.ChunkedArray
 ) -> None:
-    """Checks that new files change nothing of the images of a dataset."""
+    """Raises InputError if new files change the annotations of a dataset's images."""
     partners = [PARTNER + each.name for each in before.partners]
     of_both = before.features.items() & whole.features.items()
     names = {SPLIT, LABEL, PROBLEM, *partners, *(FEATURE + name for name, _ in of_both)}
@@ -982,24 +1023,23 @@ def _require_same(
         return rows.filter(pc.and_(where, of.table[RAW].is_null()))
 
     tables = known(before, before.table[RAW].is_null()), known(whole, is_kept)
-    if tables[0].equals(tables[1]):  # those of before have the same order
+    if tables[0].equals(tables[1]):  # both tables have the images in the same order
         return
     old, new = ({row["path"]: row for row in each.to_pylist()} for each in tables)
     for path in {**old, **new}:
         if path not in old:
             raise InputError(
-                f"{path}: was left out of the dataset, but the new files name it: convert "
-                "everything again without appending"
+                f"{path}: is not in the dataset, but the new files name it: convert "
+                "all inputs again without `append`"
             )
         was, becomes = (_place(each.get(path, old[path])) for each in (old, new))
-        problem = "the new files change what is known of it in the dataset"
+        problem = "the new files change its annotations in the dataset"
         if was != becomes:
             problem = f"is {was} in the dataset, but with the new files it is {becomes}"
-        if repr(old[path]) != repr(new.get(path)):  # as NaN is not equal to itself
+        if repr(old[path]) != repr(new.get(path)):  # repr, because NaN != NaN
             raise InputError(
-                f"{before.root}{path}: {problem}. Put new files into folders like those "
-                "that are there, name only new files in new tables and lists, "
-                + CONVERT_AGAIN
+                f"{before.root}{path}: {problem}. Use the same folders for new files, "
+                "name only new files in new tables and lists, " + CONVERT_AGAIN
             )
 
 

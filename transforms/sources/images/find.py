@@ -1,8 +1,9 @@
-"""Finds the images among the input files, and which of their folders are splits and classes.
+"""Finds the images among the input files, and the folders that are splits and classes.
 
-A file with a usual ending is an image, and a reject if its content is not. Any other
-file is one if its first bytes are; the rest is skipped and counted. The same holds for
-other kinds of files that are a record each (`FileKind`).
+A file with a usual ending counts as an image; if its content is no image, it becomes a
+reject. Any other file counts as an image if its first bytes are those of one; all other
+files are skipped and counted. The same rules apply to other kinds of files that become a
+record each (`FileKind`).
 """
 
 from __future__ import annotations
@@ -60,32 +61,36 @@ from recordmill.transforms.storage.store import WORK_FOLDER
 if TYPE_CHECKING:
     from recordmill.transforms.sources.images.pairs import Paired
 
-_THREADS = 16  # most of the time is waiting for the store
+_THREADS = 16  # threads mostly wait for the store
 _AT_ONCE = 4096
 _SHOWN_ENDINGS = 5
 _ENDING = r"[^/.]\.*(?P<ending>\.[^/.]+)$"  # as os.path.splitext: .jpg alone is a name
-_MOST_ALIKE = 8  # classes whose first images are looked at; pairs are few
+_MOST_ALIKE = 8  # classes whose first images are compared; pairs have few folders
 
-# (split of all images that it names, or "", and file) of each file, by the option that
-# names it.
+# Option -> (split, file) of each file that the option names. The split is that of all
+# images in the file, or "".
 NamedInputs = Mapping[str, Sequence[tuple[str, InputFile]]]
 
 
 class FoundImages(NamedTuple):
-    """The images among the input files, in their order, and the others with the reason."""
+    """The images among the input files, in input order, and the other files."""
 
     images: Inventory
-    others: tuple[tuple[InputFile, str], ...]
-    # of the first bytes that decided, where they were read
+    others: tuple[tuple[InputFile, str], ...]  # each with the reason why it is no image
+    # checksums of the first bytes, for files that were read to decide
     signatures: tuple[FileChecksum, ...] = ()
 
 
 def find_named_inputs(options: FileOptions, files: Inventory) -> NamedInputs:
-    """Returns the tables, lists and classes among the files of an input."""
+    """Returns the files of an input that options name, by option.
+
+    Raises:
+      InputError: an option names no input file, or an unreadable one.
+    """
     every = defaultdict[str, list[tuple[str, InputFile]]](list)
     for option, split, name in options.named_files:
         found = find_named(name, files)
-        if option == "annotations":  # a folder of them may have the images, too
+        if option == "annotations":  # a named folder may also contain the images
             found = found.where(pc.invert(found.ends_with(options.kind.endings)))
         if not found:
             raise InputError(f"`{option}`: no input file is named {name!r}")
@@ -99,7 +104,14 @@ def find_named_inputs(options: FileOptions, files: Inventory) -> NamedInputs:
 def find_images(
     kind: FileKind, files: Inventory, named: NamedInputs, storage: StorageOptions
 ) -> FoundImages:
-    """Finds the images; reads the first bytes of files with other endings."""
+    """Finds the images; reads the first bytes of files with unusual endings.
+
+    Args:
+      kind: of the files to find.
+      files: of the input.
+      named_inputs: the files that options name, which are no images.
+      storage: options of the inputs' storage.
+    """
     if paths := {file.path for part in named.values() for _, file in part}:
         files = files.without(paths)
     unknown = list(files.where(pc.invert(files.ends_with(kind.endings))))
@@ -108,7 +120,7 @@ def find_images(
     signatures: list[FileChecksum] = []
 
     def reason(file: InputFile) -> str:
-        """Returns why a file is not an image: its ending or some words; "" if it is."""
+        """Returns why a file is not an image: its ending or a text; "" for an image."""
         if file.problem:
             return (
                 f"{file.problem.partition(' (')[0]}, not named as {a_or_an(kind.noun)}"
@@ -123,7 +135,7 @@ def find_images(
             return f"{other} is not supported"
         return (
             PurePosixPath(file.path).suffix.lower()
-            or f"no ending, no {kind.noun} in it"
+            or f"no extension, no {kind.noun} content"
         )
 
     found = zip(unknown, ahead(unknown, reason, _THREADS, most=_AT_ONCE), strict=True)
@@ -135,31 +147,38 @@ def find_images(
 def count_skipped(
     skipped: Sequence[tuple[str, str]], noun: str
 ) -> tuple[SkippedFiles, ...]:
-    """Counts (reason, path) of files by reason; rare endings count together."""
+    """Counts skipped files by reason; rare endings are one reason.
+
+    Args:
+      skipped: (reason, path) of each file.
+      noun: for a file of the wanted kind, such as "image".
+    """
     endings = Counter(reason for reason, _ in skipped if reason[:1] == ".")
     common = {ending for ending, _ in endings.most_common(_SHOWN_ENDINGS)}
 
     def shown(reason: str) -> str:
         if reason[:1] != ".":
             return reason
-        return f"{reason if reason in common else 'other endings'}, no {noun} in it"
+        return (
+            f"{reason if reason in common else 'other extensions'}, no {noun} content"
+        )
 
     return SkippedFiles.counted((shown(reason), path) for reason, path in skipped)
 
 
 def count_endings(files: Inventory) -> str:
-    """Returns how many files have which ending, the most frequent first."""
+    """Returns the number of files by ending as text, most frequent ending first."""
     endings = Counter[str]()
     for batch in files.batches():
         found = pc.struct_field(pc.extract_regex(batch["path"], _ENDING), "ending")
         endings += count_values(pc.utf8_lower(found))
         if found.null_count:
-            endings["no ending"] += found.null_count
+            endings["no extension"] += found.null_count
     return first_names([f"{name} {number:,}" for name, number in endings.most_common()])
 
 
 def require_images(found: FoundImages, kind: FileKind) -> None:
-    """Refuses an input without images: says what is there."""
+    """Raises InputError if there are no images; its message lists the other files."""
     if found.images:
         return
     endings = {PurePosixPath(file.path).suffix for file, _ in found.others}
@@ -167,18 +186,18 @@ def require_images(found: FoundImages, kind: FileKind) -> None:
     hint = ""
     if archives:
         hint = (
-            f". {archives[0].uri} is an archive: what is in it is read if the archive "
-            "itself is the input, or a glob that matches it"
+            f". {archives[0].uri} is an archive: recordmill reads its content if the "
+            "archive itself, or a glob that matches it, is the input"
         )
     raise InputError(
-        f"no {kind.noun}s among {count(len(found.others), 'input file')} (endings: "
-        f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(kind.endings)}, or other "
-        f"names with the content of such files{hint}"
+        f"no {kind.noun}s among {count(len(found.others), 'input file')} (extensions: "
+        f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(kind.endings)}, "
+        f"or other extensions with such content{hint}"
     )
 
 
-# Names of folders of what belongs to images, of published datasets: VOC, CamVid, Oxford-IIIT
-# Pet, ADE20K, Cityscapes, Carvana; and of texts.
+# Names of folders with files that belong to images. The mask folders are from published
+# datasets: VOC, CamVid, Oxford-IIIT Pet, ADE20K, Cityscapes, Carvana.
 PARTNERS = re.compile(
     r"(?P<base>.*?)[-_ ]?(?P<mask>masks?|labels?|annotations?|annots?|gts?|"
     r"ground[-_ ]?truths?|gt(fine|coarse)|tri-?maps?|targets?|"
@@ -190,7 +209,7 @@ PARTNERS = re.compile(
 
 
 def find_paired(files: Inventory, options: FileOptions) -> Paired | None:
-    """Finds the files that belong to images; None if there are none."""
+    """Finds the files that belong to images; returns None if there are none."""
     if not isinstance(options, ImagesOptions) or options.pair == NONE:
         return None
     folders = files.folders.dictionary.to_pylist()
@@ -205,41 +224,41 @@ def find_paired(files: Inventory, options: FileOptions) -> Paired | None:
 
 _CLASS_KEY = re.compile("(labels?|class(es|_name)?|categor(y|ies))=", re.IGNORECASE)
 
-# Folders are counted from each given input: 1 is a folder in it, 0 the input itself, -1
-# the folder above it.
+# Folder levels are counted from each given input: 0 is the input itself, 1 a folder in
+# it, and -1 its parent folder.
 #
 #     input data: data/train/cat/1.jpg            split 1, class 2
 #     input data: data/cat/1.jpg                  class 1
 #     input data: data/cat/train/1.jpg            class 1, split 2
-#     input data: data/pets/train/cat/1.jpg       split 2, class 3: one folder holds all
+#     input data: data/pets/train/cat/1.jpg       split 2, class 3: one folder wraps all
 #     inputs data/cat and data/dog, with images   class 0
 #     inputs data/train and data/test, with cat/  split 0, class 1
 #
-# Once found, split and class follow from a path alone. For the input folder `data`:
+# With these levels, a path determines split and class. For the input folder `data`:
 #
 #     data/train/cat/tabby/1.jpg    split at index 0, class at index 1: train, cat
 #     data/cat/tabby/1.jpg          class at index 0: cat, in no split
 
-# In place of the index of a folder in a path.
+# Special indices of a folder in a path.
 _NO_FOLDER = -2
 _ROOT = -1  # the input root itself, whose name is in no path
-_PARENT = -3  # the folder that holds the image
+_PARENT = -3  # the folder that contains the image
 
 _HINT = (
-    "put such files into it; if it is not a class, move it out of the input, or give the "
-    "folders of the classes as inputs, one by one"
+    "add such files; if it is not a class, move it out of the input, or name the "
+    "folders of the classes as inputs"
 )
 
 
 class Place(NamedTuple):
-    """Split and class of the images in one folder; "" for none."""
+    """The split and the class of the images in one folder; "" for none."""
 
     split: str
     label: str
 
 
 class GivenLayout(NamedTuple):
-    """Where split and class are in the paths below one given folder."""
+    """The positions of split and class in the paths below one given input folder."""
 
     folder: str  # relative to the input root
     split: int  # index of the folder in a path, or _NO_FOLDER or _ROOT
@@ -248,13 +267,13 @@ class GivenLayout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FolderLayout:
-    """Which folders are splits and which are classes, below each given folder."""
+    """The folders that are splits and classes, below each given input folder."""
 
     given: tuple[GivenLayout, ...] = ()
     root_name: str = ""
 
     def places(self, folders: Iterable[str]) -> list[Place]:
-        """Returns split and class of the images in each folder."""
+        """Returns the split and class of the images in each folder."""
         given = {each.folder: each for each in self.given}
         return [self._place(f, given.get(_given_above(f, given))) for f in folders]
 
@@ -267,14 +286,14 @@ class FolderLayout:
         label = layout.label
         if label == _PARENT:
             label = len(parts) - 1
-            if label == layout.split:  # in the folder of the split itself
+            if label == layout.split:  # the image is directly in the split's folder
                 label = _NO_FOLDER
         split = split_of_folder(names.get(layout.split, ""))
         return Place(split, names.get(label, ""))
 
 
 def _given_above(folder: str, given: Mapping[str, object] | set[str]) -> str:
-    """Returns the deepest given folder that holds a folder; "" if there is none.
+    """Returns the deepest given input folder that contains a folder, or "".
 
     >>> _given_above("a/b/c", {"", "a", "b"})
     'a'
@@ -286,14 +305,14 @@ def _given_above(folder: str, given: Mapping[str, object] | set[str]) -> str:
 
 @dataclass(slots=True)
 class _Given:
-    """A given folder and what is below it."""
+    """A given input folder with the folders below it."""
 
     folder: str  # relative to the input root
-    # the folders with images, as parts below the given one; [] is itself
+    # the folders with images, as path parts relative to this folder; [] is this folder
     below: list[list[str]] = field(default_factory=list)
     is_class: bool = False  # whether it is the folder of a class
     split: int | None = None  # the level of the splits, or None
-    label: int = 1  # the level of the classes, unless the job gives it
+    label: int = 1  # the level of the classes, unless `label_from` names a level
 
     @property
     def parts(self) -> list[str]:
@@ -308,7 +327,7 @@ class _Given:
         return {parts[level - 1] for parts in self.below if len(parts) >= level}
 
     def trees(self) -> list[list[list[str]]]:
-        """Returns what is below each folder of a split, but for those without folders."""
+        """Returns the folders below each split folder, for splits that have folders."""
         by_split = defaultdict[tuple[str, ...], list[list[str]]](list)
         level = self.split or 0
         for parts in self.below:
@@ -317,7 +336,7 @@ class _Given:
 
     def layout(self, label_from: str) -> GivenLayout:
         def index(level: int) -> int:
-            """Returns the index of a level's folder in a path below the input root."""
+            """Returns the index of a level's folder in paths below the input root."""
             return max(len(self.parts) + level - 1, _ROOT)
 
         label = _PARENT
@@ -330,7 +349,11 @@ class _Given:
 def find_layout(
     files: Inventory, options: FileOptions
 ) -> tuple[FolderLayout, tuple[InputWarning, ...]]:
-    """Finds the layout of an input, and warnings of what looks wrong with it."""
+    """Finds the layout of an input; returns it with warnings of probable mistakes.
+
+    Raises:
+      InputError: the splits or classes are ambiguous.
+    """
     split_from = options.split_folders
     label_from = options.label_from if options.labels_by_folder else "0"
     folders = _folders(files)
@@ -367,7 +390,7 @@ def find_layout(
 
 
 def _folders(files: Inventory) -> dict[tuple[str, str], int]:
-    """Returns how many files each folder has, by the given folder and its own."""
+    """Returns the number of files by (given input folder, folder of the files)."""
     pairs = pa.table({"given": files.table["given"], "folder": files.folders})
     counted = pairs.group_by(["given", "folder"], use_threads=False)
     given, folders, numbers = counted.aggregate([([], "count_all")]).columns
@@ -378,10 +401,11 @@ def _folders(files: Inventory) -> dict[tuple[str, str], int]:
 def describe_folders(
     files: Inventory, options: FileOptions, storage: StorageOptions
 ) -> str:
-    """Returns what fixes the bytes of a dataset beside the paths of its images.
+    """Returns a text that identifies the folder layout, for the run key.
 
-    Images are known by their names here. It is "" if all classes are the first folders
-    below the input root, in no split.
+    Together with the paths of the images it determines the labels and splits of a
+    dataset. Images are recognized by their names only. The text is "" if every class is
+    a folder directly below the input root and there are no splits.
     """
     paired, told = find_paired(files, options), ""
     if paired is not None:
@@ -394,8 +418,8 @@ def describe_folders(
     try:
         layout, _ = find_layout(named, options)
     except InputError:
-        # Where files have the labels of objects, or a table has labels, folders need not.
-        # Whether they do is known once they are read; if not, this error is raised then.
+        # Folders need no labels if annotation files or a table have them. That is known
+        # only after these are read; `prepare` raises this error if they have none.
         options = options.model_copy(update={"label_from": NONE})
         layout, _ = find_layout(named, options)
     levels: list[tuple[str | int, ...]] = [tuple(each) for each in layout.given]
@@ -425,7 +449,7 @@ def _given_folders(folders: Iterable[tuple[str, str]]) -> list[_Given]:
         given = found.setdefault(above, _Given(above))
         given.below.append(below.split("/") if below else [])
     every = list(found.values())
-    # Inputs that all hold images are classes, whatever else lies in them.
+    # If every input directly contains images, each is a class, even if it has folders.
     all_hold = len(every) > 1 and all([] in given.below for given in every)
     for given in every:
         given.is_class = all_hold or not given.names(1)
@@ -456,10 +480,10 @@ def _find_levels(
 
 
 def _wrappers(trees: Sequence[list[list[str]]]) -> int:
-    """Returns how many folders, one in the other, hold all others of each tree.
+    """Returns the number of nested folders that wrap all other folders of each tree.
 
-    Folders key=value in which each file is in the folder of a class do, too, though there
-    may be several side by side.
+    Folders named key=value also count as wrappers if each of their files is in the folder
+    of a class, although there may be several at one level.
 
     >>> _wrappers([[["data", "cat"], ["data", "dog"]]])
     1
@@ -477,11 +501,11 @@ def _wrappers(trees: Sequence[list[list[str]]]) -> int:
             return level
         if likely and len(trees) == 1:
             return level
-    return passed  # one folder in the other: the first may be a class
+    return passed  # only nested single folders: the first may be a class
 
 
 def _values_above(parts: Sequence[str]) -> int:
-    """Returns how many folders key=value a path begins with, above that of a class.
+    """Returns the number of leading key=value folders above the folder of a class.
 
     >>> [_values_above(path.split("/")) for path in ("year=1/cat", "year=1", "label=a/b")]
     [1, 0, 0]
@@ -491,7 +515,7 @@ def _values_above(parts: Sequence[str]) -> int:
 
 
 def _find_splits(given: _Given, label_from: str, root: str) -> list[InputWarning]:
-    """Sets the level of the splits in a given folder; returns warnings."""
+    """Sets the level of the splits in a given input folder; returns warnings."""
     level, names = given.label, given.names(given.label)
     likely = likely_splits(names)
     if not likely or label_from == str(level):
@@ -510,7 +534,7 @@ def _find_splits(given: _Given, label_from: str, root: str) -> list[InputWarning
 
 
 def _find_splits_in_classes(given: _Given, label_from: str, root: str) -> None:
-    """Sets the level of the splits if each folder of a class holds only such."""
+    """Sets the level of the splits if all class folders contain only split folders."""
     level = given.label + 1
     names = given.names(level)
     likely = likely_splits(names)
@@ -521,9 +545,9 @@ def _find_splits_in_classes(given: _Given, label_from: str, root: str) -> None:
         return
     if label_from == AUTO and len(likely) > 1:
         raise InputError(
-            f"{root}: folders in {_quoted(given.names(level - 1))} are named like splits "
-            f"({_quoted(likely)}), but other files or folders lie beside or in them. "
-            f"If they are splits of these classes, use `split_from={level}` with "
+            f"{root}: folders in {_quoted(given.names(level - 1))} are named like "
+            f"splits ({_quoted(likely)}), but other files or folders are next to or in "
+            f"them. If they are splits of these classes, use `split_from={level}` with "
             f"`label_from={level - 1}`; if they belong to the class, `split_from=none`"
         )
 
@@ -531,7 +555,7 @@ def _find_splits_in_classes(given: _Given, label_from: str, root: str) -> None:
 def _find_given_splits(
     every: Sequence[_Given], label_from: str, root: str
 ) -> list[InputWarning]:
-    """Sets the level of the splits if these are the given folders, or hold them."""
+    """Sets the level of the splits if these are the given folders or their parents."""
     nested = [given for given in every if not given.is_class]
     names = {given.name for given in nested if given.parts}
     is_free = all(given.split is None for given in nested)
@@ -554,19 +578,23 @@ def _find_given_splits(
 def _ask_or_warn(
     likely: frozenset[str], names: set[str], level: int, root: str, *, is_error: bool
 ) -> list[InputWarning]:
-    """Returns the warning of folders named like splits; an error if all are, or if asked."""
+    """Returns a warning of folders that are named like splits.
+
+    Raises:
+      InputError: all folders are named like splits, or `is_error` is set.
+    """
     if likely == names:
         of_input = ", or `label_from=0` if the input is their class" if level else ""
         raise InputError(
-            f"{root}: {_quoted(likely)} are named like splits, but hold files and no "
-            f"folders of classes. If they are splits, use `split_from={level}` with "
+            f"{root}: {_quoted(likely)} are named like splits, but contain files and "
+            f"no class folders. If they are splits, use `split_from={level}` with "
             f"`label_from=none` for files without labels{of_input}; if they are "
             "classes, use `split_from=none`"
         )
     told = (
-        f"classes named like splits: {_quoted(likely)}, beside {_quoted(names - likely)}. "
-        f"If all these folders are splits, use `split_from={level}`; if all are classes, "
-        "`split_from=none`"
+        f"classes named like splits: {_quoted(likely)}, next to "
+        f"{_quoted(names - likely)}. If all these folders are splits, use "
+        f"`split_from={level}`; if all are classes, `split_from=none`"
     )
     if is_error:
         raise InputError(f"{root}: {told}, or leave some of them out with `exclude`")
@@ -576,7 +604,7 @@ def _ask_or_warn(
 def _require_labels(
     places: Iterable[Place], every: Sequence[_Given], root: str
 ) -> None:
-    """Refuses a split with one folder that is not one of the classes of the others."""
+    """Raises InputError if a split has a single folder that no other split has."""
     classes = defaultdict[str, set[str]](set)
     for split, label in {place for place in places if place.label}:
         classes[split].add(label)
@@ -595,15 +623,15 @@ def _require_labels(
 
 
 def _require_no_values(every: Iterable[_Given], root: str) -> None:
-    """Refuses classes key=value if some of them hold folders that may be classes."""
+    """Raises InputError if key=value folders are classes but contain possible classes."""
     for given in every:
         level = given.label
         own = [parts[level - 1 :] for parts in given.below if level > 0]
         if odd := [parts for parts in own if _values_above(parts)]:
             number = _values_above(odd[0])
             raise InputError(
-                f"{root}: {_quoted({parts[0] for parts in odd})} would be classes, and "
-                f"folders in them, such as {odd[0][number]!r}, would be none. If such "
+                f"{root}: {_quoted({parts[0] for parts in odd})} would be classes, but "
+                f"folders in them, such as {odd[0][number]!r}, would not. If such "
                 f"folders are the classes, use `label_from={level + number}`; if not, "
                 f"`label_from={level}`"
             )
@@ -613,7 +641,7 @@ def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[InputWarnin
     """Returns a warning if there is only one class."""
     if len(labels) != 1:
         return []
-    hint = "if there are more, give the folder that holds all class folders"
+    hint = "if there are more, use the folder with all class folders as the input"
     if levels := {given.label for given in every if given.names(given.label + 1)}:
         hint = (
             f"if the folders in it are the classes, use `label_from={min(levels) + 1}`"
@@ -629,7 +657,7 @@ def _same_trees(
     *,
     has_pairs: bool,
 ) -> list[InputWarning]:
-    """Returns a warning if classes hold the same folders, as images and masks do."""
+    """Returns a warning if classes have equal subfolders, like images and masks."""
     trees = defaultdict[str, dict[tuple[str, ...], int]](dict)
     by_folder = {each.folder: each.label for each in layout.given}
     deepest = 0
@@ -644,8 +672,8 @@ def _same_trees(
     if not deepest or not same:
         return []
     what = (
-        f"the classes {_quoted(same)} hold folders of the same names with as many files. "
-        + "If some are masks of the others, use `pair=mask=FOLDER`. " * has_pairs
+        f"the classes {_quoted(same)} contain folders with the same names and numbers of files. "
+        + "If some contain masks of the others, use `pair=mask=FOLDER`. " * has_pairs
         + "If the folders in them are the classes, use "
         f"`label_from={min(g.label for g in every) + 1}`"
     )
@@ -653,9 +681,10 @@ def _same_trees(
 
 
 def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[InputFile]]:
-    """Returns the first images of classes, where several have as many, of the same names.
+    """Returns the first images of classes with equal counts and equal first file names.
 
-    As pairs have that nothing names as such; and numbered images of balanced classes.
+    Each group is either images and masks in folders of unusual names, or numbered images
+    of balanced classes.
     """
     labels = [place.label for place in places]
     names = {label: number for number, label in enumerate(dict.fromkeys(labels))}
@@ -671,7 +700,12 @@ def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[Input
 
 
 def first_of_each(codes: npt.NDArray[np.integer[Any]], number: int) -> I64:
-    """Returns where each of so many codes is first: of 0 0 1 0 2, at 0 2 4."""
+    """Returns the index at which each code first occurs: 0 2 4 for codes 0 0 1 0 2.
+
+    Args:
+      codes: whole numbers from 0 to `number`, exclusive.
+      number: of distinct codes.
+    """
     firsts = np.zeros(number, np.int64)
     for stop in range(len(codes), 0, -BATCH_FILES):
         start = max(0, stop - BATCH_FILES)
@@ -684,7 +718,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns names in order; if all are whole numbers, by their values.
+    """Returns the distinct names in order; whole numbers are sorted by value.
 
     >>> sorted_classes(["10", "9"]), sorted_classes(["b", "10"])
     (('9', '10'), ('10', 'b'))
@@ -696,14 +730,14 @@ def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_whole_number(name: str) -> bool:
-    """Tests whether the name of a class is a number that others are sorted by."""
+    """Tests whether a class name is a whole number that can be sorted by value."""
     return name.isascii() and name.removeprefix("-").isdigit() and len(name) < 19
 
 
 def require_distinct(places: Iterable[Place], root: str) -> None:
-    """Refuses folders whose names are equal but for case or for their form in Unicode.
+    """Raises InputError if names of folders differ only in case or Unicode form.
 
-    Single letters may be classes in both cases.
+    Single letters may be classes in upper and lower case.
     """
     for kind, names in zip(
         ("splits", "classes"), zip(*set(places), strict=True), strict=True
@@ -714,18 +748,19 @@ def require_distinct(places: Iterable[Place], root: str) -> None:
             other = seen.setdefault(form.lower() if len(form) > 1 else form, name)
             if other != name:
                 raise InputError(
-                    f"{root}: {kind} of the folders {other!a} and {name!a} are "
-                    "equal but for case or Unicode form: expected one name. Rename one "
-                    "of them, or, if they are two classes, name both in `label_map`"
+                    f"{root}: {kind} of the folders {other!a} and {name!a} differ only "
+                    "in case or Unicode form: expected one name. Rename one of them, "
+                    "or, if they are two classes, name both in `label_map`"
                 )
 
 
 def check_class_folders(
     layout: FolderLayout, found: FoundImages, options: FileOptions
 ) -> tuple[InputWarning, ...]:
-    """Refuses an input without a class, and a class without any image.
+    """Returns warnings of empty folders whose class has images elsewhere.
 
-    Returns warnings of folders without images whose class has images elsewhere.
+    Raises:
+      InputError: the input has no class, or a class has no image.
     """
     folders = found.images.folders.dictionary.to_pylist()
     places = set(layout.places(folders))
@@ -734,9 +769,9 @@ def check_class_folders(
     if labels == {""} or (is_flat and options.label_from == AUTO):
         raise InputError(
             f"{found.images[0].uri}: is not in the folder of a class; expected "
-            "INPUT/<class>/<file>: give the folder that holds the class folders, or "
-            "use `label_from=0` to make one class of each input, `label_table` for labels in a "
-            "table, or `label_from=none` for files without labels"
+            "INPUT/<class>/<file>: use the folder with the class folders as the input, "
+            "or use `label_from=0` to make one class of each input, `label_table` for "
+            "labels in a table, or `label_from=none` for files without labels"
         )
     root = input_root(found.images)
     splits = {place.split for place in places}
@@ -755,15 +790,16 @@ def check_class_folders(
         hint, above = _HINT, paths[0].split("/")[:-1]
         if isinstance(options, ImagesOptions) and any(map(PARTNERS.fullmatch, above)):
             hint = (
-                "masks that are images, .txt, .json and .npy can belong to images, if one "
-                "folder has these and names are the same: images/1.jpg, masks/1.png. Convert "
-                "them to such files, or leave this folder out with `exclude`"
+                "masks that are images, .txt, .json and .npy can belong to images, if "
+                "they are in one folder and have the same names: images/1.jpg, "
+                "masks/1.png. Convert them to such files, or leave this folder out "
+                "with `exclude`"
             )
         endings = sorted({PurePosixPath(path).suffix or "none" for path in paths})
         raise InputError(
-            f"{root}{os.path.dirname(paths[0])}: is the folder of a class, but holds no "  # noqa: PTH120
-            f"{options.kind.noun}, only {count(len(paths), 'other file')} (endings: "
-            f"{first_names(endings)}): {hint}"
+            f"{root}{os.path.dirname(paths[0])}: is the folder of a class, but "  # noqa: PTH120
+            f"contains no {options.kind.noun}, only {count(len(paths), 'other file')} "
+            f"(extensions: {first_names(endings)}): {hint}"
         )
     if not is_local(root):
         return ()
@@ -786,12 +822,12 @@ def _is_below(path: str, folder: str) -> bool:
 def _empty_folders(
     root: str, layout: FolderLayout, found: FoundImages
 ) -> Iterator[str]:
-    """Yields empty local folders beside those of the splits and of the classes."""
+    """Yields the empty local folders next to folders of splits and classes."""
     known = set(found.images.folders.dictionary.to_pylist())
     known |= {file.path.rpartition("/")[0] for file, _ in found.others}
     for each in layout.given:
         start = each.folder.count("/") + 1 if each.folder else 0
-        # Not the given folder itself, or one above it.
+        # Without the given folder itself and its parents.
         for index in sorted({each.split, each.label} - {*range(_PARENT, start)}):
             full = defaultdict[tuple[str, ...], set[str]](set)
             for folder in known:
@@ -804,7 +840,13 @@ def _empty_folders(
 
 
 def _empty_folders_in(root: str, parent: str, known: Collection[str]) -> Iterable[str]:
-    """Returns the folders without a file; those of `known` names have one."""
+    """Returns the names of the subfolders that contain no file.
+
+    Args:
+      root: of the input.
+      parent: the folder to search, relative to the root.
+      full_names: the names of subfolders that are known to contain a file.
+    """
     path = local_path(f"{root}{parent}")
     if not path.is_dir():  # an archive
         return ()

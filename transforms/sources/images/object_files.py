@@ -1,4 +1,4 @@
-"""Finds the files that have the objects in images, and reads those of COCO."""
+"""Finds the annotation files with the objects in images, and reads COCO files."""
 
 from __future__ import annotations
 
@@ -51,14 +51,22 @@ def find_objects(
     *,
     is_new: bool,
 ) -> ObjectFiles:
-    """Finds objects in the files that are given, as (split, file), or else in others.
+    """Finds the objects of images in the named annotation files, or else in other files.
 
-    Those in others count if they are of half of the images or more: a tree of classes may
-    have a stray file.
+    Objects in files that no option names are ignored if they cover less than half of the
+    images, because a tree of class folders may contain a stray annotation file.
+
+    Args:
+      annotation_files: (split, file) of each file that `annotations` names.
+      other_files: the input files that are no images.
+      images: of the input.
+      options: of the job.
+      storage: options of the inputs' storage.
+      is_new: whether the input becomes a new dataset.
 
     Raises:
-      InputError: they are of two formats, or given ones are of none; or what becomes a
-        new dataset has objects that are not read.
+      InputError: the files have several formats; a named file has none of the supported
+        formats; or the input becomes a new dataset and has an unsupported format.
     """
     files = given or [("", file) for file in others]
     coco = _find_coco(files, storage, is_named=bool(given))
@@ -67,7 +75,7 @@ def find_objects(
     of_yolo = named if given else ()
     yolo = voc_yolo.find_yolo(of_yolo, others, images, storage, is_new=is_new)
     if not given and (voc or yolo is not None):
-        # Label Studio has notes.json beside YOLO's labels: categories without images.
+        # Label Studio writes notes.json next to YOLO labels: categories without images.
         coco = [each for each in coco if not _kind_of(_keys_of(each[1], storage))]
     found = {
         "COCO": [file for _, file in coco],
@@ -81,16 +89,16 @@ def find_objects(
     ]
     if len(several) > 1:
         raise InputError(
-            f"{images.root}: has annotations of {' and of '.join(several)}; expected one "
-            f"format: name the files that count in `annotations`, {OTHERWISE}"
+            f"{images.root}: has annotations of {' and of '.join(several)}; expected "
+            f"one format: name the files to use in `annotations`, {OTHERWISE}"
         )
     if is_new and not several:
         require_no_others(named, storage)
     if given and not several:
         raise InputError(
-            f"`annotations`: {given[0][1].uri}: is not a file of COCO (.json), Pascal VOC "
-            "(.xml) or YOLO (data.yaml, obj.names or classes.txt, beside labels): name "
-            f"such files, {OTHERWISE}"
+            f"`annotations`: {given[0][1].uri}: is not a file of COCO (.json), Pascal "
+            "VOC (.xml) or YOLO (data.yaml, obj.names or classes.txt, next to labels): "
+            f"name such files, {OTHERWISE}"
         )
     objects = NO_OBJECTS
     if coco:
@@ -104,65 +112,67 @@ def find_objects(
         return objects
     first = objects.tables[0].file.path
     told = (
-        f"{first_names(sorted(objects.used), 3)}: has objects of {count(number, 'image')}, "
-        f"but there are {len(images):,}: it is left out, and images have no boxes. Use "
-        f"`annotations={first}` for these boxes, with `unlisted=leave_out` for these images "
-        "alone; use `annotations=none` if there are no boxes"
+        f"{first_names(sorted(objects.used), 3)}: has objects of "
+        f"{count(number, 'image')}, but the input has {len(images):,} images: it is "
+        f"left out, and images have no boxes. Use `annotations={first}` for these "
+        "boxes, with `unlisted=leave_out` for only these images; use "
+        "`annotations=none` if there are no boxes"
     )
     return NO_OBJECTS._replace(warnings=(InputWarning("few-annotations", told),))
 
 
-# Files of objects that are not read, by how they begin: in one file, or one for an image.
+# Unsupported annotation formats: (name, ending, pattern of the first bytes).
 _OTHERS = (
     ("CVAT's own XML", ".xml", rb"(<\?xml[^\n]*?\?>)?\s*<annotations>\s*<version>"),
     ("Create ML", ".json", rb'\s*\[\s*\{\s*"image"\s*:.*"annotations"\s*:'),
     ("labelme", ".json", rb'\s*\{\s*"version"\s*:.*"shapes"\s*:'),
 )
-LOOKED_AT = 10  # files of each
+LOOKED_AT = 10  # files of each format
 _LONG_HEAD = 1 << 12
 
 
 def require_no_others(files: Sequence[InputFile], storage: StorageOptions) -> None:
-    """Refuses files of objects in formats that are not read."""
+    """Raises InputError if a file has objects in an unsupported format."""
     for name, ending, begin in _OTHERS:
         own = [f for f in files if f.path.lower().endswith(ending) and not f.problem]
         for file in own[:LOOKED_AT]:
             if re.match(begin, read_head(file, _LONG_HEAD, storage), re.DOTALL):
                 raise InputError(
-                    f"{file.uri}: has objects in the form of {name}, which is not read; "
-                    "expected COCO, Pascal VOC or YOLO. Export them as one of these, or use "
-                    "`annotations=none` and `pair=none` for images alone, with "
-                    "`label_from=none` if they have no classes"
+                    f"{file.uri}: has objects in the format of {name}, which is not "
+                    "supported; expected COCO, Pascal VOC or YOLO. Export them as one "
+                    "of these, or use `annotations=none` and `pair=none` for images "
+                    "without annotations, and `label_from=none` if they have no classes"
                 )
 
 
-# COCO has one file for all images, or for those of a split:
+# COCO has one file for all images, or for the images of a split:
 #
 #     {"images": [{"id": 7, "file_name": "a.jpg", "height": 480, "width": 640}, ...],
 #      "categories": [{"id": 18, "name": "dog"}, ...],
 #      "annotations": [{"id": 1, "image_id": 7, "category_id": 18, "iscrowd": 0,
 #        "bbox": [x, y, width, height], "area": 702.1, "segmentation": [[x, y, ...]]}, ...]}
 #
-# That of 118,000 images has 450 MB, most of it polygons. These stay text, and their place in
-# a list takes theirs. Arrow parses the rest; Python does where it has odd values.
+# The file of 118,000 images has 450 MB, most of it polygons. Polygons stay text: each is
+# cut out of the file and replaced by its index in a list. Arrow parses the remaining
+# file; Python parses it if it has unusual values.
 
 _COCO_HEAD = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:info|licen[cs]es?|images|annotations|categories|type)"'
 )
 _HEAD_BYTES = 256
 _AGAIN = re.compile(r"(^|/)(?:person_keypoints|captions|panoptic|stuff)_(?=[^/]*$)")
-_MOST_JSON = 100  # files in one folder; where there are more, each is of one image
-_KEYS = (  # that tell what a file has
+_MOST_JSON = 100  # files in one folder; more are files of one image each
+_KEYS = (  # keys that determine the kind of a file
     *("segments_info", "caption", "bbox", "image_id"),
     *("images", "annotations", "categories"),
 )
-_PART_BYTES, _MOST_KEY = 1 << 24, 16  # of a file; a key in quotes has fewer
+_PART_BYTES, _MOST_KEY = 1 << 24, 16  # bytes read at once; bytes of a quoted key
 
 
 def _find_coco(
     files: Iterable[tuple[str, InputFile]], storage: StorageOptions, *, is_named: bool
 ) -> list[tuple[str, InputFile]]:
-    """Returns those files that begin like COCO's."""
+    """Returns the JSON files that begin like COCO; all JSON files if `is_named`."""
     found = [each for each in files if each[1].path.lower().endswith(".json")]
     per_folder = Counter(file.path.rpartition("/")[0] for _, file in found)
     return [
@@ -181,7 +191,7 @@ def _keys_in(data: bytes) -> set[str]:
 
 
 def _keys_of(file: InputFile, storage: StorageOptions) -> set[str]:
-    """Returns the keys in a file, of which it holds a part at a time."""
+    """Returns the keys in a file; reads it in parts, to use little memory."""
     found = set[str]()
     for start in range(0, file.size, _PART_BYTES):
         stop = min(file.size, start + _PART_BYTES + _MOST_KEY)
@@ -190,7 +200,7 @@ def _keys_of(file: InputFile, storage: StorageOptions) -> set[str]:
 
 
 def _kind_of(names: set[str]) -> str:
-    """Returns why a file with these keys has no objects of COCO; "" if it may have."""
+    """Returns why a file with these keys has no COCO objects; "" if it may have some."""
     if "segments_info" in names:
         return "has panoptic segmentation, whose masks are in other images"
     if "caption" in names and "bbox" not in names:
@@ -206,7 +216,7 @@ _OUTLINE = re.compile(
     rb"(\[(?:[-+\d.,eE \t\r\n]++|\[[-+\d.,eE \t\r\n]*+\])*+\]|"
     rb'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})'
 )
-_CUT = "segmentation, cut"  # the number of an outline in its place
+_CUT = "segmentation, cut"  # the key of an outline's index, which replaces the outline
 _FORM = (
     "images with id and file_name, categories with id and name, and annotations. Correct "
     f"it, {OTHERWISE}"
@@ -216,21 +226,25 @@ _RING = rf"\[(?:{_NUMBER}(?:,{_NUMBER})*)?\]"
 _VALID_OUTLINE = rf'^(?:\[(?:{_RING}(?:,{_RING})*)?\]|\{{"size".*)$'
 _EXPECTED = (
     "bbox is not x, y, width and height: four numbers, no side below 0",
-    "area is not a number that float32 holds",
+    "area is not a number in the range of float32",
     "segmentation is not a list of polygons, or run lengths with size and counts",
-    "keypoints are not a list of numbers that float32 holds",
+    "keypoints are not a list of numbers in the range of float32",
 )
 _REQUIRED = ("id", "file_name"), ("id", "name"), ("image_id", "category_id", "bbox")
 
 
 def _columns(of_ids: pa.DataType) -> dict[str, pa.StructType]:
-    """Returns the types of what is read of images, categories and annotations."""
+    """Returns the types of the fields that are read, by list of the COCO file.
+
+    Args:
+      of_ids: the type of the ids.
+    """
     number = pa.float64()
     ids = dict.fromkeys(("id", "image_id", "category_id"), of_ids)
     images = {"id": of_ids, "file_name": pa.string(), "height": number, "width": number}
     objects = {**ids, "bbox": pa.list_(number), "keypoints": pa.list_(number)}
     objects |= {"area": number, "iscrowd": pa.int64(), _CUT: pa.int64()}
-    objects["segmentation"] = pa.null()  # odd ones, and such with escapes in their key
+    objects["segmentation"] = pa.null()  # else unusual outlines, or escapes in the key
     return {
         "images": pa.struct(images.items()),
         "categories": pa.struct({"id": of_ids, "name": pa.string()}.items()),
@@ -239,7 +253,7 @@ def _columns(of_ids: pa.DataType) -> dict[str, pa.StructType]:
 
 
 def _cut_outlines(data: bytes) -> tuple[bytes, list[bytes]]:
-    """Returns a file with the numbers of its outlines in their places, and these."""
+    """Returns a COCO file with each outline replaced by its index, and the outlines."""
     outlines = list[bytes]()
 
     def cut(found: re.Match[bytes]) -> bytes:
@@ -252,10 +266,15 @@ def _cut_outlines(data: bytes) -> tuple[bytes, list[bytes]]:
 def _parse(
     data: bytes, outlines: list[bytes], location: str
 ) -> tuple[list[pa.RecordBatch], list[Any]]:
-    """Returns images, categories and annotations, and what has no image of these.
+    """Returns the images, categories and annotations of a COCO file.
 
-    Outlines that were not cut are added to the others. Any error means that the file is
-    not one of COCO.
+    The second element of the tuple are the annotations without an image id. Any error
+    means that the file is no valid COCO file.
+
+    Args:
+      file_bytes: the file with the outlines cut out.
+      outlines: the outlines; the ones that were not cut out are appended.
+      location: of the file, for errors.
     """
     if (parts := _parse_plain(data)) is not None:
         return parts, []
@@ -284,8 +303,9 @@ def _parse(
 
 
 def _parse_plain(data: bytes) -> list[pa.RecordBatch] | None:
-    """Parses a file whose values have the usual types, and are there; returns its parts."""
-    line = data.translate(bytes.maketrans(b"\r\n", b"\t\t"))  # blanks, but in no name
+    """Returns images, categories and annotations; None if types or fields are unusual."""
+    # Arrow takes each line for a document. A line break is a blank here, never in a text.
+    line = data.translate(bytes.maketrans(b"\r\n", b"\t\t"))
     schema = pa.schema({n: pa.list_(k) for n, k in _columns(pa.int64()).items()})
     try:
         table = pj.read_json(
@@ -293,7 +313,7 @@ def _parse_plain(data: bytes) -> list[pa.RecordBatch] | None:
             pj.ReadOptions(use_threads=False, block_size=len(line) + 1),
             pj.ParseOptions(schema, unexpected_field_behavior="ignore"),
         )
-        data.decode()  # Arrow does not look at names, and at what it leaves out
+        data.decode()  # Arrow checks neither keys nor fields that it ignores
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
     lists = [table[name].chunk(0) for name in schema.names]
@@ -319,7 +339,7 @@ def _told(value: Any) -> str:
 
 
 def _outline(text: bytes) -> bytes:
-    """Returns an outline as it is kept; "0" if it is odd, "?" if it is not JSON."""
+    """Returns an outline in its stored form; "0" if it is invalid, "?" if not JSON."""
     if not text.startswith(b"{"):
         text = text.replace(b", ", b",")
         if len(text.split(maxsplit=1)) > 1:
@@ -341,7 +361,7 @@ def _outline(text: bytes) -> bytes:
 
 
 def _numbers(values: Any) -> list[float]:
-    """Returns numbers; NaN alone if they are none."""
+    """Returns JSON numbers as floats; a single NaN if one of them is no number."""
     try:
         return [*map(float, values)]
     except (TypeError, ValueError, OverflowError):
@@ -349,7 +369,12 @@ def _numbers(values: Any) -> list[float]:
 
 
 def _plain(found: dict[str, Any], outlines: list[bytes]) -> dict[str, Any]:
-    """Returns the values of an annotation, without a box or NaN if they are not valid."""
+    """Returns the fields of an annotation; an invalid box is None, other numbers are NaN.
+
+    Args:
+      annotation: as parsed from JSON.
+      outlines: the outlines that were cut out of the file; its own outline is appended.
+    """
     area, cut = found.get("area"), found.get(_CUT)
     if (outline := found.get("segmentation")) not in (None, [], {}):
         cut = len(outlines)
@@ -372,33 +397,44 @@ def _read_coco(
     *,
     is_named: bool,
 ) -> ObjectFiles:
-    """Reads files of COCO, of which some may have no objects."""
+    """Reads COCO files, and skips files without objects.
+
+    Args:
+      files: (split, file) of each.
+      options: of the job.
+      storage: options of the inputs' storage.
+      is_named: whether `annotations` names the files.
+
+    Raises:
+      InputError: a file is invalid; files disagree on categories; or files are named and
+        none has objects.
+    """
     found, others = list[Objects](), list[str]()
     names = dict[str, str]()
-    used = set[str]()  # numbers of categories that objects have
-    # COCO itself has the same images in files of keypoints and of captions, too.
+    used = set[str]()  # ids of the categories that objects have
+    # COCO's own download repeats the images in files of keypoints and captions.
     paths = {file.path for _, file in files}
     again = {
         path for path in paths if _AGAIN.sub(r"\1instances_", path, 1) in paths - {path}
     }
     if again and not is_named:
-        others = [f"{path}: is beside instances_*" for path in sorted(again)]
+        others = [f"{path}: is next to instances_*" for path in sorted(again)]
         files = [each for each in files if each[1].path not in again]
     splits = FileSplits(AUTO if options.split_folders == AUTO else NONE)
     splits = splits.found_in([file for _, file in files])
     for split, file in files:
         if file.size > MAX_BYTES:
             raise InputError(
-                f"{file.uri}: has {human_bytes(file.size)}; a file of COCO is held in "
-                f"memory and may have {human_bytes(MAX_BYTES)}: divide it into files of "
-                f"fewer images, {OTHERWISE}"
+                f"{file.uri}: has {human_bytes(file.size)}; a COCO file is kept in "
+                f"memory and may have at most {human_bytes(MAX_BYTES)}: divide it into "
+                f"files of fewer images, {OTHERWISE}"
             )
         data, checksum = read_summed(file, storage)
         if problem := _kind_of(_keys_in(data)):
             others.append(f"{file.uri}: {problem}")
             continue
         cut = _cut_outlines(data)
-        del data  # has 400 MB of 500 in outlines
+        del data  # 400 MB of 500 are outlines
         objects, categories, own = _parse_coco(file, cut, storage)
         own_split = split or splits.of(file)
         objects = objects._replace(
@@ -409,10 +445,10 @@ def _read_coco(
         for number, name in categories.items():
             if names.setdefault(number, name) != name and not options.label_map:
                 raise InputError(
-                    f"{file.uri}: category {number} is {name!r}, but {names[number]!r} in "
-                    "other files; expected one name. Give all files the same categories, "
-                    "give the order of their names by `label_map`, or convert them one by "
-                    "one"
+                    f"{file.uri}: category {number} is {name!r}, but {names[number]!r} "
+                    "in other files; expected one name. Use the same categories in all "
+                    "files, define the order of their names with `label_map`, or "
+                    "convert them one by one"
                 )
         used |= own
         twice = Counter(names[number] for number in used & names.keys())
@@ -420,8 +456,8 @@ def _read_coco(
             both = [number for number in sorted(used) if names.get(number) == name]
             raise InputError(
                 f"{file.uri}: categories {' and '.join(both)} both have the name "
-                f"{shown(name)}; expected a name for each. Rename one of them, or, if they "
-                "are one class, name the classes in `label_map`"
+                f"{shown(name)}; expected different names. Rename one of them, or, if "
+                "they are one class, name the classes in `label_map`"
             )
     refused = [told for told in others if is_named or "has no" not in told]
     if is_named and not found:
@@ -446,27 +482,33 @@ def _read_coco(
 def _parse_coco(
     file: InputFile, cut: tuple[bytes, list[bytes]], storage: StorageOptions
 ) -> tuple[Objects, dict[str, str], set[str]]:
-    """Returns the objects of a file, the names of its categories, and those used."""
+    """Returns the objects of a COCO file, its category names by id, and the ids in use.
+
+    Args:
+      file: to parse.
+      cut: its content with the outlines cut out, and the outlines.
+      storage: options of the input's storage.
+    """
     location = f"{file.uri}: is not valid as COCO"
     try:
         with as_input_error(location, _FORM):
             (images, categories, objects), lost = _parse(*cut, location)
             outlines = pa.array(cut[1], pa.string())
-            cut[1].clear()  # has 400 MB of 500
+            cut[1].clear()  # frees 400 MB of 500
             are_valid = pc.match_substring_regex(outlines, _VALID_OUTLINE)
             for odd in outlines.filter(pc.invert(are_valid)).unique().to_pylist():
                 parse_json(odd, location, expected=_FORM)
             rejects = _without_image(file.path, lost)
     except InputError as error:
         if isinstance(error.__cause__, json.JSONDecodeError):
-            # The error of the whole file, without outlines cut out, has its line.
+            # Parsing the file with its outlines raises an error with the right line.
             whole, _ = read_summed(file, storage)
             parse_json(whole, location, expected=_FORM)
         raise
     if len(images["id"].unique()) < len(images):
         twice = Counter(images["id"].to_pylist()).most_common(1)[0][0]
         raise InputError(
-            f"{file.uri}: two images have the id {twice}; expected an id for each"
+            f"{file.uri}: two images have the id {twice}; expected different ids"
         )
     names = dict[str, str]()
     for each in categories.to_pylist():
@@ -474,8 +516,8 @@ def _parse_coco(
         if name != each["name"]:
             raise InputError(
                 f"{file.uri}: category {each['id']} is both {shown(name)} and "
-                f"{shown(each['name'])}; expected an id for each. Give one of them another "
-                f"id, {OTHERWISE}"
+                f"{shown(each['name'])}; expected different ids. Change the id of one "
+                f"of them, {OTHERWISE}"
             )
     found = pc.index_in(objects["image_id"], value_set=images["id"])
     alone = objects.filter(pc.is_null(found)).select(["id", "image_id"]).to_pylist()
@@ -546,7 +588,7 @@ def _parse_coco(
 
 
 def _without_image(path: str, annotations: Sequence[dict[str, Any]]) -> list[Reject]:
-    """Returns a reject of each annotation, as the file has no image of its image_id."""
+    """Returns a reject for each annotation; the file has no image with its image_id."""
     return [
         Reject(
             path,
@@ -561,7 +603,12 @@ def _without_image(path: str, annotations: Sequence[dict[str, Any]]) -> list[Rej
 
 
 def _poses(points: npt.NDArray[np.float32], counts: I64) -> dict[str, pa.Array]:
-    """Returns keypoints, of objects with so many numbers each; none if they differ."""
+    """Returns the column of keypoints; no column if objects have different numbers.
+
+    Args:
+      points: the numbers of all objects: x, y and visibility of each keypoint.
+      counts: how many numbers each object has.
+    """
     numbers = {*counts.tolist()} - {0}
     if len(numbers) != 1 or (number := numbers.pop()) % 3:
         return {}

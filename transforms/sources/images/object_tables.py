@@ -1,7 +1,7 @@
-"""Defines the objects in images, and makes a table of them with a row for each image.
+"""Defines the objects in images, and converts them to a table with a row for each image.
 
-Files of any format become such a table. Its rows are joined with the images as those of
-other tables are.
+Annotation files of every format become such a table. Its rows are joined with the images
+in the same way as the rows of other tables.
 """
 
 from __future__ import annotations
@@ -35,45 +35,46 @@ from recordmill.transforms.sources.images.tables import (
 F64 = npt.NDArray[np.float64]
 
 OTHERWISE = (
-    "or use `annotations=none` for images without boxes, with `label_from=none` if they "
+    "or use `annotations=none` for images without boxes, and `label_from=none` if they "
     "have no classes"
 )
-_OUTLINE, NO_OUTLINE = "segmentation", "[]"  # of an object where others have one
-# The boxes of YOLO have six digits: what is this little outside was rounded.
+_OUTLINE, NO_OUTLINE = "segmentation", "[]"  # column; cell of an object without outline
+# Boxes of YOLO have six digits: a box may exceed the image by this much due to rounding.
 _ROUNDING = 2e-6
-_LEAST = 10  # boxes that tell something
+_LEAST = 10  # boxes, for a check of their units
 _BEYOND, _EMPTY = "beyond the image", "without an area in it"
 
 
 def side_of(value: str | None) -> float:
-    """Returns a side of an image that a file states; NaN if it states none.
+    """Returns the image height or width that a file states; NaN if it states none.
 
     Raises:
-      ValueError, TypeError: it is not a number.
+      ValueError: the text is not a number.
+      TypeError: the JSON value is neither a text nor a number.
     """
     side = float(value or "nan")
     return side if side.is_integer() and 0 < side < 1 << 31 else np.nan
 
 
 class Objects(NamedTuple):
-    """The objects that a file, or several together, have, in the order of their images."""
+    """The objects in the images of one or several annotation files, sorted by image."""
 
-    file: InputFile  # that has them, or the first of these
+    file: InputFile  # the annotation file, or the first of several
     paths: list[str]  # of the images
-    sizes: F64  # height and width of each, as they are stated, or NaN
+    sizes: F64  # the stated height and width of each image, or NaN
     problems: Mapping[int, str]  # why an image is a reject, by its index
-    images: I64  # the index of each object's image, rising
-    boxes: F64  # ymin, xmin, ymax, xmax of each, over the size
-    labels: pa.StringArray  # the name of each one's class
-    more: dict[str, pa.Array]  # other values of each, by name
-    splits: Sequence[str] = ()  # of the images, if that is known
-    # as those of a LabelTable
+    images: I64  # the index of each object's image, ascending
+    boxes: F64  # ymin, xmin, ymax, xmax of each object, as fractions of the image size
+    labels: pa.StringArray  # the class name of each object
+    more: dict[str, pa.Array]  # further columns with a cell for each object, by name
+    splits: Sequence[str] = ()  # the splits of the images, if known
+    # as in LabelTable
     raw: Raw = no_raw
     checksums: tuple[FileChecksum, ...] = ()
     rejects: tuple[Reject, ...] = ()
 
     def box(self, at: Any) -> tuple[str, str]:
-        """Returns the class of an object and its box, in words."""
+        """Returns the class and the box of an object as text, given its index."""
         box = ", ".join(f"{side:g}" for side in self.boxes[at])
         return shown(self.labels[at].as_py()), box
 
@@ -81,9 +82,14 @@ class Objects(NamedTuple):
 def tables_of(
     found: Sequence[Objects], rule: str
 ) -> tuple[tuple[LabelTable, ...], list[tuple[str, str]]]:
-    """Returns a row for each image, with its objects as lists, and facts.
+    """Returns tables with a row of lists of objects for each image, and facts.
 
-    All files have the columns of one of them; others have zeros, or no outline, there.
+    Every table has the columns of all files. If a file lacks a column, its cells are 0,
+    or NO_OUTLINE.
+
+    Args:
+      objects_of_files: the objects of each file.
+      rule: `boxes_outside` of the job.
     """
     kinds = dict[str, tuple[pa.DataType, str]]()
     for each in found:
@@ -92,8 +98,8 @@ def tables_of(
             if kind != column.type:
                 raise InputError(
                     f"{each.file.uri}: {OBJECTS}{name} is {column.type}, but {kind} in "
-                    f"{other}; expected as many numbers in all files: convert them one by "
-                    "one"
+                    f"{other}; expected the same number in all files: convert them one "
+                    "by one"
                 )
     outlines = [each.more[_OUTLINE] for each in found if _OUTLINE in each.more]
     if not any(pc.any(pc.not_equal(each, NO_OUTLINE)).as_py() for each in outlines):
@@ -128,12 +134,14 @@ def _nothing(kind: pa.DataType) -> Any:
 def _require_likely(
     found: Objects, clipped: F64, is_empty: npt.NDArray[np.bool_]
 ) -> None:
-    """Refuses boxes most of which are not where objects can be.
+    """Checks that most boxes are in their images.
 
-    These have no area in their image, or most of it outside, or are within a pixel.
+    A box is implausible if it has no area in its image, has most of its area outside, or
+    is no larger than a pixel.
 
     Raises:
-      InputError: they may be in other units, or their sides mean something else.
+      InputError: most boxes are implausible. They may have other units, or another order
+        of their sides.
     """
     boxes = found.boxes
     before, after = (
@@ -145,17 +153,23 @@ def _require_likely(
         at = int(np.flatnonzero(odd)[0])
         label, box = found.box(at)
         raise InputError(
-            f"{np.count_nonzero(odd):,} of {count(len(boxes), 'box')} lie outside of their "
-            f"images, or have no area there, such as that of a {label} "
-            f"in {found.paths[found.images[at]]}: ymin, xmin, ymax, xmax are {box} of its "
-            "size. Expected are x, y, width and height in pixels in COCO, and the middle, "
-            "width and height as parts of the sides in YOLO. Correct them, or use "
-            "`boxes_outside=keep` to take them as they are, or `boxes_outside=reject`"
+            f"{np.count_nonzero(odd):,} of {count(len(boxes), 'box')} are outside "
+            f"their images or have no area there, such as the box of a {label} in "
+            f"{found.paths[found.images[at]]}: ymin, xmin, ymax, xmax are {box} of its "
+            "size. Expected x, y, width and height in pixels (COCO), or center, width "
+            "and height as fractions of the image (YOLO). Correct them, or use "
+            "`boxes_outside=keep` to keep them unchanged, or `boxes_outside=reject`"
         )
 
 
 def _rows_of(found: Objects, rule: str, outside: Counter[str]) -> pa.Table:
-    """Returns a row for each image, and counts boxes that are not inside of it."""
+    """Returns a table with a row for each image; counts boxes outside of their image.
+
+    Args:
+      objects: of a file.
+      rule: `boxes_outside` of the job.
+      outside: the counts by problem, which are increased.
+    """
     boxes, problems = found.boxes, dict(found.problems)
     clipped = boxes.clip(0, 1)
     is_outside = np.any((boxes < -_ROUNDING) | (boxes > 1 + _ROUNDING), axis=1)

@@ -1,4 +1,4 @@
-"""Declares the options of images, and the input format itself."""
+"""Declares the options of images, and registers the input format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Undecodable = Literal["keep", "reject", "reencode"]
 FeatureNames = Literal["default", "tutorial", "imagenet", "tfod"]
 _SIZES = {name: name for name in ("height", "width", "depth")}
-# The feature of each column, by the option.
+# The feature name of each column, by `feature_names`.
 COLUMN_NAMES: dict[FeatureNames, dict[str, str]] = {
     "default": {"image": "image", "label": "label", **_SIZES, "filename": "filename"},
     "tutorial": {"image": "image_raw", "label": "label", **_SIZES},
@@ -66,7 +66,9 @@ COLUMN_NAMES: dict[FeatureNames, dict[str, str]] = {
 
 
 def by_split(text: str) -> list[tuple[str, str]]:
-    """Returns (split, name of a file) of each part; a part without "=" has no split.
+    """Returns (split, file name) of each comma-separated part of an option.
+
+    A part without "=" has the split "".
 
     >>> by_split("train=a.csv,b.csv")
     [('train', 'a.csv'), ('', 'b.csv')]
@@ -79,7 +81,7 @@ def by_split(text: str) -> list[tuple[str, str]]:
 
 
 def _read_by(parse: Callable[[str], Any]) -> AfterValidator:
-    """Returns a validator of a text that is empty or can be parsed."""
+    """Returns a validator for a text that is empty or can be parsed."""
 
     def validate(text: str) -> str:
         if text:
@@ -90,7 +92,7 @@ def _read_by(parse: Callable[[str], Any]) -> AfterValidator:
 
 
 def _number_as_text(value: Any) -> Any:
-    """Takes the number 3, as YAML has it, for its text."""
+    """Converts a whole number, such as the YAML value 3, to text."""
     return str(value) if type(value) is int else value
 
 
@@ -138,89 +140,91 @@ def _check_pattern(text: str) -> None:
 
 
 class FileKind(NamedTuple):
-    """What the files of a source are, each of which is a record."""
+    """A kind of files that become a record each, such as images."""
 
     noun: str
     endings: tuple[str, ...]
-    # of the first bytes of a file, SIGNATURE_BYTES or more
-    format_of: Callable[[bytes], str]  # its format, or ""
-    is_certain: Callable[[bytes], bool]  # whether it is one without such an ending
-    other_format: Callable[[bytes], str]  # a format that is not supported, or ""
-    usual: str  # formats to save files in
+    # functions of the first bytes of a file, SIGNATURE_BYTES or more
+    format_of: Callable[[bytes], str]  # returns the format, or ""
+    is_certain: Callable[[bytes], bool]  # whether the bytes suffice without an ending
+    other_format: Callable[[bytes], str]  # returns an unsupported format, or ""
+    usual: str  # the formats to recommend
     # codes of warnings
     unsupported: WarningCode
     unlisted: WarningCode = "unlisted-images"
 
 
 class FileOptions(SourceOptions):
-    """Options of files that are a record each: their labels and splits."""
+    """Options for the labels and splits of files that become a record each."""
 
     kind: ClassVar[FileKind]
-    # whether files are named that have the objects in images, or looked for
-    has_objects: ClassVar[bool] = False
-    finds_objects: ClassVar[bool] = False
-    finds_pairs: ClassVar[bool] = False  # or such that belong to others
+    has_objects: ClassVar[bool] = False  # whether options name annotation files
+    finds_objects: ClassVar[bool] = False  # whether annotation files are detected
+    finds_pairs: ClassVar[bool] = False  # whether partners are named or detected
 
     label_table: Annotated[str, AS_TEXT, _read_by(_check_tables)] = Field(
         "",
-        description="CSV, TSV or JSON Lines with a row for each file: its path, its "
-        "label, and columns that become features. The path is one below the input folder, "
-        "or one like those of inputs. train=a.csv,test=b.csv names a table of each split",
+        description="CSV, TSV or JSON Lines table with one row per file: its path, its "
+        "label, and columns that become features. Paths are relative to "
+        "the input folder, or written as the inputs are. "
+        "train=a.csv,test=b.csv: one table per split",
     )
     path_column: str = Field(
         AUTO,
-        description="column of `label_table` with the file's path; auto: path, file, "
-        "filename, image and the like",
+        description="column of `label_table` with the path of the file; auto: path, "
+        "file, filename, image or similar",
     )
     label_column: str = Field(
         AUTO,
-        description="column of `label_table` with the label; auto: label, class, category "
-        "and the like; none: no such column",
+        description="column of `label_table` with the label; auto: label, class, "
+        "category or similar; none: there is no such column",
     )
     table_split_column: str = Field(
         AUTO,
-        description="column of `label_table` with the split; auto: split, if it is there "
-        "and nothing else has the splits; none: no such column",
+        description="column of `label_table` with the split; auto: the column split, "
+        "if it exists and nothing else names the splits; none: there is no "
+        "such column",
     )
     table_rows: str = "image"
     label_separator: str = Field(
         "",
-        description="separator of the labels of a file that has several, such as | or a "
-        "blank; lists of JSON Lines need none",
+        description="separator of several labels of one file, such as | or a space; "
+        "lists in JSON Lines need none",
     )
     label_pattern: Annotated[str, _read_by(_check_pattern)] = Field(
         "",
-        description="regular expression for the names of the files (with / in it, for "
-        "their paths below the input folder); its groups label and split are these, "
-        "others are features: (?P<label>[a-z]+)_(?P<id>\\d+)\\.jpg",
+        description="regular expression for file names (for relative paths, if it "
+        "contains /). The groups label and split set the label and the "
+        "split, other groups become features: "
+        "(?P<label>[a-z]+)_(?P<id>\\d+)\\.jpg",
     )
     label_map: str = Field(
         "",
-        description="file of the classes in their order: a name a line, or CSV with the "
-        "columns id,name",
+        description="file with the class names in order: one name per line, or CSV "
+        "with the columns id,name",
     )
     split_lists: Annotated[str, AS_TEXT, _read_by(_check_lists)] = Field(
         "",
-        description="lists with the path of a file in each line, which is in that "
-        "split: train=train.txt,val=val.txt",
+        description="lists of the files in each split, one path per line: "
+        "train=train.txt,val=val.txt",
     )
     unlisted: Literal["reject", "leave_out"] = Field(
         "reject",
-        description="what to do with files that `label_table`, `label_pattern`, "
-        "`split_lists` or `pair` have nothing for: reject them, or leave them out "
-        "and count them",
+        description="what to do with files that are missing from `label_table`, "
+        "`label_pattern`, `split_lists` or `pair`. reject: reject them. "
+        "leave_out: skip and count them",
     )
     split_from: Annotated[str, level_of("auto", "none")] = Field(
         AUTO,
-        description="which folders are splits. auto: those with names like splits that hold "
-        "class folders. 0: each input. 1: the folders in each input. Higher numbers: the "
-        "folders at that level. none: no folder",
+        description="level of the folders that are splits: 0 is the input, 1 a folder "
+        "in it, and so on. auto: folders that are named like splits and "
+        "contain class folders. none: no folder is a split",
     )
     label_from: Annotated[str, level_of("auto", "none", "parent")] = Field(
         AUTO,
-        description="which folder names the class. auto: the one below the split. parent: "
-        "the one that holds the file. 0: the input. 1: the folder in the input, and so on. "
-        "none: there are no labels",
+        description="level of the folder that names the class: 0 is the input, 1 a "
+        "folder in it, and so on. auto: the folder below the split. "
+        "parent: the folder of the file. none: there are no labels",
     )
 
     def undo_splits(self) -> str:
@@ -236,31 +240,31 @@ class FileOptions(SourceOptions):
 
     @property
     def tables(self) -> list[tuple[str, str]]:
-        """Returns (split, file) of tables with a row for each image."""
+        """Returns (split, file) of each table that `label_table` names."""
         return by_split(self.label_table)
 
     @property
     def named_files(self) -> list[tuple[str, str, str]]:
-        """Returns option, split and name of each file that options name."""
+        """Returns (option, split, file name) of each file that options name."""
         found = [("label_table", *each) for each in self.tables]
         found += [("split_lists", *each) for each in by_split(self.split_lists)]
         return found + [("label_map", "", name) for name in [self.label_map] if name]
 
     @property
     def groups(self) -> frozenset[str]:
-        """Returns the names of the pattern's groups."""
+        """Returns the group names of `label_pattern`."""
         return frozenset(re.compile(self.label_pattern).groupindex)
 
     @property
     def split_folders(self) -> str:
-        """Returns `split_from`; none if lists, names or a column have the splits."""
+        """Returns `split_from`, or NONE if lists, names or a column have the splits."""
         by_column = self.table_split_column not in (AUTO, NONE)
         elsewhere = self.split_lists or "split" in self.groups or by_column
         return NONE if elsewhere else self.split_from
 
     @property
     def has_annotations(self) -> bool:
-        """Tests whether anything but folders has labels, splits or features."""
+        """Tests whether labels, splits or features come from more than folders."""
         return bool(self.named_files or self.label_pattern) or self.label_from == NONE
 
     @property
@@ -270,12 +274,12 @@ class FileOptions(SourceOptions):
 
     @property
     def column_names(self) -> Mapping[str, str]:
-        """Returns the feature of each column; the first has the content of files."""
+        """Returns the feature name of each column; the first column has the files."""
         raise NotImplementedError
 
     @property
     def reserved(self) -> frozenset[str]:
-        """Returns the names that features of a table cannot have."""
+        """Returns the names that a feature of a table cannot have."""
         content, *_ = own = dict(self.column_names)
         for label in () if self.has_labels else {"label", "text"} - {content}:
             own.pop(label, None)
@@ -288,7 +292,7 @@ class FileOptions(SourceOptions):
         return not (has_others or self.label_from == NONE)
 
     def require_consistent(self) -> None:
-        """Refuses options of labels and splits that contradict each other."""
+        """Raises UsageError if options of labels and splits contradict each other."""
         tables, groups = self.tables, self.groups
         of_objects = self.table_rows == "object"
         label = "`label_table`" if tables else "a group label in `label_pattern`"
@@ -302,24 +306,24 @@ class FileOptions(SourceOptions):
             f"`split_from={self.split_from}`": self.split_from not in (AUTO, NONE),
         }
         both = [name for name, is_given in splits.items() if is_given]
-        of_table = "is a column of `label_table`: give the table, or leave it out"
+        of_table = "is a column of `label_table`: set `label_table`, or leave it out"
         checks = {
             f"`{name}` {of_table}": not tables and getattr(self, name) != AUTO
             for name in ("path_column", "label_column", "table_split_column")
         }
         checks |= {
-            "`table_rows=object` is for `label_table`: give it, or leave it out": (
-                of_objects and not tables
-            ),
-            "`table_rows=object` and `label_separator` exclude each other, as each row "
-            "has one label: leave out one of them": of_objects and self.label_separator,
-            "`path_column`: a table needs a column with the paths of the images": (
+            "`table_rows=object` requires `label_table`: set it, or leave out "
+            "`table_rows`": (of_objects and not tables),
+            "`table_rows=object` and `label_separator` cannot be combined, because "
+            "each row has one label: leave out one of them": of_objects
+            and self.label_separator,
+            "`path_column`: a table requires a column with the paths of the images": (
                 self.path_column == NONE
             ),
-            "`label_table` and `label_pattern` exclude each other: leave out one of "
+            "`label_table` and `label_pattern` cannot be combined: leave out one of "
             "them": tables and self.label_pattern,
-            f"`label_from={self.label_from}` and {label} exclude each other, as both give "
-            f"the label: leave out one of them{more}": (
+            f"`label_from={self.label_from}` and {label} cannot be combined, because "
+            f"both set the label: leave out one of them{more}": (
                 self.label_from != AUTO and (tables or "label" in groups)
             ),
         }
@@ -330,16 +334,16 @@ class FileOptions(SourceOptions):
             for name in ("label_map", "label_separator")
         }
         checks |= {
-            "`label_separator` is for labels of `label_table` or `label_pattern`: leave "
-            "it out": self.label_separator and self.labels_by_folder,
-            f"{' and '.join(both)} exclude each other, as each gives the split: leave out "
-            "all but one": len(both) > 1,
-            "`label_table`: some tables have a split and others have none: give each its "
-            "split, as in train=a.csv,test=b.csv, or none": (
+            "`label_separator` requires labels from `label_table` or `label_pattern`: "
+            "leave it out": self.label_separator and self.labels_by_folder,
+            f"{' and '.join(both)} cannot be combined, because each sets the split: "
+            "leave out all but one": len(both) > 1,
+            "`label_table`: some tables have a split and others do not: name the split "
+            "of each, as in train=a.csv,test=b.csv, or none": (
                 len({bool(split) for split, _ in tables}) > 1
             ),
-            "`unlisted` is for `label_table`, `label_pattern` or `split_lists`: leave it "
-            "out": self.unlisted != "reject"
+            "`unlisted` requires `label_table`, `label_pattern` or `split_lists`: "
+            "leave it out": self.unlisted != "reject"
             and not (tables or self.label_pattern or self.split_lists)
             and not (self.has_objects or self.finds_objects or self.finds_pairs),
         }
@@ -347,13 +351,13 @@ class FileOptions(SourceOptions):
 
 
 TABLE_ROWS = (
-    "what a row of `label_table` describes: a file, or an object in it, such as a box or "
-    "a word. The rows of objects become lists, one for each column"
+    "what a row of `label_table` describes: a file, or an object in a file, such as a "
+    "box or a word. The rows of objects become lists, one per column"
 )
 
 
 class ImagesOptions(FileOptions):
-    """Options of images."""
+    """Options for images."""
 
     kind: ClassVar[FileKind] = FileKind(
         "image",
@@ -369,76 +373,87 @@ class ImagesOptions(FileOptions):
 
     resize: Annotated[str, _read_by(parse_resize)] = Field(
         "",
-        description="scale images to height x width (224x224), or to one side, with the "
-        "other in proportion (shorter=256, longer=512). :scaled behind it decodes JPEGs at "
-        "the nearest larger scale, in less time",
+        description="scale images to height x width (224x224), or one side in "
+        "proportion (shorter=256, longer=512). Append :scaled to decode "
+        "JPEGs at the nearest larger scale, which is faster",
     )
     crop: Annotated[str, _read_by(parse_sides)] = Field(
-        "", description="keep height x width of the middle, after `resize` (224x224)"
+        "",
+        description="crop images to the middle height x width, after `resize` "
+        "(224x224)",
     )
     pad: Annotated[str, _read_by(parse_pad)] = Field(
         "",
-        description="put images into the middle of height x width, after `resize`, with "
-        "samples of 0 or another value around them (224x224, 224x224:255)",
+        description="center images in height x width, after `resize`, and fill the "
+        "rest with 0 or another value (224x224, 224x224:255)",
     )
     channels: Annotated[
         Literal["keep", "1", "3", "4"],
         BeforeValidator(_number_as_text, json_schema_input_type=str | int),
     ] = Field(
         "keep",
-        description="1 gray, 3 colours, 4 colours and alpha; keep: as each image has them",
+        description="number of channels: 1 gray, 3 color, 4 color with alpha; keep: the channels of each image",
     )
     orientation: Literal["auto", "keep", "apply"] = Field(
         "auto",
-        description="whether to turn images as their EXIF data say; auto: only if another "
-        "option re-encodes them, as the new files have no EXIF data",
+        description="rotate images according to their EXIF data; auto: only if another "
+        "option re-encodes them, because the new files have no EXIF data",
     )
     animated: Literal["first", "reject"] = Field(
         "first",
-        description="what to do with images of several frames, where another option "
-        "re-encodes images: keep the first frame, or reject them; reject works alone, too",
+        description="what to do with images of several frames if another option "
+        "re-encodes images. first: keep the first frame. reject: reject "
+        "them, also without re-encoding",
     )
     reencode: Annotated[str, _read_by(parse_reencode)] = Field(
         "",
         description="re-encode all images: jpeg, jpeg:quality=92, png, webp, "
-        "webp:quality=80, webp:lossless; without it re-encoded JPEGs stay JPEG, and "
-        "others become PNG",
+        "webp:quality=80, webp:lossless; if not set, re-encoded JPEGs stay "
+        "JPEG and others become PNG",
     )
     pixels: Literal["encoded", "raw"] = Field(
-        "encoded", description="raw: uint8 arrays of the pixels in place of image files"
+        "encoded",
+        description="encoded: store image files. raw: store uint8 arrays of pixels",
     )
     feature_names: FeatureNames = Field(
         "default",
-        description="names of the features: of recordmill, of TensorFlow's tutorial, "
-        "or of ImageNet's records",
+        description="names of the features. default: those of recordmill. tutorial: as "
+        "in TensorFlow's tutorial. imagenet: as in ImageNet's records. "
+        "tfod: as in the Object Detection API",
     )
     check_images: CheckLevel = Field(
         "structure",
-        description="how to check each image: its header, its structure too (finds "
-        "incomplete and damaged images), or by decoding every pixel",
+        description="how to check each image. header: its header. structure: also its "
+        "structure (finds incomplete and damaged images). decode: decode "
+        "every pixel",
     )
     max_pixels: int = Field(
-        MAX_PIXELS, ge=1, description="largest height x width of an image"
+        MAX_PIXELS, ge=1, description="maximum height x width of an image"
     )
     undecodable: Undecodable = Field(
         "keep",
         description="what to do with images that TFDS cannot decode (GIF, WebP, TIFF). "
-        "keep: readers get the encoded bytes of all images. reencode: they become PNG",
+        "keep: readers get the encoded bytes of all images. reencode: "
+        "convert them to PNG. reject: reject them",
     )
     pair: Annotated[str, AS_TEXT, _read_by(_check_pairs)] = Field(
         AUTO,
-        description="folders whose files belong to images of the same name, as a feature "
-        "each: mask=masks,text=captions (files of images, .txt, .json or .npy). auto: "
-        "masks, captions and the like, by the names of both folders. none: all folders "
-        "hold images of their own",
+        description="folders with files (images, .txt, .json or .npy) that belong to "
+        "the images of the same name; each becomes a feature: "
+        "mask=masks,text=captions. auto: detect masks, captions and "
+        "similar from the names of both folders. none: all folders contain "
+        "separate images",
     )
     mask_pad: int = Field(
-        255, ge=0, le=65535, description="value around masks whose images get a `pad`"
+        255,
+        ge=0,
+        le=65535,
+        description="fill value of masks if `pad` pads their images",
     )
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Returns (name of the feature, folder) of files that belong to images."""
+        """Returns (feature name, folder) of each pair that the option `pair` names."""
         return [] if self.pair in (AUTO, NONE) else by_split(self.pair)
 
     @property
@@ -451,25 +466,25 @@ class ImagesOptions(FileOptions):
 
     annotations: Annotated[str, AS_TEXT, _read_by(_check_tables)] = Field(
         AUTO,
-        description="files of COCO, Pascal VOC or YOLO with the boxes of the images, or a "
-        "folder of them. train=a.json,val=b.json names a file of each split. auto: found "
-        "by their content. none: images have no boxes",
+        description="COCO, Pascal VOC or YOLO files with the boxes of the images, or a "
+        "folder of them. train=a.json,val=b.json: one file per split. "
+        "auto: detected by content. none: images have no boxes",
     )
     boxes_outside: Literal["clip", "keep", "reject"] = Field(
         "clip",
-        description="what to do with boxes that are not inside the image, or have no area. "
-        "clip: cut them, and leave out those without an area. keep: leave them as they "
-        "are. reject: reject the image",
+        description="what to do with boxes that are outside the image or have no area. "
+        "clip: clip them to the image and drop boxes without an area. "
+        "keep: keep them unchanged. reject: reject the image",
     )
     masks: Literal["none", "png"] = Field(
         "none",
-        description="png: a mask of each object as a PNG file, drawn of its outline; it "
-        "needs the package pycocotools",
+        description="png: draw a mask of each object from its outline, as a PNG file; "
+        "requires the package pycocotools",
     )
     without_objects: Literal["keep", "leave_out"] = Field(
         "keep",
-        description="what to do with images in which `annotations` have no object: keep "
-        "them, or leave them out and count them",
+        description="what to do with images without an object in `annotations`. keep: "
+        "keep them. leave_out: skip and count them",
     )
 
     @property
@@ -487,7 +502,7 @@ class ImagesOptions(FileOptions):
 
     @property
     def object_files(self) -> list[tuple[str, str]]:
-        """Returns (split, file) of files with the objects in images."""
+        """Returns (split, file) of each annotation file that `annotations` names."""
         return by_split(self.annotations) if self.has_objects else []
 
     @property
@@ -512,39 +527,40 @@ class ImagesOptions(FileOptions):
         _refuse_first(
             {
                 **{
-                    f"`annotations` and {other} exclude each other, as both give labels: "
-                    "leave out one of them": self.has_objects and is_given
+                    f"`annotations` and {other} cannot be combined, because both set "
+                    "labels: leave out one of them": self.has_objects and is_given
                     for other, is_given in labels.items()
                 },
-                "`annotations` and `split_lists` exclude each other, as each gives the "
-                "split: leave out one of them, or the splits in `annotations`": (
+                "`annotations` and `split_lists` cannot be combined, because each sets "
+                "the split: leave out one of them, or the splits in `annotations`": (
                     self.split_lists and any(split for split, _ in self.object_files)
                 ),
-                "`pair`: a name is that of a feature of the images: give another one": (
+                "`pair`: a name is already a feature of the images: choose another "
+                "one": (
                     not super().reserved.isdisjoint(name for name, _ in self.pairs)
                 ),
-                "`annotations`: some files have a split and others have none: give each its "
-                "split, as in train=a.json,val=b.json, or none": (
+                "`annotations`: some files have a split and others do not: name the "
+                "split of each, as in train=a.json,val=b.json, or none": (
                     len({bool(split) for split, _ in self.object_files}) > 1
                 ),
-                "`boxes_outside` is for `annotations`: leave it out": (
+                "`boxes_outside` requires `annotations`: leave it out": (
                     self.boxes_outside != "clip" and not may_have
                 ),
-                "`masks` is for `annotations`: leave it out": (
+                "`masks` requires `annotations`: leave it out": (
                     self.masks != "none" and not may_have
                 ),
-                "`without_objects` is for `annotations`: leave it out": (
+                "`without_objects` requires `annotations`: leave it out": (
                     self.without_objects != "keep" and not may_have
                 ),
             }
         )
 
     def pixel_rules(self) -> PixelRules:
-        """Returns what is done with pixels; refuses options that exclude each other."""
+        """Returns the pixel rules; raises UsageError if options cannot be combined."""
         usual = ImagesOptions.model_fields["mask_pad"].default
         if self.mask_pad != usual and not self.pad:
             raise UsageError(
-                "`mask_pad` is for `pad`: give it, or leave out `mask_pad`"
+                "`mask_pad` requires `pad`: set it, or leave out `mask_pad`"
             )
         raw = self.pixels == "raw"
         transforming = [
@@ -557,22 +573,22 @@ class ImagesOptions(FileOptions):
         )
         rejects = self.animated == "reject"
         if not transforming and not turns and not rejects:
-            # What TFDS cannot decode becomes PNG with all that its samples have.
+            # Images that TFDS cannot decode become PNG with unchanged samples.
             is_kept = self.undecodable != "reencode"
             return AS_THEY_ARE if is_kept else PixelRules(keeps_samples=True)
         other = "".join(transforming[:1])
         _refuse_first(
             {
-                "`crop` and `pad` exclude each other: crop what is too large, or pad what "
-                "is too small": self.crop and self.pad,
-                "`pixels=raw` and `reencode` exclude each other: an array is not encoded. "
-                "Leave out one of them": raw and self.reencode,
-                "a JPEG holds no alpha, the fourth channel of `channels=4`. Use "
+                "`crop` and `pad` cannot be combined: crop larger images, or pad "
+                "smaller images": self.crop and self.pad,
+                "`pixels=raw` and `reencode` cannot be combined: arrays are not "
+                "encoded. Leave out one of them": raw and self.reencode,
+                "JPEG does not support alpha, the fourth channel of `channels=4`. Use "
                 "`reencode=png` or `channels=3`": (
                     self.channels == "4" and self.reencode.startswith("jpeg")
                 ),
-                f"`undecodable={self.undecodable}` and `{other}` exclude each other, as "
-                "all images are re-encoded. Leave out `undecodable`": (
+                f"`undecodable={self.undecodable}` and `{other}` cannot be combined, "
+                "because all images are re-encoded. Leave out `undecodable`": (
                     self.undecodable != "keep" and other
                 ),
             }
@@ -598,7 +614,11 @@ class ImagesOptions(FileOptions):
 
 
 def _refuse_first(problems: Mapping[str, object]) -> None:
-    """Raises the first problem that is there."""
+    """Raises UsageError with the first problem whose condition is true.
+
+    Args:
+      problems: the condition of each problem.
+    """
     if found := next((text for text, is_there in problems.items() if is_there), ""):
         raise UsageError(found)
 
@@ -607,7 +627,7 @@ DEFAULTS = ImagesOptions.model_validate({})
 
 
 def make_source(options: ImagesOptions, request: Request) -> Source:
-    """Makes the source of images; refuses options that exclude each other."""
+    """Creates the source of images; raises UsageError if options cannot be combined."""
     rules = options.pixel_rules()
     options.require_consistent()
     from recordmill.transforms.sources.images.source import ImagesSource
@@ -623,7 +643,10 @@ def make_source(options: ImagesOptions, request: Request) -> Source:
 def describe_inputs(
     options: FileOptions, files: Sequence[InputFile], storage: StorageOptions
 ) -> str:
-    """Returns how the folders are read, by the files with usual endings."""
+    """Returns a text that identifies the folder layout, for the run key.
+
+    Only the names of files are used; files count as images if they have a usual ending.
+    """
     from recordmill.transforms.inventory import Inventory
     from recordmill.transforms.sources.images.find import describe_folders
 
@@ -651,7 +674,7 @@ FORMAT = SourceFormat(
             "    --annotations labelled/instances.json",
         ),
         (
-            "a schema file to begin with",
+            "create a schema file as a starting point",
             "recordmill schema infer images photos -o photos.yaml",
         ),
     ),

@@ -1,12 +1,13 @@
-"""Finds and reads files that belong to images: masks, texts and the like in other folders.
+"""Finds and reads partners: files that belong to images, such as masks and captions.
 
-A folder of such files stands for one of images, and a file for the image of its name:
+A folder of partners corresponds to a folder of images, and a partner to the image of the
+same name:
 
     images/a/1.jpg    masks/a/1.png              a folder in place of another
     train/images/1    train/masks/1              the same below a split
     images/1          annotations/trimaps/1      two folders in place of one
-    1.jpg             masks/1.png                a folder beside the images
-    train/1.jpg       train_masks/1_mask.png     what all names end with does not count
+    1.jpg             masks/1.png                a folder next to the images
+    train/1.jpg       train_masks/1_mask.png     an ending of all names is ignored
 """
 
 from __future__ import annotations
@@ -89,23 +90,23 @@ _IMAGES = re.compile(
 _BETWEEN = re.compile(r"[-_ .]")
 _KINDS = ("image", "text", "json", "array")  # by the endings of the next line
 _ENDINGS = (ImagesOptions.kind.endings, (".txt",), (".json",), (".npy",))
-_SAMPLED, _DECODED = 32, 8  # files of a pair, that tell what it is
-_HEAD_BYTES = 1 << 16  # of an image, in which its size mostly is
+_SAMPLED, _DECODED = 32, 8  # files of a pair that are read and decoded to find its type
+_HEAD_BYTES = 1 << 16  # first bytes of an image, which contain its size in most files
 
 Folder = tuple[str, ...]  # its parts
 
 
 class Match(NamedTuple):
-    """A folder of partners, and the one of their images, if a name is the same."""
+    """A folder of partners, with the folder of their images if file names match."""
 
-    folder: str
-    images: str | None = None
-    kind: str = "image"  # of its files
-    number: int = 0  # of names that are the same
-    # the index of the part of the latter that only says: images
+    folder: str  # of the partners
+    images: str | None = None  # the folder of the images
+    kind: str = "image"  # of the partners
+    number: int = 0  # of equal file names
+    # the index of the part of the images' folder that only means "images"
     cut: int | None = None
-    suffix: str = ""  # what the names end with that does not count, of partners
-    image_suffix: str = ""  # ... and of images
+    suffix: str = ""  # the ignored ending of the names of partners
+    image_suffix: str = ""  # the ignored ending of the names of images
 
 
 class Pair(NamedTuple):
@@ -117,19 +118,25 @@ class Pair(NamedTuple):
     matches: tuple[Match, ...]
 
     def keys(self, files: Inventory) -> pa.StringArray:
-        """Returns what each file has in common with its image; null for none."""
+        """Returns the key that each partner shares with its image.
+
+        The key is null for files outside of the folders of the pair.
+        """
         own = {match.folder: (match.images, match.suffix) for match in self.matches}
         return _keys(files.paths, own)
 
     def image_keys(self, images: Inventory) -> pa.StringArray:
-        """Returns the same of images."""
+        """Returns the key that each image shares with its partner.
+
+        The key is null for images outside of the folders of the pair.
+        """
         ends = {
             match.images: (match.images, match.image_suffix) for match in self.matches
         }
         return _keys(images.paths, ends)
 
     def sample(self) -> Inventory:
-        """Returns some of the files that can be read."""
+        """Returns a sample of the readable files, evenly spread."""
         readable = self.files.where(pc.is_null(self.files.table["problem"]))
         at = np.unique(np.linspace(0, len(readable) - 1, _SAMPLED).astype(np.int64))
         return readable.take(pa.array(at)) if len(readable) else readable
@@ -175,13 +182,14 @@ class _Tree:
         *,
         inside: bool = True,
     ) -> Iterator[Match]:
-        """Finds the folders of images for which folders of partners stand.
+        """Yields the best match of each folder of partners with a folder of images.
 
         Args:
-          own: what the latter have in their paths.
-          holds_images: whether the name of a folder may be in its place.
+          partner_parts: the consecutive path parts that mark folders of partners.
+          holds_images: tests whether a folder name may replace these parts in the path
+            of the images.
           kinds: of files that may be partners.
-          inside: whether nothing may be.
+          inside: whether the path of the images may lack these parts.
         """
         for folder in self.folders:
             parts = tuple(folder.split("/"))
@@ -192,7 +200,7 @@ class _Tree:
             before, after = parts[:at], parts[at + len(own) :]
             others: list[tuple[Folder, int | None]] = [
                 ((*before, name, *after), None if likely_splits([name]) else at)
-                # Of train and val, both with numbered images, train is that of train_masks.
+                # If train and val both have numbered images, train matches train_masks.
                 for name in sorted(
                     self._beside[before], key=lambda n: (n not in own[0], n)
                 )
@@ -212,7 +220,7 @@ class _Tree:
 
 
 def _common(own: Sequence[str], images: Sequence[str]) -> tuple[int, tuple[str, str]]:
-    """Returns how many names are those of images, and the ends that do not count.
+    """Returns the number of equal names, and the ignored endings of both sides.
 
     >>> _common(["1_mask", "2_mask"], ["1", "2", "3"])
     (2, ('_mask', ''))
@@ -225,7 +233,7 @@ def _common(own: Sequence[str], images: Sequence[str]) -> tuple[int, tuple[str, 
 
 
 def _end(names: Sequence[str]) -> str:
-    """Returns what several names end with, from a mark between words."""
+    """Returns the common ending of several names, from a separator on, or ""."""
     if len(names) < 2:
         return ""
     ends = (names[0][mark.start() :] for mark in _BETWEEN.finditer(names[0]))
@@ -233,7 +241,12 @@ def _end(names: Sequence[str]) -> str:
 
 
 def find_pairs(files: Inventory, options: ImagesOptions) -> tuple[Pair, ...]:
-    """Finds the pairs that are named, or that the names of folders tell."""
+    """Returns the pairs that `pair` names, or that folder names imply.
+
+    Raises:
+      InputError: a named folder does not exist or has no partner of an image; or a folder
+        of images is named like masks but matches no image.
+    """
     tree = _Tree(files)
     found = defaultdict[str, list[Match]](list) if options.pairs else _guess(tree)
     named = [(name, tuple(path.strip("/").split("/"))) for name, path in options.pairs]
@@ -242,22 +255,23 @@ def find_pairs(files: Inventory, options: ImagesOptions) -> tuple[Pair, ...]:
         found[name] += tree.find(own, lambda other: other not in others)
         if not found[name]:
             raise InputError(
-                f"`pair`: {tree.root}: no input file is in a folder {'/'.join(own)!r}; its "
-                f"folders are {first_names(list(map(repr, tree.folders)))}: name one of "
-                "them, give the folder that holds images and partners as the input, or use "
-                "`pair=none`"
+                f"`pair`: {tree.root}: no input file is in a folder {'/'.join(own)!r}; "
+                f"its folders are {first_names(list(map(repr, tree.folders)))}: name "
+                "one of them, use the folder with the images and their partners as the "
+                "input, or use `pair=none`"
             )
         if not any(match.number for match in found[name]):
             raise InputError(
-                f"`pair`: {tree.root}{found[name][0].folder}: none of its files "
+                f"`pair`: {tree.root}{found[name][0].folder}: no file in it "
                 f"({' '.join(sum(_ENDINGS, ()))}) has the name of an image, expected "
-                "masks/1.png for images/1.jpg. Name each like its image, or use `pair=none`"
+                "masks/1.png for images/1.jpg. Name each like its image, or use "
+                "`pair=none`"
             )
     return tuple(_pair(tree, *each) for each in found.items())
 
 
 def _guess(tree: _Tree) -> defaultdict[str, list[Match]]:
-    """Finds folders of partners by their names, and by those of the images' folders."""
+    """Returns the matches that folder names imply, by feature name."""
     every = {tuple(folder.split("/")) for folder in tree.folders}
     single = {parts[at : at + 1] for parts in every for at in range(len(parts))}
     double = {parts[at : at + 2] for parts in every for at in range(len(parts) - 1)}
@@ -292,7 +306,7 @@ def _guess(tree: _Tree) -> defaultdict[str, list[Match]]:
 
 
 def _holds_images(name: str, base: str) -> bool:
-    """Returns whether a folder is named as one of images: images, or train of train_masks."""
+    """Tests whether a folder name means images: images, or train for train_masks."""
     bare, base = (_BETWEEN.sub("", each).casefold() for each in (name, base))
     rest = bare.removeprefix(base)
     return _IMAGES.fullmatch(rest) is not None or (bool(base) and not rest)
@@ -312,13 +326,13 @@ def _pair(tree: _Tree, name: str, found: Sequence[Match]) -> Pair:
 
 
 class Paired(NamedTuple):
-    """The pairs of an input."""
+    """The pairs of an input, with the options that find them."""
 
     pairs: tuple[Pair, ...]
     options: ImagesOptions
 
     def others(self, files: Inventory) -> Inventory:
-        """Returns the files that are no partners."""
+        """Returns the files that are not partners."""
         for pair in self.pairs:
             files = files.without(pair.files.paths)
         return files
@@ -326,10 +340,11 @@ class Paired(NamedTuple):
     def layout(
         self, images: Inventory, options: FileOptions
     ) -> tuple[Inventory, FileOptions]:
-        """Returns images as if they were not in folders of images, and options for these.
+        """Returns images with paths that lack the folders named "images", and options.
 
-        What is left are folders of splits and classes; without a class there are no labels.
-        Where the job says a level of the folders, they stay as they are.
+        The remaining folders are splits and classes. If there are no classes, the
+        options are changed to have no labels. If options name the level of a folder,
+        images and options are returned unchanged.
         """
         if {options.split_from, options.label_from} - {AUTO, NONE}:
             return images, options
@@ -339,7 +354,7 @@ class Paired(NamedTuple):
         slash = pc.if_else(pc.equal(kept, ""), "", "/")
         paths = pc.binary_join_element_wise(kept, slash, names_of(images.paths), "")
         images = images.having("path", pa.chunked_array([paths]))
-        # Inputs that are a folder of images and one of masks are one input.
+        # A folder of images and a folder of masks, given as two inputs, are one input.
         images = images.having("given", pa.chunked_array([pa.repeat("", len(paths))]))
         top = os.path.commonpath(shorter)
         below = {folder.removeprefix(top).strip("/") for folder in shorter} - {""}
@@ -351,7 +366,7 @@ class Paired(NamedTuple):
         return images, options
 
     def _without(self, folder: str) -> str:
-        """Returns a folder without the part of its name that only says: images."""
+        """Returns a folder without the part of its path that only means "images"."""
         cuts = {
             m.images: m.cut for pair in self.pairs for m in pair.matches if m.images
         }
@@ -368,9 +383,13 @@ class Paired(NamedTuple):
     def add_to(
         self, draft: _Draft, storage: StorageOptions, *, has_objects: bool
     ) -> tuple[tuple[Partner, ...], list[tuple[InputFile, str]]]:
-        """Adds the partners of images; returns what they are, and those without an image.
+        """Adds the partners of images to their annotations.
 
-        Of images with objects few may have masks, as of Pascal VOC; no row has a mask then.
+        If images have objects and at most half of them have masks, as in Pascal VOC, no
+        mask is added.
+
+        Returns:
+          The features, and (file, reason) of each file that is not added.
         """
         partners, alone = [], []
         for pair in self.pairs:
@@ -378,7 +397,8 @@ class Paired(NamedTuple):
             if few and pair.kind == "image" and self.options.pair == AUTO:
                 told = (
                     f"masks of {len(pair.files):,} of {len(draft.images):,} images: "
-                    f"pair={_spelled(pair)} makes them a feature, and others rejects"
+                    f"pair={_spelled(pair)} stores them as a feature, and rejects "
+                    "images without a mask"
                 )
                 draft.facts.append((f"no pair {pair.name}", told))
                 alone += [(file, "masks of few images") for file in pair.files]
@@ -389,7 +409,7 @@ class Paired(NamedTuple):
         return tuple(partners), alone
 
     def moves_arrays(self, images: Inventory, storage: StorageOptions) -> bool:
-        """Tells whether arrays are moved with the pixels of their images."""
+        """Tests whether arrays are transformed with the pixels of their images."""
         return any(
             pair.kind == "array" and _are_moved(pair, images, self.options, storage)
             for pair in self.pairs
@@ -402,13 +422,16 @@ _COLUMNS = ("path", "size", "version")
 def _add(
     draft: _Draft, pair: Pair, options: ImagesOptions, storage: StorageOptions
 ) -> tuple[Partner, list[tuple[InputFile, str]]]:
-    """Adds the partner of each image; returns what they are, and those without an image."""
+    """Adds the partner of each image in a pair.
+
+    Returns the feature, and (file, reason) of each file without an image.
+    """
     of = {match.images: match for match in pair.matches if match.images is not None}
     keys, wanted = pair.keys(pair.files), pair.image_keys(draft.images)
     found = pc.index_in(wanted, value_set=keys, skip_nulls=True)
     rows = pair.files.table.take(found).combine_chunks()
     is_missing = pc.is_null(found)
-    # Few, and each with its own reason.
+    # A loop: these images are few, and each has its own reason.
     for row in np.flatnonzero(_true(is_missing)).tolist():
         above, _, name = draft.images[row].path.rpartition("/")
         reason = f"no folder of {pair.name!r} belongs to its folder"
@@ -430,7 +453,7 @@ def _add(
             f"more than {MAX_CELL_BYTES:,} bytes",
         ),
     ):
-        reason = f"has {what} of {pair.name!r}, expected one that a record holds"
+        reason = f"has {what} of {pair.name!r}, expected one that fits into a record"
         draft.reject(_true(is_wrong), reason)
     draft.partners[pair.name] = pa.StructArray.from_arrays(
         [rows[name].chunk(0) for name in _COLUMNS], _COLUMNS, mask=is_missing
@@ -442,7 +465,7 @@ def _add(
     what = str(partner.samples or partner.kind)
     if partner.kind == "array":
         sides = shape_text(partner.shape)
-        how = "moved with their images" if partner.is_moved else "kept as they are"
+        how = "moved with their images" if partner.is_moved else "kept unchanged"
         what = f"arrays of {partner.dtype} of shape {sides}, {how}"
     number = len(rows) - found.null_count
     told = f"{number:,} of {what}, in {first_names(folders, 3)}"
@@ -457,9 +480,12 @@ def _true(mask: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 def _keys(
     paths: pa.ChunkedArray, of: Mapping[Any, tuple[str | None, str]]
 ) -> pa.StringArray:
-    """Returns what files and their images have in common: folder and name; null for none.
+    """Returns the key of each file: folder of the images and name; null if no folder.
 
-    `of` has the folder of images of each folder, and what names there end with.
+    Args:
+      paths: of the files.
+      targets_by_folder: for each folder of files, the folder of the images and the ending
+        of file names that is ignored.
     """
     folders = folders_of(paths)
     known = [of.get(name, (None, "")) for name in folders.dictionary.to_pylist()]
@@ -473,18 +499,18 @@ def _keys(
 
 
 class Partner(NamedTuple):
-    """What the partners of a pair are: a feature."""
+    """The feature that the partners of a pair become."""
 
     name: str
     kind: str
     samples: Samples | None = None  # of masks
-    is_guessed: bool = False  # whether the names of folders alone tell
+    is_guessed: bool = False  # whether only folder names imply the pair
     dtype: str = ""  # of arrays
-    shape: Shape = ()  # of these as they are stored; None for each side if they differ
-    is_moved: bool = False  # whether they are moved with the pixels of their images
+    shape: Shape = ()  # of the stored arrays; None for each side if shapes differ
+    is_moved: bool = False  # whether arrays are transformed with the pixels of images
 
     def spec(self, rules: PixelRules) -> FeatureSpec:
-        """Returns the feature."""
+        """Returns the spec of the feature."""
         if self.kind == "array":
             content = Content.TENSOR if None in self.shape else Content.ARRAY
             of_array = FeatureSpec(self.name, Kind.BYTES, dtype=self.dtype)
@@ -507,7 +533,19 @@ class Partner(NamedTuple):
         level: CheckLevel,
         max_pixels: int,
     ) -> bytes:
-        """Returns what is stored of a file; raises ImageHeaderError."""
+        """Returns the bytes to store for a partner.
+
+        Args:
+          path: of the partner, for errors.
+          content: of the partner.
+          frame: its image, and whether that was turned.
+          rules: of the pixels.
+          level: how masks are checked.
+          max_pixels: the largest height x width of a mask.
+
+        Raises:
+          ImageHeaderError: the partner is invalid, or does not fit its image.
+        """
         try:
             if self.samples is not None:
                 return transform_mask(
@@ -530,7 +568,11 @@ class Partner(NamedTuple):
         raise ImageHeaderError(f"its {self.name}, {path}: {problem}")
 
     def _array(self, data: bytes, frame: Frame, rules: PixelRules) -> bytes:
-        """Returns the numbers of an array, and before them its sides if these differ."""
+        """Returns the numbers of an array as bytes.
+
+        If the shapes of arrays differ, the sides precede the numbers, as little-endian
+        int64.
+        """
         array, sides = read_npy(data, "the file"), self.shape
         found = array.shape
         is_one = array.dtype.name == self.dtype and len(found) == len(sides)
@@ -545,7 +587,7 @@ class Partner(NamedTuple):
         return head + array.astype(array.dtype.newbyteorder("<")).tobytes()
 
     def lists(self, column: pa.BinaryArray) -> pa.LargeListArray:
-        """Returns arrays whose sides differ as lists, as a tensor is read."""
+        """Returns arrays of different shapes as nested lists, the form of a tensor."""
         cells, axes = column.to_pylist(), len(self.shape)
         sides = np.array([np.frombuffer(each, "<i8", axes) for each in cells], np.int64)
         dtype = np.dtype(self.dtype).newbyteorder("<")
@@ -561,7 +603,11 @@ def _partner(
     options: ImagesOptions,
     storage: StorageOptions,
 ) -> Partner:
-    """Finds out what partners are, by the content of some of them."""
+    """Returns the feature of a pair, by the content of a sample of its files.
+
+    Raises:
+      InputError: no file of the sample is valid; or a folder named like masks has photos.
+    """
     if pair.kind in ("text", "json"):
         return Partner(pair.name, pair.kind)
     sampled = list(pair.sample())
@@ -581,8 +627,8 @@ def _partner(
             problem = problem or f", such as {file.uri}: {error}"
     if not found:
         raise InputError(
-            f"`pair`: none of {count(len(sampled), 'file')} of {pair.name!r} that were looked "
-            f"at can be read{problem}. Mend them, or use `pair=none`"
+            f"`pair`: no checked file ({count(len(sampled), 'file')} of {pair.name!r}) "
+            f"can be read{problem}. Fix them, or use `pair=none`"
         )
     if pair.kind == "array":
         is_moved = _are_moved(pair, images, options, storage)
@@ -593,9 +639,9 @@ def _partner(
         )
         raise InputError(
             f"{root}{folder}: is named like a folder of masks, but its images, such as "
-            f"{sampled[0].path!r}, have as many colours or grays as photos. If they belong "
-            f"to those in {other!r}, use `pair={_spelled(pair)}`; if both folders are "
-            "classes, `pair=none`"
+            f"{sampled[0].path!r}, have as many colors or gray levels as photos. If "
+            f"they belong to the images in {other!r}, use `pair={_spelled(pair)}`; if "
+            "both folders are classes, `pair=none`"
         )
     channels = max(found, key=lambda each: (found[each], each)).channels
     # Numbers of 8 bits can be stored in 16.
@@ -610,7 +656,7 @@ def _partner(
 
 
 def _moving(options: ImagesOptions) -> list[str]:
-    """Returns the options that move the pixels of images."""
+    """Returns the names of the options that move the pixels of images."""
     rules = options.pixel_rules()
     moving = [name for name in ("resize", "crop", "pad") if getattr(rules, name)]
     return moving + ["orientation"] * rules.turns
@@ -619,7 +665,7 @@ def _moving(options: ImagesOptions) -> list[str]:
 def _are_moved(
     pair: Pair, images: Inventory, options: ImagesOptions, storage: StorageOptions
 ) -> bool:
-    """Returns whether options move pixels, and most arrays begin with their images' sides."""
+    """Tests whether options move pixels and most arrays have the sides of images."""
     if not _moving(options):
         return False
     arrays = pair.sample()
@@ -638,12 +684,19 @@ def _are_moved(
 def _have_same_sides(
     both: tuple[InputFile, InputFile], storage: StorageOptions
 ) -> bool:
-    """Returns whether an array begins with height and width of an image, turned or not."""
+    """Tests whether an array's first two sides are height and width of an image.
+
+    The order does not matter, because EXIF data may turn the image.
+
+    Args:
+      array_and_image: the two files.
+      storage: options of their storage.
+    """
     array, image = both
     head = read_head(array, MAX_HEADER_BYTES, storage)
     with suppress(InputError):
         shape = parse_npy(head[: header_length(head, array.path)], array.path, 0).shape
-        # What comes first in a JPEG, such as a preview, may be long.
+        # A JPEG may begin with a long segment, such as a preview.
         for size in (_HEAD_BYTES, image.size):
             with suppress(ImageHeaderError):
                 header = read_header(read_head(image, size, storage))
@@ -659,7 +712,15 @@ def _array_partner(
     *,
     is_moved: bool,
 ) -> Partner:
-    """Returns what arrays are, by the types and sides of some of them."""
+    """Returns the feature of a pair of arrays.
+
+    Args:
+      pair: of the arrays.
+      root: of the input.
+      options: of the job.
+      array_counts: the number of arrays in the sample by (dtype name, shape).
+      is_moved: whether options move pixels and most arrays have the sides of images.
+    """
     kinds = Counter[tuple[str, int]]()
     for (name, sides), number in found.items():
         kinds[name, len(sides)] += number
@@ -676,10 +737,10 @@ def _array_partner(
             f"arrays, such as one of shape {shape_text(shape)}, do not begin with the "
             f"height and width of their images, whose pixels `{moving[0]}` moves. Save "
             "masks as arrays of (height, width) or as .png, use "
-            f"`pair={_spelled(pair, pair.name)}` to keep the arrays as they are, or "
+            f"`pair={_spelled(pair, pair.name)}` to keep the arrays unchanged, or "
             "`pair=none` for none"
         )
-    # Files of one size have arrays of one, as headers are padded.
+    # Files of equal size have arrays of equal size, because headers are padded.
     is_one = len(found) == 1 and len(pc.unique(pair.files.table["size"])) == 1
     if is_moved:
         rules = options.pixel_rules()
@@ -689,22 +750,22 @@ def _array_partner(
             is_held = np.array(rules.mask_pad).astype(dtype) == rules.mask_pad
         if rules.pad and not is_held:
             raise InputError(
-                f"`mask_pad`: arrays of {pair.name!r} are {dtype}, expected a value that it "
-                f"holds, such as 0, found {rules.mask_pad}"
+                f"`mask_pad`: arrays of {pair.name!r} are {dtype}, expected a value of "
+                f"this type, such as 0, found {rules.mask_pad}"
             )
     shape = shape if is_one else (None,) * axes
     return Partner(pair.name, pair.kind, dtype=dtype, shape=shape, is_moved=is_moved)
 
 
 def _spelled(pair: Pair, name: str = "mask") -> str:
-    """Returns how the option names a pair."""
+    """Returns the text of the option `pair` that names a pair."""
     both = [each[:2] for each in pair.matches]
     own = {_own(folder, images) for folder, images in both if images is not None}
     return ",".join(f"{name}={each}" for each in sorted(own))
 
 
 def _own(folder: str, images: str) -> str:
-    """Returns the part of a folder by which it differs from that of its images.
+    """Returns the part of a folder's path that differs from the folder of its images.
 
     >>> _own("data/masks/cat", "data/images/cat")
     'masks'
@@ -720,7 +781,7 @@ _MASK = r"(?i)[-_ .](?:masks?|segs?|segmentation|labels?|gt|groundtruth|trimap)$
 
 
 def require_none_beside(images: Inventory) -> None:
-    """Refuses images that have their masks in the same folder: 1.jpg and 1_mask.png."""
+    """Raises InputError if masks are in the folder of their images: 1.jpg, 1_mask.png."""
 
     def are_named_so(part: Inventory) -> pa.ChunkedArray:
         return pc.match_substring_regex(without_endings(part.paths), _MASK)
@@ -740,17 +801,23 @@ def require_none_beside(images: Inventory) -> None:
     )
     raise InputError(
         f"{masks[0].uri}: has the name of {of_first} and {end!r}, as have "
-        f"{count(len(masks), 'image')} of {len(images):,}; expected masks in a folder of "
-        "their own, as in images/1.jpg and masks/1.png. If they are masks, move them into "
-        f"one, or leave them out with {excluding(end, before='*')}; if not, use "
-        "`pair=none`"
+        f"{count(len(masks), 'image')} of {len(images):,}; expected masks in a "
+        "separate folder, as in images/1.jpg and masks/1.png. If they are masks, move "
+        f"them into one, or leave them out with {excluding(end, before='*')}; if not, "
+        "use `pair=none`"
     )
 
 
 def require_no_masks(
     files: Sequence[InputFile], root: str, storage: StorageOptions
 ) -> None:
-    """Refuses images of one name, each of another class, if some are like masks of others."""
+    """Raises InputError if some of the images may be masks of the others.
+
+    Args:
+      files: images of the same name, each in the folder of another class.
+      root: of the input.
+      storage: options of the inputs' storage.
+    """
     contents = read_files(((file.uri, file.seen) for file in files), storage)
     masks, sizes = [], set()
     try:
@@ -760,14 +827,14 @@ def require_no_masks(
             if samples_of(data, MAX_PIXELS).channels == 1:
                 masks.append(file.path)
     except (ImageHeaderError, OSError):
-        return  # told where it is read
+        return  # reported later, when the image is read
     if len(sizes) > 1 or len(masks) in (0, len(files)):
         return
     others = [file.path for file in files if file.path not in masks]
     folder, images = (each[0].rpartition("/")[0] for each in (masks, others))
     raise InputError(
         f"{root}{folder}: is a class like others, but has images of the same names as "
-        f"{images!r}, and {masks[0]!r} is of the size of {others[0]!r} and has one "
-        f"channel. If they are masks, use `pair=mask={_own(folder, images)}`; if all "
-        "folders are classes, `pair=none`"
+        f"{images!r}, and {masks[0]!r} has the size of {others[0]!r} and one channel. "
+        f"If they are masks, use `pair=mask={_own(folder, images)}`; if all folders "
+        "are classes, `pair=none`"
     )

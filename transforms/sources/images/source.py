@@ -1,7 +1,8 @@
-"""Reads folders of images, and of other files: each is a record.
+"""Reads folders of images or other files; each file becomes a record.
 
-Millions of files are too many to send to each worker: they get slices of an inventory
-file, with one Arrow record batch for each slice, so that a slice is one read.
+Millions of files are too many to send to each worker. Workers read slices of an inventory
+file instead, which has one Arrow record batch for each slice, so that a slice takes one
+read.
 """
 
 from __future__ import annotations
@@ -125,19 +126,19 @@ _SCHEMA = pa.schema(
 class InventoryFile:
     """The inventory of a run in a file that every worker can read."""
 
-    store: Store  # that has the file
+    store: Store  # that contains the file
     name: str  # of the file
-    root: str  # what every uri begins with, before the path
+    root: str  # the prefix of every uri, before the path
 
     def write(self, files: Inventory, table: pa.Table) -> None:
-        """Writes the inventory, with the columns of a table of the files."""
+        """Writes the inventory, with the columns of the table as further columns."""
         columns = [*files.table.select(_SCHEMA.names).columns, *table.columns]
         schema = pa.schema([*_SCHEMA, *table.schema])
         whole = pa.Table.from_arrays(columns, schema=schema)
         put_table(self.store, self.name, whole, SLICE_FILES)
 
     def read(self, start: int, stop: int) -> tuple[list[InputFile], pa.Table]:
-        """Reads the files from `start` to `stop`, exclusive, and the columns beside."""
+        """Reads files `start` to `stop`, exclusive, with their further columns."""
         first, end = start // SLICE_FILES, -(-stop // SLICE_FILES)
         with open_table(self.store, self.name) as reader:
             batches = [reader.get_batch(number) for number in range(first, end)]
@@ -152,7 +153,7 @@ class InventoryFile:
 
 
 def _runs(column: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:
-    """Yields each value that comes once or several times in a row, and where that ends."""
+    """Yields (cell, end) of each run of equal cells; the end is exclusive."""
     before, end = None, 0
     for chunk in column.chunks:
         runs, start = pc.run_end_encode(chunk), end
@@ -165,10 +166,15 @@ def _runs(column: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:
 
 
 def slices(sizes: I64, most_files: int, most_bytes: int) -> list[int]:
-    """Cuts files of these sizes into slices of at most so many files and bytes.
+    """Cuts a list of files into slices, and returns the index of each slice's first file.
 
-    Returns the index of each slice's first file, and the number of files: of 4, 4, 9 and
-    1 bytes, with at most 8 bytes a slice, [0, 2, 3, 4]. A larger file is a slice alone.
+    The last element is the number of files: [0, 2, 3, 4] for files of 4, 4, 9 and 1
+    bytes, with at most 8 bytes in a slice.
+
+    Args:
+      sizes: of the files, in bytes.
+      max_files: in a slice.
+      max_bytes: in a slice; a larger file is a slice alone.
     """
     ends = np.cumsum(sizes)
     cuts = [0]
@@ -181,46 +187,46 @@ def slices(sizes: I64, most_files: int, most_bytes: int) -> list[int]:
 
 # One file is one record and its size is known without reading it, so the plan counts file
 # sizes and rows are exchanged by reference: ranges are slices of the inventory, sorted
-# runs hold paths, and the shard's writer reads the images itself (`read_windows`).
+# runs contain paths, and the writer of a shard reads the images itself (`read_windows`).
 #
-# Where pixels are transformed, the size of an image is known only once it is encoded, so
-# the plan counts the bytes of the records, and they are not exchanged by reference. Each
+# If pixels are transformed, the size of an image is known only after it is encoded, so
+# the plan counts the bytes of records, and rows are not exchanged by reference. Each
 # range transforms one image after the other, and a runner reads as many ranges at once as
-# it has workers: decoding, scaling and encoding run outside of Python's lock, so that all
-# cores are at work without threads of our own. Ranges are small for that reason.
+# it has workers. Decoding, scaling and encoding release Python's lock, so all cores are
+# used without extra threads. Ranges are small for that reason.
 
-# A reference carries what is known of its image as JSON, so that the writer of a shard
-# needs nothing else:
+# A reference contains the annotations of its image as JSON, so that the writer of a shard
+# needs no other input:
 #
 #     ["1.jpg", 1234, "17000", [2, 0.5, [[1.0, 2.0]]]]              label 2 and two features
 #     ["1.jpg", 1234, "17000", [], "labels.csv ..."]                why it is a reject
 #     ["t.csv", 0, "", [], "'3.jpg': there is ...", "3.jpg,cat", 17]  a row without an image
 #
-# Behind the path stand size and version of the file.
+# The path is followed by size and version of the file.
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Reference(NamedTuple):
-    """What a reference says of its image."""
+    """A parsed reference: an image file with its annotations."""
 
     path: str  # of the file
-    size: int  # of the file, as it was listed
-    version: str
-    values: Sequence[Any] = ()  # of the label, if there is one, and of the features
-    problem: str = ""  # why the image is a reject for what is known of it
-    # the bytes that are rejected where there is no file to read, as Latin-1
+    size: int  # of the file, as listed, in bytes
+    version: str  # of the file, as listed
+    values: Sequence[Any] = ()  # of the label, if there are labels, and the features
+    problem: str = ""  # why the annotations make the image a reject
+    # the rejected bytes, as Latin-1, if there is no image file to read; else None
     unread: str | None = None
-    at: int = 0  # where they begin in the file
+    at: int = 0  # the position of these bytes in their file
 
     @property
     def seen(self) -> Seen:
-        """Returns size and version of the file."""
+        """Returns the size and version of the file, as listed."""
         return Seen(self.size, self.version)
 
     @property
     def is_read(self) -> bool:
-        """Returns whether its file is read: it is there, and fits in a record."""
+        """Tests whether the image file is read: it exists, and fits in a record."""
         return self.unread is None and self.size <= MAX_CELL_BYTES
 
 
@@ -230,11 +236,15 @@ def references_to(
     columns: Mapping[str, pa.Array],
     to_write: Callable[[pa.Array], list[Any]],
 ) -> list[bytes]:
-    """Returns the reference to each image, by its row of annotations.
+    """Returns the reference to each image, as JSON.
 
-    The columns are what `Annotations.listed` returns of the table.
+    Args:
+      files: the images.
+      table: the rows of their annotations.
+      columns: `Annotations.listed` of the table.
+      to_write: converts a column to JSON values, as `Annotations.to_write`.
     """
-    # Single labels are few: 0.1 us each, others 3 us.
+    # Single labels have few distinct values: cached, they take 0.1 us each, others 3 us.
     are_few = [pa.types.is_integer(each.type) for each in columns.values()] == [True]
     written: Callable[[Any], str] = cache(_ENCODE) if are_few else _ENCODE
     rows = zip(*map(to_write, columns.values()), strict=True)
@@ -256,8 +266,8 @@ def references_to(
 
 
 def parse_references(references: pa.BinaryArray) -> list[Reference]:
-    """Returns what `references_to` wrote."""
-    together = b",".join(references.to_pylist())  # in half the time of one by one
+    """Returns the parsed references, given the output of `references_to`."""
+    together = b",".join(references.to_pylist())  # takes half the time of single ones
     return [Reference(*each) for each in json.loads(b"[%b]" % together)]
 
 
@@ -267,9 +277,13 @@ def file_schema(
     content: FeatureSpec,
     more: Sequence[FeatureSpec] = (),
 ) -> Schema:
-    """Returns the schema of files, given the feature of the content, and further ones.
+    """Returns the schema of files that become a record each.
 
-    Its name is that of the first column.
+    Args:
+      names: the feature name of each column.
+      annotations: of the files.
+      content: the feature of the file content; its name is replaced by that in `names`.
+      more_features: further features.
     """
     features = [*annotations.specs(), *more]
     label_type = annotations.label_type
@@ -301,10 +315,16 @@ def pixel_lists(
     channels: int,
     dtype: str = "uint8",
 ) -> pa.LargeListArray:
-    """Returns pixels as lists of rows of samples, as a tensor of three sides is read.
+    """Returns pixels as lists of rows of samples, the form of a tensor with three sides.
 
-    Images of 2 x 1 and 1 x 3 pixels of three channels are the lists [[3], [3], [9]]:
-    rows begin at samples 0, 3, 6 and end at 15; images begin at rows 0 and 2.
+    Two images of 2 x 1 and 1 x 3 pixels with three channels have rows of 3, 3 and 9
+    samples: rows start at samples 0, 3, 6 and end at 15; images start at rows 0 and 2.
+
+    Args:
+      pixels: the samples of each image.
+      headers: of the images.
+      channels: of all images.
+      dtype: of the samples.
     """
     heights = np.array([header.height for header in headers], np.int64)
     widths = np.array([header.width for header in headers], np.int64)
@@ -314,56 +334,56 @@ def pixel_lists(
 
 
 FILES_PER_RANGE = 4096
-MAX_RANGE_BYTES = 64 << 20  # a larger image is a range of its own
+MAX_RANGE_BYTES = 64 << 20  # a larger image is a range alone
 SAMPLED_FILES = 32
 READ_BYTES = 16 << 20  # images read at once
 LARGE_BYTES = (
     16 << 20
-)  # of a larger file the first bytes are looked at before it is read
-HEAD_BYTES = 1 << 16  # these, which are also what a reject keeps of it
-_GROWTH = 16  # bytes of a PNG for each of a WebP or JPEG, at most in most of them
+)  # of a larger file, the first bytes are checked before the file is read
+HEAD_BYTES = 1 << 16  # the number of these first bytes; a reject keeps only them
+_GROWTH = 16  # bytes of a PNG per byte of a WebP or JPEG; an upper bound for most files
 
 
-ReadFile = tuple[FileChecksum, bytes]  # that belongs to another
+ReadFile = tuple[FileChecksum, bytes]  # a file with its checksum
 
 
 class Taken(NamedTuple):
-    """What a record gets of a file."""
+    """The content of a file in the form that is stored in a record."""
 
     data: bytes
     header: Any = None
-    notes: tuple[str, ...] = ()  # what is counted of files
-    partners: Sequence[bytes] = ()  # what belongs to it
+    notes: tuple[str, ...] = ()  # properties that are counted over all files
+    partners: Sequence[bytes] = ()  # the contents of its partners
 
 
 class TakenFiles(NamedTuple):
-    """What records get of files."""
+    """The contents of several files in the form that is stored in records."""
 
     contents: pa.Array
     headers: Sequence[Any]
-    notes: Sequence[tuple[str, ...]]
+    notes: Sequence[tuple[str, ...]]  # as in Taken
     paths: Sequence[str]
-    values: Sequence[Sequence[Any]]  # of their references
+    values: Sequence[Sequence[Any]]  # the values of their references
 
 
 @dataclass(frozen=True)
 class FilesSource(Source):
-    """Files in a folder for each class, each read as one record.
+    """A source of files in a folder for each class; each file becomes a record.
 
-    A subclass says what the content of a file is.
+    A subclass defines the content of a file.
     """
 
     options: FileOptions = DEFAULTS  # of the job
     storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
-    # columns that a declared schema uses, which converts cells of tables; None without
-    # one
+    # the columns that a declared schema uses; it converts cells of tables. None without a
+    # schema
     wanted: tuple[str, ...] | None = None
-    # the files, and what is known of each, once prepared
+    # the files with their annotations, after `prepare`
     found: Annotations = NO_ANNOTATIONS
-    # the file that `spill_inventory` has put them into
+    # the file that `spill_inventory` wrote
     inventory: InventoryFile | None = None
 
-    # of content that is not valid; its text is the reason of the reject
+    # the error for invalid content; its text is the reason of the reject
     content_error: ClassVar[type[ValueError]] = ValueError
 
     role_options = MappingProxyType(
@@ -371,7 +391,7 @@ class FilesSource(Source):
     )
 
     lists_rows = True
-    handles_unreadable = True  # they become rejects
+    handles_unreadable = True  # unreadable files become rejects
     tells_checksums = True
 
     @property
@@ -381,7 +401,7 @@ class FilesSource(Source):
 
     @property
     def keeps_bytes(self) -> bool:
-        """Tells whether the bytes of files are kept as they are."""
+        """Tests whether records store the bytes of files unchanged."""
         raise NotImplementedError
 
     @property
@@ -396,11 +416,20 @@ class FilesSource(Source):
     def _take(
         self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
     ) -> Taken:
-        """Checks and transforms a file, given the values of its reference."""
+        """Checks and transforms a file.
+
+        Args:
+          data: the content of the file.
+          values: of its reference; the cells of partners are last.
+          partners: the files of its partners.
+
+        Raises:
+          content_error: the content is invalid.
+        """
 
     @abstractmethod
     def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
-        """Returns the columns of files, and tells what was found in them."""
+        """Returns the columns of files, and adds their issues to the sink."""
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         listed = Inventory.of(files)
@@ -446,9 +475,9 @@ class FilesSource(Source):
         return replace(self, found=self.found.without_files(), inventory=inventory)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        """Cuts the list into ranges of whole files, each of one split.
+        """Cuts the files into ranges of whole files, each of one split.
 
-        Where it is cut changes no byte of the dataset.
+        The positions of the cuts do not change any byte of the dataset.
         """
         most = MAX_RANGE_BYTES if self.keeps_bytes else RANGE_BYTES
         found, table = self.found.files, self.found.table
@@ -478,7 +507,7 @@ class FilesSource(Source):
         return True
 
     def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        """Lists size and path of each file in a slice of the inventory."""
+        """Yields the references to the files in a slice of the inventory."""
         start, stop = input_range.start, input_range.stop
         files: Sequence[InputFile]
         if self.inventory is not None:
@@ -525,13 +554,13 @@ class FilesSource(Source):
             read = rows.taken(found.kept + start, found.batch)
             paths = found.batch["filename"].to_pylist()
             yield replace(read, paths=paths, planned_bytes=None)
-            del found, read  # of large files few are held at once
+            del found, read  # so that few large files are in memory at once
             start += stop
 
     def read_windows(
         self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:
-        # A window of tiny files has 80,000, of which each is a few Python objects.
+        # A window of tiny files has 80,000 files; each takes a few Python objects.
         parts = (
             window.slice(start, SLICE_FILES)
             for window in windows
@@ -543,7 +572,7 @@ class FilesSource(Source):
                 yield self._read(window, contents, sink)[0]
 
     def _files_of(self, reference: Reference) -> list[tuple[str, Seen]]:
-        """Returns a file that is read and those that belong to it, as they were listed."""
+        """Returns (path, stat) of a file and of its partners, as listed."""
         files = [(reference.path, reference.seen)]
         if self.found.partners and not reference.problem:
             columns = reference.values[-len(self.found.partners) :]
@@ -551,9 +580,10 @@ class FilesSource(Source):
         return files
 
     def _contents(self, references: Iterable[Reference]) -> Generator[bytes]:
-        """Yields the bytes of each file that is read, and then of its partners.
+        """Yields the bytes of each file that is read and then of each of its partners.
 
-        Of a large file whose name is of the kind, but not its content, these are the first.
+        If a large file has the ending but not the content of the kind, only its first
+        HEAD_BYTES are yielded.
         """
         root, kind = self.found.root, self.options.kind
         read = (each for each in references if each.is_read)
@@ -570,7 +600,11 @@ class FilesSource(Source):
     def _next_files(
         self, reference: Reference, contents: Iterator[bytes], sink: RowSink
     ) -> list[ReadFile]:
-        """Returns the files of a reference."""
+        """Returns the file of a reference and its partners; adds their checksums.
+
+        Raises:
+          ChangedInputError: the size of a file differs from its listed size.
+        """
         found = list[ReadFile]()
         for path, seen in self._files_of(reference):
             content = next(contents)
@@ -578,7 +612,7 @@ class FilesSource(Source):
             if len(content) != seen.size and not is_head:
                 raise ChangedInputError(
                     f"{self.found.root}{path}: has {len(content)} bytes, but had "
-                    f"{seen.size} when the run began; did it change meanwhile?"
+                    f"{seen.size} when the run began; did it change in the meantime?"
                 )
             found.append((checksum_of(path, content), content))
             sink.checksums.append(found[-1][0])
@@ -591,27 +625,32 @@ class FilesSource(Source):
         sink: RowSink,
         max_bytes: int | None = None,
     ) -> tuple[ReferencedRows, int]:
-        """Returns files, and how many references were read.
+        """Returns the rows of files, and the number of references that were read.
 
-        With `max_bytes`, reading ends with the file after which this much is held; without,
-        all are read, and their bytes stay where they are.
+        Args:
+          references: of the files.
+          contents: the bytes of the files and their partners.
+          sink: for rejects, issues and checksums.
+          max_bytes: reading ends with the file that reaches this number of bytes in
+            memory. If None, all files are read, and rows refer to their bytes without a
+            copy.
         """
         kept, known, found, crcs = list[int](), list[Sequence[Any]](), list[Taken](), []
         held, stop = 0, 0
-        # A loop per file: each costs an open and a read, a hundred times its share of it.
+        # A loop per file: opening and reading a file takes 100 times as long as the loop.
         for index, each in enumerate(references):
             if max_bytes is not None and held >= max_bytes:
                 break
             stop, size, values = index + 1, each.size, each.values
             if not each.is_read:
                 reason = (
-                    f"has {size:,} bytes, more than a record can hold "
+                    f"has {size:,} bytes, more than a record can contain "
                     f"({MAX_CELL_BYTES:,})"
                 )
                 if each.unread is not None:
                     reason = each.problem
                 raw = (each.unread or "").encode("latin-1")
-                # What has bytes is a row of a table that names no image.
+                # If there are bytes, they are a row of a table that names no image.
                 code: RejectCode = "label" if raw else "row"
                 sink.rejects.append(Reject(each.path, each.at, reason, raw, code))
                 continue
@@ -648,7 +687,7 @@ class FilesSource(Source):
             self._batch(TakenFiles(views, headers, notes, paths, known), sink),
             np.array(kept, np.int64),
             raw=lambda row: (paths[row], 0, data[row]),
-            # Of files whose bytes were kept; others have no references.
+            # Only for unchanged bytes; transformed files are not read by reference.
             view_crcs=np.array(crcs, np.uint32) if by_view else None,
             view_values=data if by_view else None,
         )
@@ -656,23 +695,23 @@ class FilesSource(Source):
 
 
 class _Image(NamedTuple):
-    """What is known of an image that was taken."""
+    """An image in the form that is stored in a record, without its bytes."""
 
     header: ImageHeader
-    placement: Placement | None = None  # of its objects, if it has some
-    outlines: Sequence[str] = ()  # of these
-    masks: Sequence[bytes] = ()
+    placement: Placement | None = None  # of its objects, if it has any
+    outlines: Sequence[str] = ()  # of its objects
+    masks: Sequence[bytes] = ()  # of its objects, as PNG files
 
 
 @dataclass(frozen=True)
 class ImagesSource(FilesSource):
-    """Images in a folder for each class, each read as one record."""
+    """A source of images in a folder for each class; each image becomes a record."""
 
     options: ImagesOptions = DEFAULTS
-    # whether TFDS decodes all images; by their names, until they are read
+    # whether TFDS can decode all images; determined by file names until they are read
     decodable: bool = True
-    is_fixed: bool = False  # whether `decodable` is that of a dataset which is there
-    rules: PixelRules = AS_THEY_ARE  # what is done with the pixels
+    is_fixed: bool = False  # whether an existing dataset determines `decodable`
+    rules: PixelRules = AS_THEY_ARE  # the transformations of pixels
 
     content_error = ImageHeaderError
 
@@ -682,13 +721,13 @@ class ImagesSource(FilesSource):
 
     @property
     def undecodable(self) -> Undecodable:
-        """Returns what is done with images that TFDS cannot decode."""
+        """Returns the treatment of images that TFDS cannot decode."""
         if self.options.undecodable == "reencode" or not self.is_fixed:
             return self.options.undecodable
         return "reject" if self.decodable else "keep"
 
     def _named_undecodable(self, found: Annotations) -> list[RowIssue]:
-        # What is re-encoded is decodable, whatever the file was.
+        # Re-encoded images are decodable, whatever the format of their files.
         keeps = not self.rules.transforms_all and self.options.undecodable == "keep"
         return summary.named_undecodable(found.files) if keeps else []
 
@@ -706,14 +745,14 @@ class ImagesSource(FilesSource):
         options, found = source.options, source.found
         if options.feature_names == "tfod" and not found.has_objects:
             raise InputError(
-                f"{found.root}: no objects were found, whose names are those of "
-                "`feature_names=tfod`; name the files that have them in `annotations`, or "
-                "use `feature_names=imagenet`"
+                f"{found.root}: no objects were found, which `feature_names=tfod` "
+                "requires; name their files in `annotations`, or use "
+                "`feature_names=imagenet`"
             )
         if options.masks == "png" and OUTLINE not in found.features:
             raise InputError(
-                f"{found.root}: no outlines of objects were found, which `masks=png` draws; "
-                "name the files that have them in `annotations`, or use `masks=none`"
+                f"{found.root}: no outlines of objects were found, which `masks=png` "
+                "draws; name their files in `annotations`, or use `masks=none`"
             )
         return replace(source, decodable=decodable, is_fixed=schema is not None)
 
@@ -742,7 +781,7 @@ class ImagesSource(FilesSource):
             told = f"{each.count:,}, the first of {each.example}"
             facts.append(("objects cropped away", told))
         warnings = summary.warnings_of(changed)
-        # What the names tell was told before the run.
+        # Undecodable formats that file names imply were reported before the run.
         if self.decodable and not self.rules.transforms_all:
             warnings = (*summary.warn_undecodable(undecodable), *warnings)
         return InputSummary(tuple(facts), warnings)
@@ -759,19 +798,19 @@ class ImagesSource(FilesSource):
             return super().estimated_bytes(files)
         height, width, channels = self.rules.shape
         if height and width:
-            # A JPEG or PNG has a byte for each sample, at most.
+            # A JPEG or PNG has at most a byte for each sample.
             return height * width * (channels or 4) * len(files)
         return _GROWTH * super().estimated_bytes(files)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        # What was read counts, if it was: a flag of 1 if one of the images cannot be.
+        # Images that were read decide: the flag is 1 if one of them is not decodable.
         is_known = self.is_fixed or not observed
         decodable = self.decodable if is_known else not observed[0]
         rules, content = self.rules, Content.IMAGE
-        if rules.transforms_all:  # of WebP readers get the encoded bytes
+        if rules.transforms_all:  # readers get the encoded bytes of WebP
             decodable = rules.form != "webp"
         if rules.form == "raw":
-            # The bytes of an array do not tell two sides; a tensor has them with it.
+            # The length of an array determines one unknown side; a tensor stores all.
             content = Content.TENSOR if None in rules.shape else Content.ARRAY
         dtype, shape = ("uint8", rules.shape) if decodable else ("bytes", ())
         of_bytes = FeatureSpec("image", Kind.BYTES, "image", dtype=dtype)
@@ -791,7 +830,7 @@ class ImagesSource(FilesSource):
 
     def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
         issues = summary.observe(taken.notes, taken.paths)
-        # What was changed is a JPEG or a PNG now.
+        # Transformed images are JPEG or PNG.
         is_undecodable = not self.rules.transforms_all and any(
             each.code == summary.UNDECODABLE for each in issues
         )
@@ -835,7 +874,7 @@ class ImagesSource(FilesSource):
     def _with_objects(
         self, columns: dict[str, pa.Array], images: Sequence[_Image], sink: RowSink
     ) -> dict[str, pa.Array]:
-        """Returns columns whose objects lie on the images as they are in the records."""
+        """Returns columns with the objects moved to their positions in stored images."""
         for name in STATED:
             del columns[name]
         offsets = columns[BOX].offsets
@@ -866,10 +905,10 @@ class ImagesSource(FilesSource):
     def _take(
         self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
     ) -> Taken:
-        # Notes are its kind and what was changed.
+        # Notes are the format of the file and the changes to it.
         rules, undecodable = self.rules, self.undecodable
         level, max_pixels = self.options.check_images, self.options.max_pixels
-        # What is decoded anyway need not be decoded for the check.
+        # Transformed images are decoded later, so the check need not decode them.
         once = "structure" if rules.transforms_all and level == "decode" else level
         header = check_image(data, level=once, max_pixels=max_pixels)
         found = transform_image(data, header, rules, max_pixels)
@@ -903,11 +942,17 @@ class ImagesSource(FilesSource):
     def _outlines(
         self, outlines: Sequence[str], placement: Placement, *, in_parts: bool
     ) -> tuple[Sequence[str], Sequence[bytes]]:
-        """Returns the outlines of an image's objects on the result, and their masks."""
+        """Returns outlines and masks of an image's objects, on the stored image.
+
+        Args:
+          outlines: of the objects, on the image file.
+          placement: of the objects on the stored image.
+          in_parts: whether outlines are fractions of the image size.
+        """
         has_masks = self.options.masks == "png"
         if not outlines or not (has_masks or placement.moves or in_parts):
             return outlines, ()
-        # Pillow and pycocotools, for what is drawn.
+        # Imported here, as it needs Pillow and pycocotools.
         from recordmill.transforms.images.outlines import place_outline
 
         placed = [

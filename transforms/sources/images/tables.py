@@ -1,4 +1,4 @@
-"""Reads tables, lists and label maps of images: their columns, cells and paths."""
+"""Reads the tables, lists and label maps that annotate images."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from recordmill.transforms.storage.reading import read_head, read_summed
 from recordmill.transforms.temporary import TEMPORARY
 
 _ML_USE = "ml_use"
-# The usual names of columns, by the option that names another one.
+# The usual names of columns, by the option that replaces them.
 _USUAL = {
     "path_column": (
         *("path", "file", "filename", "file_name", "filepath", "file_path", "image"),
@@ -57,30 +57,30 @@ _USUAL = {
         "dataItemResourceLabels/aiplatform.googleapis.com/ml_use",
     ),
 }
-# Import files of Vertex AI and AutoML have no header, and words of their own for splits;
+# CSV import files of Vertex AI and AutoML have no header, and special words for splits.
 # JSON Lines have the keys above: imageGcsUri, classificationAnnotation.displayName.
 #
 #     TRAIN,gs://bucket/1.jpg,cat
-#     UNASSIGNED,gs://bucket/2.jpg,dog             divided as other images without a split
+#     UNASSIGNED,gs://bucket/2.jpg,dog             treated as an image without a split
 _IMPORTED = re.compile(
     r"(?:(?P<use>TRAIN\w*|VALID\w*|TEST|UNASSIGNED)?,)?[\w+.-]+://[^,]+(?:,[^,]*)?",
     re.IGNORECASE,
 )
 _USES = {"train": "train", "training": "train", "test": "test", "unassigned": None}
 _USES |= {"validate": "validation", "validation": "validation"}
-# What is said where a column is missing; that of splits may be.
+# The fix to suggest if a column is missing. The split column is optional.
 _MISSING = {
-    "path_column": "has the paths of the files, or add a header line if there is none",
-    "label_column": "it is, or use `label_column=none` if there is none",
+    "path_column": "contains the paths of the files, or add a header if there is none",
+    "label_column": "contains the labels, or use `label_column=none` if there is none",
 }
-# Columns of annotations; features have names that begin with FEATURE.
+# Columns of annotations; columns of features have the prefix FEATURE.
 SPLIT, LABEL, FEATURE = "split", "label", "feature "
-MAX_BYTES = 1 << 30  # of a table, which is held in memory
+MAX_BYTES = 1 << 30  # of a table, which must fit in memory
 _WITHOUT = "use `label_from=none` in place of `label_table`, for files without labels"
 
 
 class LabelColumns(NamedTuple):
-    """The names of a table's columns, "" for none; features are the others."""
+    """The columns of a table by use; "" for no column. The others are features."""
 
     path: str
     label: str
@@ -93,7 +93,14 @@ def find_columns(
 ) -> LabelColumns:
     """Finds the columns of a table, by options or by usual names.
 
-    A column of splits is only taken by its name if nothing else has the splits.
+    Args:
+      table: to search.
+      options: of the job.
+      splits_elsewhere: whether folders, lists or tables have the splits. If so, a split
+        column counts only if an option names it.
+
+    Raises:
+      InputError: a column is missing, or has two uses.
     """
     names, uri = table.rows.column_names, table.file.uri
     taken = []
@@ -109,7 +116,7 @@ def find_columns(
                 raise InputError(
                     f"{uri}: no column is named like a {option.partition('_')[0]} "
                     f"({first_names(usual, 7)}); its columns are {first_names(names)}: "
-                    f"say with `{option}` which one {_MISSING[option]}"
+                    f"set `{option}` to the column that {_MISSING[option]}"
                 )
         elif column not in (NONE, *names):
             raise InputError(
@@ -119,8 +126,9 @@ def find_columns(
         taken.append("" if column == NONE else column)
     if twice := {name for name in taken if name and taken.count(name) > 1}:
         raise InputError(
-            f"{uri}: column {min(twice)!r} cannot be two of path, label and split: give "
-            "another one in `path_column`, `label_column` or `table_split_column`"
+            f"{uri}: column {min(twice)!r} cannot have two of the meanings path, label "
+            "and split: name another column in `path_column`, `label_column` or "
+            "`table_split_column`"
         )
     path, label, split = taken
     table.require_single(path, "path_column")
@@ -129,18 +137,18 @@ def find_columns(
 
 
 def _usual_column(names: Sequence[str], option: str) -> str:
-    """Returns the column that `auto` stands for, or ""."""
+    """Returns the first column with a usual name for an option, or ""."""
     folded = {name.strip().casefold(): name for name in reversed(names)}
     known = (folded.get(name.casefold()) for name in _USUAL[option])
     return next(filter(None, known), "")
 
 
-# row -> the path of its file, where it begins in it, and its bytes
+# row -> the path of its file, its position in bytes, and its raw bytes
 Raw = Callable[[int], tuple[str, int, bytes]]
 
 
 def no_raw(row: int) -> NoReturn:
-    """Raises an error, as the paths of all rows are those of images."""
+    """Raises AssertionError: every row of the table names an image."""
     raise AssertionError(row)
 
 
@@ -148,15 +156,21 @@ class LabelTable(NamedTuple):
     """The rows of a table, or the lines of a list."""
 
     file: InputFile
-    split: str  # of all its images, or ""
-    # cells of CSV are text; a list has the paths, null for a blank line
+    split: str  # of all images in the table, or ""
+    # cells of CSV are text; a list has a column of paths, null for a blank line
     rows: pa.Table
     raw: Raw = no_raw
-    checksums: tuple[FileChecksum, ...] = ()  # of all its bytes
+    checksums: tuple[FileChecksum, ...] = ()  # of the whole file
     rejects: tuple[Reject, ...] = ()  # rows that could not be read
 
     def require_single(self, column: str, option: str, *, lists: bool = False) -> None:
-        """Refuses a column whose values are not single ones, or lists of such."""
+        """Raises InputError if cells of a column are nested.
+
+        Args:
+          column: to check.
+          option: that names the column, for the message.
+          lists: whether cells may be lists of single values.
+        """
         kind = self.rows.schema.field(column).type
         inner = kind.value_type if lists and pa.types.is_list(kind) else kind
         if pa.types.is_nested(inner):
@@ -167,7 +181,7 @@ class LabelTable(NamedTuple):
             )
 
     def annotations(self, columns: LabelColumns, options: FileOptions) -> LabelTable:
-        """Returns the table with "path" and the columns of annotations in its rows."""
+        """Returns the table with its columns renamed to "path" and annotation columns."""
         found = {"path": self.rows[columns.path]}
         if columns.label:
             lists = options.table_rows != "object"
@@ -188,7 +202,7 @@ class LabelTable(NamedTuple):
 
 
 def is_json(file: InputFile) -> bool:
-    """Tells whether a table is of JSON Lines, by its name."""
+    """Tests whether the name of a table means JSON Lines."""
     return file.path.lower().endswith((".jsonl", ".ndjson", ".json"))
 
 
@@ -198,9 +212,16 @@ def read_tables(
     wanted: tuple[str, ...] | None,
     storage: StorageOptions,
 ) -> list[LabelTable]:
-    """Reads tables, whose types are those of all of them together.
+    """Reads tables of one format; types of JSON Lines are inferred from all tables.
 
-    JSON Lines has the columns that a declared schema wants; cells of CSV stay text.
+    Args:
+      files: (split, file) of each table.
+      options: of the job.
+      schema_columns: the columns that a declared schema uses; None without a schema.
+      storage: options of the inputs' storage.
+
+    Returns:
+      The tables. Cells of CSV are text, as are cells of JSON Lines with a schema.
     """
     of_json = is_json(files[0][1])
     if any(is_json(file) != of_json for _, file in files):
@@ -211,19 +232,19 @@ def read_tables(
         )
     for _, file in files:
         if not file.size:
-            lines = "JSON objects in lines, one" if of_json else "a header and a row"
+            lines = "JSON objects, one per line," if of_json else "a header and a row"
             raise InputError(
                 f"{file.uri}: is empty; expected {lines} for each file. Write them, or "
                 f"{_WITHOUT}"
             )
         if file.size > MAX_BYTES:
             raise InputError(
-                f"{file.uri}: has {human_bytes(file.size)}; a table of labels is held in "
-                f"memory and may have {human_bytes(MAX_BYTES)}: convert the files in "
-                "parts, each with its own table, and append them"
+                f"{file.uri}: has {human_bytes(file.size)}; a table of labels is kept "
+                f"in memory and may have at most {human_bytes(MAX_BYTES)}: convert the "
+                "files in parts, each with a separate table, and append them"
             )
     given = [getattr(options, option) for option in _USUAL]
-    if not of_json:  # its cells stay text until all tables are joined
+    if not of_json:  # cells of CSV stay text until all tables are joined
         columns = tuple(name for name in given[:1] if name != AUTO)
     elif wanted is None:
         columns = ()
@@ -246,7 +267,7 @@ def read_tables(
 
 
 def _prepared(source: Source, file: InputFile) -> Source:
-    """Prepares to read a table; errors name no options of `convert csv`, which it lacks."""
+    """Prepares to read a table; errors do not mention options of `convert csv`."""
     try:
         return source.prepare([file])
     except InputError as error:
@@ -261,7 +282,7 @@ def _prepared(source: Source, file: InputFile) -> Source:
 
 
 def _imported_columns(file: InputFile, storage: StorageOptions) -> str:
-    """Returns the columns of an import file of Vertex AI; "" if a table is none."""
+    """Returns the columns of an import file of Vertex AI; "" for any other table."""
     head = read_head(file, 4096, storage)
     line = head.decode("utf-8-sig", "replace").partition("\n")[0].strip()
     found = _IMPORTED.fullmatch(line)
@@ -280,15 +301,15 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
     if not filled and sink.rejects:
         first = sink.rejects[0]
         raise InputError(
-            f"{file.uri}: none of its {count(len(sink.rejects), 'row')} can be read; the "
-            f"first, at byte {first.position:,}: {first.reason}. Mend it, or {_WITHOUT}"
+            f"{file.uri}: no row ({count(len(sink.rejects), 'row')}) can be read; the "
+            f"first, at byte {first.position:,}: {first.reason}. Fix it, or {_WITHOUT}"
         )
     if not filled:
         raise InputError(
             f"{file.uri}: has no rows, only a header "
             f"({first_names(source.columns().names)}); expected a header and a row for "
-            "each file. Add the rows (if that line is a row, a header above it), or "
-            f"{_WITHOUT}"
+            "each file. Add the rows (if that line is a row, add a header above it), "
+            f"or {_WITHOUT}"
         )
     ends = list(accumulate(rows.batch.num_rows for rows in filled))
 
@@ -301,9 +322,9 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
     return LabelTable(file, split, table, raw, *found)
 
 
-# A table beside the files that no option names may have their labels, as metadata.csv in
-# what Hugging Face calls an imagefolder, and train.csv beside train/. Few are looked at:
-# those of splits first, and of these that of train.
+# A table next to the images may have their labels although no option names it:
+# metadata.csv in an imagefolder of Hugging Face, or train.csv next to train/. Few tables
+# are checked: train first, then the other splits.
 _BESIDE = (".csv", ".tsv", ".jsonl")
 _MOST_BESIDE = 3
 _HEAD_BYTES = 1 << 14
@@ -312,7 +333,14 @@ _HEAD_BYTES = 1 << 14
 def require_no_table(
     images: Inventory, others: Sequence[InputFile], noun: str, storage: StorageOptions
 ) -> None:
-    """Refuses a table that names files whose folders would be taken for their classes."""
+    """Raises InputError if a table names images, but folders would become the classes.
+
+    Args:
+      images: of the input.
+      other_files: the input files that are no images.
+      noun: of the images, for the message.
+      storage: options of the inputs' storage.
+    """
     found = [file for file in others if file.path.lower().endswith(_BESIDE)]
     names = {file: file.path.rpartition("/")[2] for file in found}
     splits = {file: split_word(name) for file, name in names.items()}
@@ -348,7 +376,7 @@ def require_no_table(
 
 
 def _as_glob(path: str) -> str:
-    """Returns a path as options take it, in which some characters have a meaning."""
+    """Returns a path as a glob for options; special characters become "?"."""
     return re.sub(r"[][*?{},=`]", "?", path)
 
 
@@ -357,7 +385,7 @@ def _naming_rows(
 ) -> tuple[LabelTable, str, str] | None:
     """Returns the first rows of a file, and the column and the cell that name an image.
 
-    None if it is no table, or names none, or is a label map.
+    Returns None if the file is no table, is a label map, or names no image.
     """
     data = read_head(file, _HEAD_BYTES, storage)
     data = data if len(data) == file.size else data[: data.rfind(b"\n") + 1]
@@ -376,14 +404,14 @@ def _naming_rows(
         if pa.types.is_nested(rows.schema.field(name).type):
             continue
         text = text_cells(rows[name])
-        # Numbers name images only in a column of a usual name: others are of classes.
+        # Numbers name images only in a column with a usual name; else they are classes.
         numbers = pc.match_substring_regex(text, r"^-?\d+$")
         if name == usual or not pc.all(numbers).as_py():
             cells[name] = text
     if not cells or {name.strip().casefold() for name in rows.column_names} == _OF_MAP:
         return None
     every = pa.concat_arrays(cells.values())
-    # Of a million images those of such names are found in a tenth of the time of all ways.
+    # Selecting images by name first takes a tenth of the time, with a million images.
     names = names_of(pa.concat_arrays([every, without_endings(every)]))
     own = without_endings(names_of(images.paths))
     images = images.where(pc.is_in(own, value_set=names))
@@ -396,7 +424,7 @@ def _naming_rows(
 
 
 def read_list(split: str, file: InputFile, storage: StorageOptions) -> LabelTable:
-    """Reads a list of paths; refuses one that is not text, or is empty."""
+    """Reads a list of paths; raises InputError if it is empty or not UTF-8."""
     data, checksum = read_summed(file, storage)
     hint = "expected a path in each line"
     try:
@@ -423,14 +451,14 @@ _OF_MAP = {"id", "name"}
 
 
 class LabelMap(NamedTuple):
-    """Classes in the order of their numbers, and the class of each label of the input."""
+    """The classes in label order, and the class of each label of the input."""
 
     uri: str
     classes: tuple[str, ...]
-    # a label is the name of a class, or its number in the file
+    # by label: the name of a class, or its number in the file
     class_of: Mapping[str, str]
     checksums: tuple[FileChecksum, ...]
-    # the first class whose number is another one in the file, with it, or ""
+    # text on the first class whose number in the file differs from its label, or ""
     renumbered: str = ""
 
 
@@ -484,7 +512,7 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def text_cells(column: pa.Array | pa.ChunkedArray) -> pa.StringArray:
-    """Returns values as text without blanks around it; null where nothing is left."""
+    """Returns cells as text without surrounding blanks; empty text becomes null."""
     text = pc.utf8_trim_whitespace(one_array(column).cast(pa.string()))
     return pc.if_else(pc.equal(pc.binary_length(text), 0), None, text)
 
@@ -498,9 +526,14 @@ def label_cells(column: pa.Array | pa.ChunkedArray, separator: str) -> pa.Array:
 
 
 def each_label(labels: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Returns labels, or lists of labels, with each changed; lists lose those made null.
+    """Returns labels, or lists of labels, with a function applied to each label.
 
-    Of the lists [a, null] and [b]: lengths 1 1, values a b.
+    Labels that become null are removed from lists: [a, null] and [b] have the offsets
+    0, 1, 2 and the flat labels a, b.
+
+    Args:
+      labels: an array of labels, or of lists of labels.
+      change: returns the new labels of an array.
     """
     if not pa.types.is_list(labels.type):
         return change(labels)
@@ -517,9 +550,10 @@ def each_label(labels: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.A
 def typed_features(
     cells: dict[str, pa.StringArray],
 ) -> tuple[dict[str, pa.Array], list[tuple[str, str]], list[InputWarning]]:
-    """Returns columns of text with the types that all of their cells have.
+    """Returns columns of text converted to the types that all of their cells have.
 
-    And facts and warnings of cells that mean a missing value or lose digits.
+    The other elements of the tuple are facts on cells that mean a missing value, and
+    warnings of numbers that lose digits.
     """
     if not cells:
         return {}, [], []
@@ -534,7 +568,7 @@ def typed_features(
 
 
 def describe_types(columns: Mapping[str, pa.Array]) -> str:
-    """Returns names and types of columns, in words."""
+    """Returns the names and types of columns as text."""
     schema = plain_schema(pa.schema([(n, each.type) for n, each in columns.items()]))
     told = [(name, schema[name]) for name in columns]
     return first_names(
@@ -542,25 +576,32 @@ def describe_types(columns: Mapping[str, pa.Array]) -> str:
     )
 
 
-# A path may be relative to the folder of the table, to the input folder, to an input
-# folder below it or to the folder above it, or the name of the file if all differ; with its
-# ending or without. All rows of a table are read in one way: the one by which most of them
-# name an image.
+# A path in a table may be relative to the folder of the table, to the input folder, to a
+# given folder below it or to its parent, or a file name if all file names are unique;
+# with the ending or without. All rows of a table are matched in the same way: the way by
+# which most rows name an image.
 #
 #     table /data/train.csv, image /data/train/1.jpg     "train/1.jpg", "train/1"
 #     input /data/train                                    "1.jpg", "1"
 
 _MOST_ABOVE = 8
 _IMAGES = re.compile(r"(?:.*?/)?(?:images|JPEGImages)(?=/|$)")
-_ENDING = r"([^/])\.[^./]+$"  # and not the name of a/.hidden
+_ENDING = r"([^/])\.[^./]+$"  # does not match the name in a/.hidden
 
 
 def match_paths(
     named: pa.StringArray, images: Inventory, root: str, table: str
 ) -> tuple[I64, str]:
-    """Finds the image of each path, null for none; paths may begin where the table is.
+    """Finds the image that each path in a table names.
 
-    Returns the indices of the images, -1 for none, and how paths are read, in words.
+    Args:
+      table_paths: the paths in the table; null for no path.
+      images: of the input.
+      root: of the input.
+      table: the URI of the table.
+
+    Returns:
+      The index of each path's image, or -1; and how paths were matched, as text.
     """
     paths = images.paths.combine_chunks()
     # Without "./" and the input folder in front.
@@ -569,7 +610,7 @@ def match_paths(
         is_absolute = pc.fill_null(pc.starts_with(wanted, root), False)
         below = pc.utf8_slice_codeunits(wanted, len(root))
         wanted = pc.if_else(is_absolute, below, wanted)
-    # A cell may name an image where it was before, as in gs://bucket/cat/1.jpg.
+    # A cell may have the former URI of an image, as in gs://bucket/cat/1.jpg.
     wanted = pc.replace_substring_regex(wanted, r"^(\./)+|^[\w+.-]+://[^/]+/", "")
     best, best_way = pa.nulls(len(named), pa.int32()), ""
     for keys, way in _ways(images, root, table):
@@ -578,8 +619,8 @@ def match_paths(
             best, best_way = found, way
         if best.null_count == named.null_count:
             break
-    # Folders above those of the images may have had other names, as data/ in what CVAT
-    # exports. One folder at least counts: 1.jpg may be an image of any.
+    # Parent folders may have had other names, as data/ in exports of CVAT. At least one
+    # folder must match, because 1.jpg may exist in any folder.
     for _ in range(_MOST_ABOVE if not best_way else 0):
         wanted = pc.replace_substring_regex(wanted, r"^/*[^/]+/(.*/)", r"\1")
         best = pc.index_in(wanted, value_set=paths, skip_nulls=True)
@@ -592,7 +633,7 @@ def match_paths(
 def _ways(
     images: Inventory, root: str, table: str
 ) -> Iterator[tuple[pa.StringArray, str]]:
-    """Yields what images are called in each way, and the way in words."""
+    """Yields the keys of images for each way to match paths, and the way as text."""
     for keys, way in _paths_from(images, root, table):
         bare = pc.replace_substring_regex(keys, _ENDING, r"\1")
         for names, told in (keys, way), (bare, f"{way}, without their endings"):
@@ -606,7 +647,7 @@ def _ways(
 def _paths_from(
     images: Inventory, root: str, table: str
 ) -> Iterator[tuple[pa.StringArray, str]]:
-    """Yields the paths of images from each place that they may begin at."""
+    """Yields the paths of images relative to each possible base, and the way as text."""
     paths = images.paths.combine_chunks()
     given = images.table["given"].unique().to_pylist()
     folder = table.rpartition("/")[0] + "/"
@@ -626,8 +667,8 @@ def _paths_from(
             below = pc.utf8_slice_codeunits(paths, len(within))
             yield pc.if_else(is_below, below, None), way
     yield names_of(paths), "the names of the files"
-    # As tools that write boxes have them: below the only folder of images, or, where names
-    # are there twice, in the folder of the table's split.
+    # Tools that write boxes use paths below the only folder of images, or, if file names
+    # repeat, below the folder of the table's split.
     folders = images.folders.dictionary.to_pylist()
     holders = {found[0] for each in folders if (found := _IMAGES.match(each))}
     word = split_word(table.rpartition("/")[2])

@@ -1,13 +1,13 @@
-"""Reads the objects in images where each image has a file of them: Pascal VOC and YOLO.
+"""Reads Pascal VOC and YOLO, which have an annotation file for each image.
 
-A file belongs to the image whose path is the same but for the ending, and for a folder
-that holds all images or all such files:
+An annotation file belongs to the image with the same path, apart from the ending and from
+a folder name that means images or annotations:
 
     VOC2012/Annotations/2007_000027.xml     VOC2012/JPEGImages/2007_000027.jpg
     train/labels/1.txt                      train/images/1.jpg
     photos/1.xml                            photos/1.jpg
 
-If that pairs none, the names of the files do, where all differ.
+If no path matches, files are matched by name, provided that all names are unique.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from recordmill.transforms.storage.reading import (
 )
 
 _HEAD_BYTES = 4096
-_LABEL_BYTES = 1 << 16  # tell whether a file has labels
-_SAMPLE = 100  # files that are looked at, to know what all are
+_LABEL_BYTES = 1 << 16  # bytes of a text file that are checked for labels
+_SAMPLE = 100  # files that are checked, to determine the kind of all files
 _ASIDE = r"(?i)(^|/)(?:images|jpegimages|labels|annotations)/"
 
 
 def _pair(files: Sequence[InputFile], images: Inventory) -> I64:
-    """Returns the index of each image's file, or -1."""
+    """Returns the index of each image's annotation file, or -1."""
     paths = (
         images.paths.combine_chunks(),
         pa.array([f.path for f in files], pa.string()),
@@ -76,7 +76,12 @@ def _pair(files: Sequence[InputFile], images: Inventory) -> I64:
 
 
 def _owners(files: Sequence[InputFile], file_of: I64) -> dict[str, list[int]]:
-    """Returns the indices of the images of each file, by its path."""
+    """Returns the indices of the images of each file, by path of the file.
+
+    Args:
+      files: the annotation files.
+      file_of: the index of each image's file, or -1.
+    """
     owners = dict[str, list[int]]()
     for row in np.flatnonzero(file_of >= 0).tolist():
         owners.setdefault(files[file_of[row]].path, []).append(row)
@@ -84,21 +89,22 @@ def _owners(files: Sequence[InputFile], file_of: I64) -> dict[str, list[int]]:
 
 
 class _Labels(NamedTuple):
-    """What a file says of its image."""
+    """The content of an annotation file."""
 
-    # class, box (ymin, xmin, ymax, xmax in parts of the sides) and more values of each object
+    # of each object: class, box (ymin, xmin, ymax, xmax as fractions of the size) and
+    # the cells of further columns
     objects: Sequence[tuple[Any, ...]] = ()
-    size: tuple[float, float] = (np.nan, np.nan)
-    problem: str = ""
-    image: str = ""  # the name of its image, if it has that
-    is_certain: bool = True  # that it is such a file, whatever lies beside it
+    size: tuple[float, float] = (np.nan, np.nan)  # height and width, if stated
+    problem: str = ""  # why the image is a reject
+    image: str = ""  # the file name of the image, if stated
+    is_certain: bool = True  # whether the content alone proves the format
 
 
 class _Read(NamedTuple):
-    """What the files of a format say."""
+    """The contents of the annotation files of one format."""
 
     labels: dict[int, tuple[InputFile, _Labels]]  # by the index of the image
-    used: set[str]
+    used: set[str]  # the paths of the files that have this format
     checksums: list[FileChecksum]
     rejects: list[Reject]  # files without an image
 
@@ -111,7 +117,15 @@ class _Read(NamedTuple):
         parse: Callable[[bytes], _Labels | None],
         storage: StorageOptions,
     ) -> _Read:
-        """Reads files, by the indices of their images; parsing returns None of others."""
+        """Reads and parses annotation files.
+
+        Args:
+          files: the candidates.
+          owners: the indices of the images of each file, by path of the file.
+          images: of the input.
+          parse: returns the content of a file; None for a file of another format.
+          storage: options of the inputs' storage.
+        """
         found = cls({}, set(), [], [])
         for file in files:
             for row in owners.get(file.path, ()) if file.problem else ():
@@ -126,9 +140,9 @@ class _Read(NamedTuple):
                 continue
             found.used.add(file.path)
             if not rows:
-                reason = "there is no image of this name in the input"
+                reason = "no image of this name in the input"
                 found.rejects.append(Reject(file.path, 0, reason, data, "label"))
-            # Of a.jpg and a.png it may name one.
+            # If it matches a.jpg and a.png, it may name one of them.
             names = [images[row].path.rpartition("/")[2] for row in rows[1:] and rows]
             for row, name in zip_longest(rows, names):
                 if name == labels.image or labels.image not in names:
@@ -142,7 +156,14 @@ class _Read(NamedTuple):
         images: Inventory,
         kinds: Mapping[str, pa.DataType],
     ) -> Objects:
-        """Returns the objects of these images; a file stands for all."""
+        """Returns the objects of the selected images.
+
+        Args:
+          file: the annotation file that represents all files.
+          rows: the indices of the images.
+          images: of the input.
+          kinds: the types of the further columns of objects.
+        """
         of_rows = [self.labels.get(row, (file, _Labels())) for row in rows]
         own = [() if each.problem else each.objects for _, each in of_rows]
         every = list(chain.from_iterable(own))
@@ -175,9 +196,10 @@ class _Read(NamedTuple):
 #         <bndbox><xmin>48</xmin><ymin>240</ymin><xmax>195</xmax><ymax>371</ymax></bndbox>
 #       </object></annotation>
 #
-# and lists of the images of each split in ImageSets/Main: train.txt, val.txt, trainval.txt
-# and test.txt; CVAT writes Train.txt and Validation.txt. Those of images with masks are in
-# ImageSets/Segmentation. As in TFDS, a box is xmin / width and so on: nothing is subtracted.
+# and lists of the images of each split in ImageSets/Main: train.txt, val.txt,
+# trainval.txt and test.txt; CVAT writes Train.txt and Validation.txt. Lists of the images
+# with masks are in ImageSets/Segmentation. As in TFDS, a box is xmin / width and so on,
+# without an offset of 1 pixel.
 
 _LIST = re.compile(
     rf"(?:^|/)ImageSets/(Main|Segmentation)/(trainval|{'|'.join(sorted(SPLIT_NAMES))})"
@@ -189,7 +211,7 @@ _VOC = {"is_difficult": pa.bool_(), "is_truncated": pa.bool_(), "pose": pa.strin
 
 
 def _parse_voc(data: bytes) -> _Labels | None:
-    """Parses a file; returns None if it is not one of Pascal VOC."""
+    """Parses a file of Pascal VOC; returns None for another format."""
     try:
         root = parse_xml(data)
         if root.tag != "annotation":
@@ -213,7 +235,14 @@ def _text(element: ElementTree.Element, path: str) -> str:
 def _voc_object(
     number: int, found: ElementTree.Element, height: float, width: float
 ) -> tuple[Any, ...]:
-    """Returns an object; raises ValueError where there is no box or name."""
+    """Returns class, box and flags of an object; raises ValueError without box or name.
+
+    Args:
+      number: of the object in its file, from 1.
+      element: the XML of the object.
+      height: of the image.
+      width: of the image.
+    """
     name, texts = _text(found, "name"), [_text(found, corner) for corner in _CORNERS]
     try:
         box = [float(text) for text in texts]
@@ -233,13 +262,14 @@ def _voc_object(
 def find_voc(
     files: Sequence[InputFile], storage: StorageOptions, *, is_named: bool
 ) -> list[InputFile]:
-    """Returns the XML files, if some are of Pascal VOC or they are named."""
+    """Returns the XML files, if a sample has Pascal VOC or `is_named` is set."""
     found = [each for each in files if each.path.lower().endswith(".xml")]
     folders = dict[str, list[InputFile]]()
     for each in () if is_named else found:
         if not each.problem:
             folders.setdefault(each.path.rpartition("/")[0], []).append(each)
-    # One of each folder, then the next of each: a stray file may be the first of its own.
+    # The first file of each folder, then the second of each, so that a stray file which
+    # is alone in its folder does not decide.
     together = zip_longest(*(each[:_SAMPLE] for each in folders.values()))
     sample = [each for row in together for each in row if each][:_SAMPLE]
     is_voc = is_named or any(
@@ -256,15 +286,24 @@ def read_voc(
     options: ImagesOptions,
     storage: StorageOptions,
 ) -> ObjectFiles:
-    """Reads files of Pascal VOC."""
+    """Reads files of Pascal VOC.
+
+    Args:
+      files: the XML files.
+      other_files: the input files that are no images, for lists of splits.
+      images: of the input.
+      options: of the job.
+      storage: options of the inputs' storage.
+    """
     owners = _owners(files, _pair(files, images))
     read = _Read.of(files, owners, images, _parse_voc, storage)
     rows = sorted(read.labels)
     if not rows:
         raise InputError(
-            f"{files[0].uri}: neither it nor another of {count(len(files), 'XML file')} has "
-            "the name of an image; expected names like "
-            f"{shown(images[0].path.rpartition('/')[2])}, with the ending .xml, {OTHERWISE}"
+            f"{files[0].uri}: no file ({count(len(files), 'XML file')}) has the name "
+            "of an image; expected names like "
+            f"{shown(images[0].path.rpartition('/')[2])}, with the ending .xml, "
+            f"{OTHERWISE}"
         )
     objects = read.objects(read.labels[rows[0]][0], rows, images, _VOC)
     tables, told = tables_of([objects], options.boxes_outside)
@@ -278,9 +317,13 @@ def read_voc(
 def voc_lists(
     others: Sequence[InputFile], use: str
 ) -> tuple[tuple[str, InputFile], ...]:
-    """Returns the lists of splits for a use, or those for another one.
+    """Returns (split, file) of the lists for a use, or else of the lists for another use.
 
-    The list trainval is that for training if train is not there.
+    The list trainval is used for training if there is no list train.
+
+    Args:
+      other_files: the input files that are no images.
+      use: Main or Segmentation.
     """
     found = [(match, each) for each in others if (match := _LIST.search(each.path))]
     own = [pair for pair in found if pair[0][1].lower() == use.lower()]
@@ -290,35 +333,42 @@ def voc_lists(
     return tuple(("train" if s == "trainval" else s, each) for s, each in lists)
 
 
-# YOLO has a text file for each image that has objects, with a line for each: the number of
-# its class, then a box (centre x and y, width, height) or the points of an outline, all as
-# fractions of the size, which it does not state.
+# YOLO has a text file for each image with objects. Each line has the number of the class,
+# then a box (centre x and y, width, height) or the points of an outline, all as fractions
+# of the image size. The size itself is not stated.
 #
 #     2 0.5 0.5 0.25 0.5                 ymin 0.25, xmin 0.375, ymax 0.75, xmax 0.625
 #     2 0.1 0.1 0.9 0.1 0.5 0.9          ymin 0.1, xmin 0.1, ymax 0.9, xmax 0.9
 #
-# The names of the classes are in data.yaml, which also says where the images of each
-# split are; in obj.names (CVAT; obj.data has the lists of splits); or in classes.txt.
+# The class names are in data.yaml, which also has the image folders of each split; in
+# obj.names (CVAT, whose obj.data has the lists of splits); or in classes.txt.
 
 
 _YOLO = {"segmentation": pa.string()}
-# Files with names of classes, those of one kind before others; Roboflow writes the third.
 _MAX_PATH = 4096  # characters; no file has a longer path
+# Endings of files with class names, in order of precedence. Roboflow writes
+# _darknet.labels.
 _NAMES = (".yaml", ".yml"), (".names", "_darknet.labels"), ("classes.txt",)
 
 
 class Yolo(NamedTuple):
     """The files of a dataset in YOLO's format."""
 
-    names: InputFile  # that has the names of the classes, or the first of these
+    names: InputFile  # the file with the class names, or the first of several
     classes: tuple[str, ...]
-    splits: tuple[tuple[str, str], ...]  # (split, folder or list) as that file has them
-    labels: tuple[InputFile, ...]  # one for an image
-    read: tuple[FileChecksum, ...]
-    folders: tuple[str, ...] = ()  # of all files with these names
+    # (split, folder or list) as written in that file
+    splits: tuple[tuple[str, str], ...]
+    labels: tuple[InputFile, ...]  # text files, at most one for each image
+    read: tuple[FileChecksum, ...]  # checksums of the files with class names and splits
+    folders: tuple[str, ...] = ()  # the folders of all files with these class names
 
     def with_lists(self, data: bytes, checksum: FileChecksum) -> Self:
-        """Returns the same with the lists of splits that obj.data, beside obj.names, has."""
+        """Returns a copy with the lists of splits of obj.data, next to obj.names.
+
+        Args:
+          file_bytes: the content of obj.data.
+          checksum: of obj.data.
+        """
         lines = data.decode("utf-8", "replace").splitlines()
         pairs = (line.partition("=") for line in lines)
         entries = {name.strip().lower(): value.strip() for name, _, value in pairs}
@@ -335,11 +385,18 @@ def find_yolo(
     *,
     is_new: bool,
 ) -> Yolo | None:
-    """Finds the names of classes, and the files of labels, among all files.
+    """Finds the class names and label files of YOLO; returns None if there are none.
+
+    Args:
+      annotation_files: the files that `annotations` names.
+      other_files: the input files that are no images.
+      images: of the input.
+      storage: options of the inputs' storage.
+      is_new: whether the input becomes a new dataset.
 
     Raises:
-      InputError: several files have names of classes; or labels have none, and are named
-        or become a new dataset.
+      InputError: several files have class names; label files match no image; or label
+        files have no class names, and are named or become a new dataset.
     """
     every = {file.path: file for file in (*named, *others)}
     endings = (".yaml", ".yml", ".names", ".data", ".labels", ".txt")
@@ -374,30 +431,30 @@ def find_yolo(
         return None
     if found and not is_paired:
         raise InputError(
-            f"{labels[0].uri}: neither it nor another of {count(len(labels), 'text file')} "
-            f"has the name of an image; expected labels/1.txt for images/1.jpg. Some are "
-            f"labels of the classes that {found[0].names.path} names. Rename them like "
-            f"their images, {OTHERWISE}"
+            f"{labels[0].uri}: no file ({count(len(labels), 'text file')}) has the "
+            "name of an image; expected labels/1.txt for images/1.jpg. Some are labels "
+            f"of the classes that {found[0].names.path} names. Rename them like their "
+            f"images, {OTHERWISE}"
         )
     if len(found) > 1 and len({each.classes for each in found}) > 1:
         raise InputError(
-            f"{found[0].names.uri} and {found[1].names.uri} both have names of classes; "
-            "expected one such file. Leave out one of them and its images with `exclude`, "
-            "or convert the folder of each alone"
+            f"{found[0].names.uri} and {found[1].names.uri} both contain class names; "
+            "expected one such file. Leave out one of them and its images with "
+            "`exclude`, or convert the folder of each alone"
         )
     if is_new and not (found or named) and _are_labels(matched, (), storage):
         raise InputError(
-            f"{matched[0].uri}: has labels of YOLO, which need the names of the classes; "
-            "expected data.yaml with names, obj.names or classes.txt. Add one to the input "
-            f"and name it in `annotations`, {OTHERWISE}"
+            f"{matched[0].uri}: has YOLO labels, which require class names; expected "
+            "data.yaml with names, obj.names or classes.txt. Add one to the input and "
+            f"name it in `annotations`, {OTHERWISE}"
         )
     if not found and named:
         without = find_yolo((), others, images, storage, is_new=is_new)
         if without is None:
             raise InputError(
-                f"`annotations`: {named[0].uri}: YOLO's labels need the names of the "
-                "classes; expected data.yaml with names, obj.names or classes.txt. Add "
-                "one to the input"
+                f"`annotations`: {named[0].uri}: YOLO labels require class names; "
+                "expected data.yaml with names, obj.names or classes.txt. Add one to "
+                "the input"
             )
         return without._replace(labels=tuple(labels))
     if not found:
@@ -409,7 +466,7 @@ def find_yolo(
 def _are_labels(
     files: Sequence[InputFile], classes: Sequence[str], storage: StorageOptions
 ) -> bool:
-    """Returns whether one of some files has objects, of these classes or inside the image."""
+    """Tests whether a sampled file has objects of the classes or inside the image."""
     sample = files[:: len(files) // _SAMPLE + 1]
     for file in [each for each in sample if not each.problem]:
         lines = read_head(file, _LABEL_BYTES, storage)
@@ -426,7 +483,7 @@ def _are_labels(
 def _class_names(
     file: InputFile, data: bytes, *, is_yaml: bool
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
-    """Returns the classes and (split, place) of a file; None if it has no names."""
+    """Returns the classes and (split, location) pairs of a file; None without names."""
     if not is_yaml:
         lines = data.decode("utf-8-sig", "replace").splitlines()
         listed = [line.strip() for line in lines if line.strip()]
@@ -448,13 +505,13 @@ def _class_names(
     _require_distinct(names, f"{file.uri}: line {document.line(['names'])}")
     if not all(map(is_utf8, names)):
         raise InputError(
-            f"{file.uri}: the name of a class has half a character (\\ud800 to \\udfff); "
-            "expected text that UTF-8 can write. Correct it in this file"
+            f"{file.uri}: a class name has an unpaired surrogate (\\ud800 to \\udfff); "
+            "expected valid Unicode text. Correct it in this file"
         )
     if value.get("kpt_shape"):
         raise InputError(
-            f"{file.uri}: has kpt_shape: keypoints of YOLO are not read. Export them as "
-            f"COCO (person_keypoints.json), {OTHERWISE}"
+            f"{file.uri}: has kpt_shape: keypoints of YOLO are not supported. Export "
+            f"them as COCO (person_keypoints.json), {OTHERWISE}"
         )
     base = value.get("path")
     base = f"{base}/" if isinstance(base, str) else ""
@@ -467,22 +524,26 @@ def _class_names(
 
 
 def _require_distinct(names: Sequence[str], location: str) -> None:
-    """Refuses a list of class names that has a name twice: labels are their numbers."""
+    """Raises InputError if a class name occurs twice, because labels are positions."""
     numbers = dict[str, int]()
     for number, name in enumerate(names):
         if (first := numbers.setdefault(name, number)) != number:
             raise InputError(
                 f"{location}: classes {first} and {number} both have the name "
-                f"{shown(name)}; expected a name for each. Rename one of them, "
+                f"{shown(name)}; expected different names. Rename one of them, "
                 f"{OTHERWISE}"
             )
 
 
 def _places(entry: str, folder: str) -> list[str]:
-    """Returns the paths that an entry of data.yaml may mean, below the input root.
+    """Returns the candidate paths of a location in data.yaml, below the input root.
 
-    Datasets move, so an entry counts from the folder of that file, or from one above it,
-    or is absolute, and then its last folders count.
+    Datasets are moved, so a location may be relative to the folder of that file or to one
+    of its parents. Only the last folders of an absolute location may still be right.
+
+    Args:
+      location: as written in the file.
+      folder: of data.yaml.
     """
     if len(entry) > _MAX_PATH:
         return []
@@ -496,7 +557,7 @@ def _places(entry: str, folder: str) -> list[str]:
 def _yolo_splits(
     found: Yolo, others: Sequence[InputFile], images: Inventory
 ) -> tuple[list[str], list[tuple[str, InputFile]]]:
-    """Returns the split of each image by folders, or lists of the images of splits."""
+    """Returns the split of each image by its folder, and (split, file) of image lists."""
     folder = found.names.path.rpartition("/")[0]
     files = {file.path: file for file in (*others, *found.labels)}
     paths = images.paths.combine_chunks()
@@ -525,13 +586,24 @@ def read_yolo(
     options: ImagesOptions,
     storage: StorageOptions,
 ) -> ObjectFiles:
-    """Reads files of YOLO; an image without one has no objects."""
+    """Reads the label files of YOLO; an image without a label file has no objects.
+
+    Args:
+      yolo: the files to read.
+      other_files: the input files that are no images, for lists of splits.
+      images: of the input.
+      options: of the job.
+      storage: options of the inputs' storage.
+
+    Raises:
+      InputError: all images of a split lack labels, and some labels lack an image.
+    """
     splits, lists = _yolo_splits(found, others, images)
     aside = {found.names.path, *(file.path for _, file in lists)}
     labels = [file for file in found.labels if file.path not in aside]
     file_of = _pair(labels, images)
     matched = _owners(labels, file_of).keys()
-    # Labels of other images may have other names of classes.
+    # The labels of images in other folders may have other class names.
     is_own, paths = np.array(splits, np.object_) != "", images.paths.combine_chunks()
     for folder in found.folders:
         is_own |= np.asarray(pc.starts_with(paths, folder and f"{folder}/"), np.bool_)
@@ -545,7 +617,7 @@ def read_yolo(
         for row, path in enumerate(images.paths.to_pylist())
         if file_of[row] >= 0 or _folder_key(path) in folders or (splits and splits[row])
     ]
-    # Others belong to images whose labels count elsewhere.
+    # The other label files match images that use other labels.
     wanted = [f for f in labels if f.path in owners or f.path not in matched]
     parse = partial(_parse_yolo, names=found.classes)
     read = _Read.of(wanted, owners, images, parse, storage)
@@ -554,11 +626,11 @@ def read_yolo(
         if splits[row] not in with_labels:
             raise InputError(
                 f"{images[row].uri}: it and all images of split {splits[row]} by "
-                f"{found.names.path} have no file of labels; expected the same folders "
-                "and names, as in images/val/a.jpg and labels/val/a.txt. But "
+                f"{found.names.path} have no label file; expected the same folders and "
+                "names, as in images/val/a.jpg and labels/val/a.txt. But "
                 f"{count(len(read.rejects), 'file')} of labels, such as "
-                f"{read.rejects[0].path}, have no image. Rename one of them, or "
-                "leave out these labels with `exclude`"
+                f"{read.rejects[0].path}, have no image. Rename one of them, or leave "
+                "out these label files with `exclude`"
             )
     objects = read.objects(found.names, rows, images, _YOLO)
     if any(splits):
@@ -578,7 +650,12 @@ def _folder_key(path: str) -> str:
 
 
 def _parse_yolo(data: bytes, names: Sequence[Any]) -> _Labels:
-    """Returns the objects of the lines, with their outlines, or a problem."""
+    """Returns the objects of a label file up to the first invalid line, and its problem.
+
+    Args:
+      content: the file.
+      names: the class names; labels are indices into them.
+    """
     found = list[tuple[Any, ...]]()
     for number, line in enumerate(data.split(b"\n"), 1):
         tokens = line.split()

@@ -7,10 +7,12 @@ from xml.etree import ElementTree
 
 from recordmill.schemas.input_text import describe_failure
 
-_MOST_LEVELS = 100  # of elements inside one another; a deep tree ends the process
+_MOST_LEVELS = 100  # of nested elements; a deep tree crashes the process
 
 
 class _Builder(ElementTree.TreeBuilder):
+    """A tree builder that raises ValueError for deep trees and document types."""
+
     depth = 0
 
     def start(self, tag: str, attrs: dict[Any, Any]) -> Any:
@@ -28,8 +30,8 @@ class _Builder(ElementTree.TreeBuilder):
 
 
 def parse_xml(text: bytes) -> ElementTree.Element:
-    """Returns the root element of a document; raises ValueError for any other text."""
+    """Returns the root element of an XML document; raises ValueError for other text."""
     try:
         return ElementTree.fromstring(text, ElementTree.XMLParser(target=_Builder()))
-    except Exception as error:  # of expat and of codecs, such as an unknown encoding
+    except Exception as error:  # from expat or a codec, such as an unknown encoding
         raise ValueError(describe_failure(error)) from error

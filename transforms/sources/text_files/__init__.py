@@ -1,1 +1,1 @@
-"""Text files: a folder per class, one file per record."""
+"""The input format text: one record per line, or one record per file."""

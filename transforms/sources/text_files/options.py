@@ -1,4 +1,4 @@
-"""Declares the options of text, of lines or whole files, and the input format itself."""
+"""Declares the input format text, of lines or whole files, and its options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BLANKS = b"\t\n\f\r"
 
 
 def _is_text(head: bytes) -> bool:
-    r"""Tests whether the first bytes of a file are UTF-8, without control characters.
+    r"""Returns whether the first bytes of a file are UTF-8 without control characters.
 
     >>> _is_text("grün".encode()[:3]), _is_text(b"a\0b")
     (True, False)
@@ -51,12 +51,12 @@ def _is_text(head: bytes) -> bool:
 
 
 class TextOptions(FileOptions, FilesOptions):
-    """Options of text: of lines, and of files that are a record each."""
+    """Options of the input format text, for lines and for whole files."""
 
     kind: ClassVar[FileKind] = FileKind(
         "text file",
         (".txt", ".text"),
-        lambda _: "text",  # what it is, its last byte may tell
+        lambda _: "text",  # invalid UTF-8 may follow, so reading checks the whole file
         _is_text,
         lambda head: "UTF-16" if head.startswith(_WIDE) else "",
         "UTF-8",
@@ -67,12 +67,12 @@ class TextOptions(FileOptions, FilesOptions):
     split_from: SplitFrom = "auto"
     partitions: KeyFolders = "hive"
     blank_lines: Literal["keep", "skip"] = Field(
-        "keep", description="whether lines without a character are records"
+        "keep", description="whether empty lines are records"
     )
     whole_files: bool = Field(
         False,
-        description="a record for each file in place of each line, labelled as images are: "
-        "by its folder, or a table",
+        description="write one record per file instead of one per line, with labels "
+        "from folders or a table, as for images",
     )
     table_rows: Literal["file", "object"] = Field("file", description=TABLE_ROWS)
 
@@ -81,7 +81,7 @@ class TextOptions(FileOptions, FilesOptions):
         return {name: name for name in ("text", "label", "filename")}
 
     def require_consistent(self) -> None:
-        """Refuses options of lines for files, and the other way round."""
+        """Checks that options of lines and of whole files are not combined."""
         what, others = (
             "with `whole_files` each file is a record",
             {"blank_lines", "partitions"},
@@ -97,7 +97,7 @@ class TextOptions(FileOptions, FilesOptions):
 
 
 def make_source(options: TextOptions, request: Request) -> Source:
-    """Makes the source of lines, or of files."""
+    """Creates the source of lines or of whole files."""
     options.require_consistent()
     if options.whole_files:
         from recordmill.transforms.sources.text_files.source import TextFilesSource
@@ -118,7 +118,7 @@ def make_source(options: TextOptions, request: Request) -> Source:
 def describe_inputs(
     options: TextOptions, files: Sequence[InputFile], storage: StorageOptions
 ) -> str:
-    """Returns how the names of files and folders are read."""
+    """Returns a description of the classes and splits in names of files and folders."""
     if options.whole_files:
         return describe_whole_files(options, files, storage)
     return read_names(options, files)
@@ -143,7 +143,7 @@ FORMAT = SourceFormat(
             "recordmill convert text reviews out/reviews --whole-files",
         ),
         (
-            "a schema file to begin with",
+            "create a schema file as a starting point",
             "recordmill schema infer text prose -o prose.yaml",
         ),
     ),

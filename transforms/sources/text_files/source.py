@@ -1,4 +1,4 @@
-"""Reads folders of text files: each file is a record, found and labelled as images are."""
+"""Reads folders of text files: each file is a record, with labels like image files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class TextFilesSource(FilesSource):
-    """Text files in UTF-8, in a folder for each class, each read as one record."""
+    """A source of UTF-8 text files, with one record per file and one folder per class."""
 
-    keeps_bytes = False  # a byte order mark is left out
+    keeps_bytes = False  # a byte order mark is removed
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         text = FeatureSpec("text", Kind.BYTES, dtype="string")
@@ -41,7 +41,7 @@ class TextFilesSource(FilesSource):
         return Taken(data.removeprefix(_BOM))
 
     def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
-        # Decoded above, so they are text as they are.
+        # `_take` has checked that the contents are UTF-8.
         found = {"text": taken.contents.cast(pa.string())}
         found["filename"] = pa.array(taken.paths, pa.string())
         return pa.RecordBatch.from_pydict({**self.found.columns(taken.values), **found})

@@ -1,1 +1,1 @@
-"""The input format TFRecord: records that are there already, kept or decoded."""
+"""The input format TFRecord: existing records, kept unchanged or decoded."""

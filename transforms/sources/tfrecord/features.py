@@ -1,6 +1,7 @@
-"""Chooses what tells the features of records: a schema, files beside them, a sample.
+"""Determines the features of records from a schema, metadata files or a sample.
 
-The files beside records are the manifests and class names of recordmill, and those of TFDS.
+The metadata files next to the records are the manifests and labels files of recordmill,
+and the metadata files of TFDS.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.images.header import image_format
 from recordmill.transforms.storage.reading import read_summed
 
-_MOST_BYTES = 64 << 20  # of a file beside the records
+_MOST_BYTES = 64 << 20  # maximum size of a metadata file next to the records
 
 
 class BesideFiles:
-    """The files beside the records, read when they are asked for."""
+    """The metadata files next to the records, each read on demand."""
 
     def __init__(self, files: Sequence[InputFile], storage: StorageOptions) -> None:
         self._files = {file.path: file for file in files if not file.problem}
         self._storage = storage
-        self.checksums: dict[str, FileChecksum] = {}  # of those that were read, by path
+        self.checksums: dict[str, FileChecksum] = {}  # of the files read, by path
 
     def read(self, path: str) -> bytes | None:
-        """Returns the bytes of a file, or None if it is not among the inputs."""
+        """Returns the bytes of a file, or None if it is no input or too large."""
         file = self._files.get(path)
         if file is None or file.size > _MOST_BYTES:
             return None
@@ -60,7 +61,7 @@ class BesideFiles:
         return data
 
     def named(self, name: str) -> dict[str, bytes]:
-        """Returns the files of a name, by folder."""
+        """Returns the bytes of all files with this name, by folder."""
         found = {}
         for path in self._files:
             if path.rpartition("/")[2] == name and (data := self.read(path)):
@@ -68,7 +69,7 @@ class BesideFiles:
         return found
 
     def manifests(self) -> dict[str, Manifest]:
-        """Returns the manifests of recordmill, by folder."""
+        """Returns the valid manifests of recordmill, by folder."""
         found = {}
         for folder, data in self.named(MANIFEST_NAME).items():
             with suppress(OutputRefusedError):  # another program's file of that name
@@ -86,26 +87,32 @@ def folder_of(path: str) -> str:
 
 
 class _Reader(NamedTuple):
-    """What is read of a features.json."""
+    """The context in which a features.json is parsed."""
 
-    # returns the bytes of a file beside it, by its name; None: there is none
+    # returns the bytes of a file in the same folder, by name; None if it is missing
     beside: Callable[[str], bytes | None]
-    odd: list[str]  # gets the names of features that are not understood
+    odd: list[str]  # receives the names of unsupported features
 
 
 class TfdsFeature(NamedTuple):
-    """A feature of TFDS, as far as it has a counterpart here."""
+    """A feature of TFDS that recordmill supports."""
 
     spec: FeatureSpec
-    kind: str = ""  # its type in TFDS, where only the numbers are kept
+    kind: str = ""  # type in TFDS if only its numbers are kept, else ""
 
 
 def _walk(
     node: Mapping[str, Any], name: str, outer: Shape, read: _Reader
 ) -> Iterator[TfdsFeature]:
-    """Yields the features of a node, each in a sequence of `outer` lengths.
+    """Yields the features of a node.
 
-    Those of features in a dict, or in a sequence of dicts, are named like objects/bbox.
+    Features in a dict, or in a sequence of dicts, have names like objects/bbox.
+
+    Args:
+      node: A node of features.json.
+      name: Name of the feature; "" for the root.
+      outer: Lengths of the sequences that contain the feature.
+      context: The context.
     """
     try:
         with as_input_error(FEATURES_NAME, "a feature of TFDS"):
@@ -121,7 +128,7 @@ def _features_of(
     if "featuresDict" in node:
         for key, child in node["featuresDict"]["features"].items():
             yield from _walk(child, f"{name}/{key}" if name else key, outer, read)
-    elif kind == "Translation":  # a dict of texts
+    elif kind == "Translation":  # a dict with a text for each language
         for language in node["translation"]["languages"]:
             text = {"pythonClassName": "Text"}
             yield from _walk(text, f"{name}/{language}", outer, read)
@@ -189,12 +196,12 @@ def _labels(data: bytes | None) -> tuple[str, ...]:
 
 
 _SHOWN_BYTES = 12
-_LOOKED_AT = 32  # records of which it is asked whether they are sequence examples
-_IMAGES = ("jpeg", "png")  # of which TFDS decodes any to pixels
+_LOOKED_AT = 32  # records that are checked for sequence examples
+_IMAGES = ("jpeg", "png")  # formats that TFDS decodes to pixels
 
 
 class SampledRecord(NamedTuple):
-    """A record of the sample, without its frame, which is at `offset` of its file."""
+    """A record of the sample, without its frame; `offset` is the offset of the frame."""
 
     uri: str
     offset: int
@@ -217,9 +224,9 @@ def _check_features(
     row, reason = min(problems)
     record = sample[row]
     raise InputError(
-        f"{record.uri}: the record at byte {record.offset:,} is not as {whose} says: "
-        f"{reason}. Correct the `schema`, or use `records=decode`, where such records are "
-        "rejects, or `payload=raw`, where nothing is said of what records hold"
+        f"{record.uri}: the record at byte {record.offset:,} does not match {whose}: "
+        f"{reason}. Correct the `schema`, or use `records=decode`, which rejects such "
+        "records, or `payload=raw`, which does not describe the content of records"
     )
 
 
@@ -228,7 +235,7 @@ def _example_of(data: bytes, *, look_for_lists: bool) -> Example | str:
         example = Example.FromString(data)
     except DecodeError:
         return "is not a tf.train.Example"
-    with suppress(DecodeError):  # an example has feature lists as an unknown field
+    with suppress(DecodeError):  # feature lists are an unknown field of an example
         if look_for_lists and (
             SequenceExample.FromString(data).feature_lists.feature_list
         ):
@@ -242,9 +249,9 @@ def _not_an_example(record: SampledRecord, why: str) -> InputError:
     return InputError(
         f"{record.uri}: the record at byte {record.offset:,} {why} "
         f"({count(len(record.data), 'byte')} that start with "
-        f"{record.data[:_SHOWN_BYTES].hex()!r}). Sequence examples and JSON are kept by "
-        "`payload=sequence_example` or `payload=json` with their features in a `schema`; "
-        "any records by `payload=raw`"
+        f"{record.data[:_SHOWN_BYTES].hex()!r}). Keep sequence examples or JSON with "
+        "`payload=sequence_example` or `payload=json` and their features in a "
+        "`schema`; keep any records with `payload=raw`"
     )
 
 
@@ -256,7 +263,7 @@ def _fits(records: pa.BinaryArray, feature: FeatureSpec) -> bool:
 
 
 def _as_image(feature: FeatureSpec, records: pa.BinaryArray) -> FeatureSpec:
-    """Returns a feature as one of images, if all of its values are JPEG or PNG."""
+    """Returns the feature as an image feature if all of its values are JPEG or PNG."""
     if feature.kind is not Kind.BYTES or feature.shape:
         return feature
     values = decode_records(records, Schema((feature,))).batch[0].drop_null()
@@ -273,12 +280,12 @@ FEATURES_NAME = "features.json"  # of TFDS
 
 
 class ChosenFeatures(NamedTuple):
-    """The features of the records."""
+    """The features of the records, and their origin."""
 
     schema: Schema
     payload: Payload
-    basis: str  # what told them, in words
-    warnings: tuple[InputWarning, ...] = ()  # what looks wrong
+    basis: str  # description of the origin, for the input report
+    warnings: tuple[InputWarning, ...] = ()
 
 
 def choose_features(
@@ -292,28 +299,35 @@ def choose_features(
     payload: Payload,
     fixed_schema: Schema | None,
 ) -> ChosenFeatures:
-    """Returns the features of the records of files, and what told them.
+    """Determines the features of the records.
 
-    Manifests come by folder. If records are kept, they are not decoded. The fixed schema
-    is that of a dataset that they are appended to.
+    Args:
+      files: The files with records.
+      sample: Records from the start of some files.
+      manifests: Manifests of recordmill, by folder.
+      metadata_files: The metadata files next to the records.
+      keeps: Whether records are kept unchanged, not decoded.
+      declared: The declared schema, if any.
+      payload: Payload of the records, by the job.
+      fixed_schema: Schema of the dataset that the records are appended to, if any.
 
     Raises:
-      InputError: the records are not what the job, or a file beside them, says.
-      SchemaError: the features cannot be told.
+      InputError: the records contradict the job or a metadata file.
+      SchemaError: the features cannot be determined.
     """
     stored = _stored(files, manifests, beside)
     if keeps:
         if stored and stored.payload not in ("raw", payload) and payload != "raw":
             raise InputError(
-                f"the records of the input are of payload {stored.payload} (its "
-                f"{MANIFEST_NAME} says so), and they are kept as they are: use "
+                f"the records of the input have payload {stored.payload} (by its "
+                f"{MANIFEST_NAME}), and they are kept unchanged: use "
                 f"`payload={stored.payload}`, or `records=decode`"
             )
         if declared is not None:
             schema = _declared(declared, payload)
             _check_features(sample, schema, payload, "the schema")
             return ChosenFeatures(schema, payload, "declared")
-    else:  # raw says nothing of what the records hold
+    else:  # the payload raw does not describe the content of the records
         payload = stored.payload if stored and stored.payload != "raw" else "example"
     if fixed_schema is not None:
         if keeps:
@@ -345,7 +359,7 @@ def _inferred(
     *,
     keeps: bool,
 ) -> ChosenFeatures:
-    """Returns the features of examples by a sample, and by what TFDS says of them."""
+    """Infers the features of examples from a sample and from features of TFDS."""
     observed, valid = ObservedFeatures(), list[bytes]()
     problem: InputError | None = None
     for number, record in enumerate(sample):
@@ -361,8 +375,8 @@ def _inferred(
         inferred = observed.to_schema(len(valid))
     except SchemaError as error:
         raise SchemaError(
-            f"{sample[0].uri}: {error}. Records can be kept as they are, whatever they "
-            "hold, by `payload=raw`"
+            f"{sample[0].uri}: {error}. To keep any records unchanged, use "
+            "`payload=raw`"
         ) from error
     records = pa.array(valid, pa.binary())
     found = {feature.name: feature for feature in inferred.features}
@@ -384,24 +398,25 @@ def _inferred(
     basis, warnings = f"inferred from {count(len(sample), 'record')}", []
     if features:
         basis = (
-            f"{len(features)} of {len(features) + len(found)} as {FEATURES_NAME} says, "
-            f"checked by {count(len(sample), 'record')}"
+            f"{len(features)} of {len(features) + len(found)} as in {FEATURES_NAME}, "
+            f"checked with {count(len(sample), 'record')}"
         )
         if any("/" in feature.name for feature in features):
-            basis += "; nested ones are named by their path"
+            basis += "; nested features are named by their path"
         for kind, names in plain.items():
-            basis += f"; of {kind} ({first_names(names, 5)}) only the numbers are kept"
+            basis += f"; only the numbers are kept for {kind} ({first_names(names, 5)})"
     features += [_as_image(feature, records) for feature in found.values()]
     if odd:
         what = (
-            f"{FEATURES_NAME}: {first_names(odd, 5)} cannot be understood: taken as the "
-            "records have it. To say otherwise, declare it in a `schema`"
+            f"{FEATURES_NAME}: {first_names(odd, 5)} cannot be interpreted, so the "
+            "types in the records are used. To change that, declare it in a `schema`"
         )
         warnings.append(InputWarning("other-features", what))
     if other:
         what = (
-            f"{FEATURES_NAME} describes {', '.join(other[:5])} otherwise than the records "
-            "are: taken as they are found. To say otherwise, declare them in a `schema`"
+            f"{FEATURES_NAME} describes {', '.join(other[:5])} differently from the "
+            "records, so the types in the records are used. To change that, declare "
+            "them in a `schema`"
         )
         warnings.append(InputWarning("other-features", what))
     return ChosenFeatures(Schema(tuple(features)), "example", basis, tuple(warnings))
@@ -410,7 +425,7 @@ def _inferred(
 def _stored(
     files: Sequence[InputFile], manifests: Mapping[str, Manifest], beside: BesideFiles
 ) -> ChosenFeatures | None:
-    """Returns what manifests say, if all files have one and they say the same."""
+    """Returns the features in the manifests if all files have one and all are equal."""
     folders = list(dict.fromkeys(folder_of(file.path) for file in files))
     if not all(folder in manifests for folder in folders):
         return None
@@ -430,11 +445,11 @@ def _stored(
             _require_same_classes(known.get(feature.name), first, feature, folder)
         if schemas[folder] != schemas[first] or manifests[folder].payload != payload:
             return None
-    return ChosenFeatures(schemas[first], payload, f"as {MANIFEST_NAME} says")
+    return ChosenFeatures(schemas[first], payload, f"as in {MANIFEST_NAME}")
 
 
 def _stated(beside: BesideFiles, odd: list[str]) -> dict[str, TfdsFeature]:
-    """Returns the features that files of TFDS tell, by name, if there are such here."""
+    """Returns the features that features.json files of TFDS state, by name."""
     stated: dict[str, TfdsFeature] = {}
     where: dict[str, str] = {}
     for folder, text in beside.named(FEATURES_NAME).items():
@@ -456,7 +471,7 @@ def _stated(beside: BesideFiles, odd: list[str]) -> dict[str, TfdsFeature]:
 def _require_same_classes(
     one: FeatureSpec | None, folder: str, other: FeatureSpec, other_folder: str
 ) -> None:
-    """Checks that a number means the same class in both."""
+    """Checks that the class names of a feature are the same in two folders."""
     if one is None or one.class_names == other.class_names:
         return
     raise InputError(
@@ -472,7 +487,7 @@ def _shown(feature: FeatureSpec) -> str:
 
 
 def _declared(declared: DeclaredSchema, payload: Payload) -> Schema:
-    """Returns a declared schema that only says what records hold."""
+    """Returns the schema of a declaration that describes existing records."""
     for name, feature in declared.features.items():
         is_made = (
             bool(feature.bytes_from or feature.separator or feature.unit)
@@ -481,9 +496,9 @@ def _declared(declared: DeclaredSchema, payload: Payload) -> Schema:
         )
         if is_made or declared.column_of(name) != name:
             raise SchemaError(
-                f"feature {name!r}: its declaration makes it from something else (a "
-                "column of another name, text, a default), but the records are kept as "
-                "they are: use `records=decode`"
+                f"feature {name!r}: its declaration changes it (a column of another "
+                "name, text, a default), but the records are kept unchanged: use "
+                "`records=decode`"
             )
     schema = declared.to_schema()
     check_payload(schema, payload)

@@ -36,12 +36,12 @@ from recordmill.transforms.tfrecord import (
     is_head,
 )
 
-_LOOKED_AT = 1 << 12  # bytes at a file's start that tell what it is
-_GZIP_OR_ZLIB = 47  # zlib's window of either, told by the header
+_LOOKED_AT = 1 << 12  # bytes at the start of a file that determine its compression
+_GZIP_OR_ZLIB = 47  # zlib's wbits value to detect gzip or zlib by the header
 
 
 def open_range(input_range: InputRange, storage: StorageOptions) -> InputStream:
-    """Opens a range; whether its file is compressed is told by its first bytes."""
+    """Opens a range; the first bytes of the file determine whether it is compressed."""
     part, kind = (input_range.start, input_range.stop), "plain"
     if input_range.start == 0:
         kind, _ = look_at(input_range.uri, storage, input_range.seen)
@@ -50,7 +50,7 @@ def open_range(input_range: InputRange, storage: StorageOptions) -> InputStream:
 
 
 def look_at(uri: str, storage: StorageOptions, seen: Seen | None) -> tuple[str, bool]:
-    """Returns "plain", "gzip" or "zlib" by the first bytes, and whether records follow."""
+    """Returns "plain", "gzip" or "zlib", and whether the file begins with a record."""
     start = read_range(uri, 0, _LOOKED_AT, storage, seen)
     if not start or is_head(start[:HEAD_BYTES]):
         return "plain", True
@@ -70,10 +70,10 @@ def look_at(uri: str, storage: StorageOptions, seen: Seen | None) -> tuple[str, 
     return "plain", False
 
 
-WHOLE_BYTES = 256 << 20  # a file of so many bytes is one range
-STEP_BYTES = 64 << 20  # of a range of a larger one, about
+WHOLE_BYTES = 256 << 20  # maximum size of a file that is one range
+STEP_BYTES = 64 << 20  # approximate size of the ranges of a larger file
 _LOOK_BYTES = 1 << 20  # read at once to find records
-_FEW = 4  # records in so many bytes: then only heads are read
+_FEW = 4  # with at most so many records in _LOOK_BYTES, only record heads are read
 
 
 def cut_files(
@@ -84,9 +84,8 @@ def cut_files(
 ) -> list[tuple[InputFile, int, int]]:
     """Returns the ranges of files as (file, start, stop).
 
-    Only a file of more than `whole_bytes` on this machine is cut, if it is not
-    compressed: where a record begins follows from the one before. The cut changes no
-    byte of the dataset.
+    Only local, uncompressed files of more than `whole_bytes` are cut, because the start
+    of a record follows from the record before it. The cuts change no byte of the dataset.
     """
     parts = []
     for file in files:
@@ -98,7 +97,7 @@ def cut_files(
 
 
 def _edges(file: InputFile, storage: StorageOptions, step_bytes: int) -> list[int]:
-    """Returns where the ranges of a file begin, and its end; none behind damage."""
+    """Returns the start of each range and the end of a file; no cuts after damage."""
     edges, at, look = [0], 0, _LOOK_BYTES
     if look_at(file.uri, storage, file.seen)[0] != "plain":
         return [0, file.size]
@@ -108,7 +107,7 @@ def _edges(file: InputFile, storage: StorageOptions, step_bytes: int) -> list[in
         ends = find_frames(data) + at
         look = _LOOK_BYTES if len(ends) > _FEW else HEAD_BYTES
         head = data[:HEAD_BYTES].data
-        if len(ends) == 1 and is_head(head):  # it is longer than what was read
+        if len(ends) == 1 and is_head(head):  # the record is longer than the bytes read
             ends = np.append(ends, at + frame_bytes(head))
         if len(ends) == 1 or ends[-1] > file.size:
             break
@@ -124,7 +123,7 @@ _REFERENCE = np.dtype([("file", "<u4"), ("length", "<u4"), ("offset", "<u8")])
 
 
 def make_references(number: int, offsets: I64, lengths: I64) -> pa.BinaryArray:
-    """Makes references to frames of the file of this number."""
+    """Returns references to frames of the file with this number."""
     references = np.empty(len(offsets), _REFERENCE)
     references["file"] = number
     references["length"] = lengths
@@ -136,10 +135,10 @@ def make_references(number: int, offsets: I64, lengths: I64) -> pa.BinaryArray:
 def read_references(
     references: pa.BinaryArray, files: Sequence[InputFile]
 ) -> ReferencedRows:
-    """Reads the frames that references stand for.
+    """Reads the frames at the references.
 
     Raises:
-      ChangedInputError: a file is another one by now.
+      ChangedInputError: a file has changed since it was read first.
     """
     offsets, data = array_parts(references)
     found = data[offsets[0] : offsets[-1]].view(_REFERENCE)
@@ -148,8 +147,9 @@ def read_references(
     edges = offsets_of(found["length"].astype(np.int64))
     starts, lengths = edges[:-1], np.diff(edges)
     buffer = np.empty(int(edges[-1]), np.uint8)
-    # File by file, and forwards in each: the reads then lie nearer to each other.
-    # One number for both (10,000 files at most): a seventh of the time of lexsort.
+    # Read file by file and by rising offset, so that consecutive reads are close to each
+    # other. One sort key for both (at most 10,000 files) takes a seventh of the time of
+    # lexsort.
     order = np.argsort(numbers << 48 | places)
     edge = np.flatnonzero(np.diff(numbers[order])) + 1
     for rows in np.split(order, edge) if len(order) else ():

@@ -1,8 +1,8 @@
 """Reads TFRecord files: keeps their records byte for byte, or decodes them to columns.
 
-Records that are kept are not parsed: their frames are checked and written again as they
-are. What features they have is known from files beside them, from a schema, or inferred
-from a sample. The split of a file is known from such files, or from its name.
+Kept records are not parsed: their frames are checked and written unchanged. Their
+features come from metadata files next to them or from a schema, or are inferred from a
+sample. The split of a file comes from such metadata files, or from its name.
 """
 
 from __future__ import annotations
@@ -85,31 +85,31 @@ _BESIDE = re.compile(
 _ARRAY_RECORD = re.compile(r"\.array_?record[^/]*$", re.IGNORECASE)
 
 
-SAMPLE_BYTES = 16 << 20  # of all files
+SAMPLE_BYTES = 16 << 20  # maximum size of the sample of all files
 SAMPLE_RECORDS = 1_000
 MOST_FILES = 8
-_INFO = "dataset_info.json"  # of TFDS
+_INFO = "dataset_info.json"  # metadata file of TFDS
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownInput:
-    """What is known of the input once it was looked at."""
+    """The files, splits and features of an input, after `prepare`."""
 
-    files: tuple[InputFile, ...] = ()  # those that hold records
-    splits: tuple[str, ...] = ()  # the split of each; "" where nothing tells it
-    all_plain: bool = True  # whether none is compressed
-    schema: Schema = RAW  # of the records
-    payload: Payload = "example"  # what they hold
-    record_bytes: int = 0  # of a record of the sample, on average
-    summary: InputSummary = NOTHING  # what the input was taken for
-    # of the files beside the records that were read
+    files: tuple[InputFile, ...] = ()  # files with records
+    splits: tuple[str, ...] = ()  # split of each file; "" if it is not stated
+    all_plain: bool = True  # whether no file is compressed
+    schema: Schema = RAW  # schema of the records
+    payload: Payload = "example"  # payload of the records
+    record_bytes: int = 0  # average size of a record of the sample
+    summary: InputSummary = NOTHING  # the input report
+    # checksums of the metadata files that were read
     checksums: tuple[FileChecksum, ...] = ()
 
 
 def _find_data(
     files: Sequence[InputFile], storage: StorageOptions, skipped: list[tuple[str, str]]
 ) -> tuple[list[InputFile], Counter[str]]:
-    """Finds the files that hold records, by their content, and in a store by name."""
+    """Finds the files with records: by content, and remote files first by name."""
     data: list[InputFile] = []
     others: list[tuple[str, str]] = []
     kinds: Counter[str] = Counter()
@@ -117,14 +117,14 @@ def _find_data(
         name = PurePosixPath(file.path).name
         beside = bool(_BESIDE.search(name))
         named = bool(_NAMED.search(name)) and not beside
-        reason = file.problem or ("no records by its name" if beside else "")
+        reason = file.problem or ("not a TFRecord file, by its name" if beside else "")
         kind = ""
         if not reason and not file.size:
             reason = "empty"
-        # One in a store costs a request: only where its name tells nothing.
+        # Reading a remote file costs a request: only if its name is unclear.
         elif not reason and (not named or is_local(file.uri)):
             kind, fits = look_at(file.uri, storage, file.seen)
-            reason = "" if fits or named else "no TFRecord at its start"
+            reason = "" if fits or named else "not a TFRecord file, by its content"
         if reason:
             others.append((reason, file.path))
         else:
@@ -137,12 +137,12 @@ def _find_data(
     if arrays:
         raise InputError(
             f"no TFRecord file, but {count(len(arrays), 'ArrayRecord file')}, such as "
-            f"{arrays[0]}, which are no input. Convert what they were made from again, "
-            "with `container=tfrecord`"
+            f"{arrays[0]}, which cannot be inputs. Convert their original inputs "
+            "again, with `container=tfrecord`"
         )
     raise InputError(
-        f"no TFRecord file among {count(len(files), 'input file')}: none begins "
-        "with the length of a record and its checksum, as it is or unpacked from gzip "
+        f"no TFRecord file among {count(len(files), 'input file')}: none starts with "
+        "the length of a record and its checksum, uncompressed or compressed with gzip "
         "or zlib" + (f" ({others[0][1]}: {others[0][0]})" if others else "")
     )
 
@@ -152,7 +152,7 @@ def _split_by_file(
     manifests: Mapping[str, Manifest],
     infos: Mapping[str, bytes],
 ) -> list[str]:
-    """Returns the split that files beside each file, or its name, tell; else ""."""
+    """Returns the split of each file by metadata files or its name; "" if unknown."""
     named = {folder: _splits_of_info(info) for folder, info in infos.items()}
     stated = {
         f"{folder}/{shard.file}".lstrip("/"): split
@@ -174,13 +174,13 @@ def _split_by_file(
 
 
 def _splits_of_info(info: bytes) -> tuple[str, tuple[str, ...]]:
-    """Returns the dataset's name and its splits, the longest first."""
+    """Parses dataset_info.json; returns the dataset name, and splits, longest first."""
     try:
         stated = parse_json(info, _INFO)
         with as_input_error(_INFO, "name and splits, each with its name"):
             name = str(stated["name"])
             splits = [str(split["name"]) for split in stated["splits"]]
-    except InputError:  # the names of files may have the splits
+    except InputError:  # the file names may still state the splits
         return "", ()
     return name, tuple(sorted(filter(SPLIT_PATTERN.fullmatch, splits), key=len))[::-1]
 
@@ -213,7 +213,11 @@ def _require_shards(
     manifests: Mapping[str, Manifest],
     skipped: list[tuple[str, str]],
 ) -> list[InputFile]:
-    """Returns the files without what lies in a dataset's folder and is none of its shards."""
+    """Returns the files, without other files than shards in the folder of a dataset.
+
+    Raises:
+      InputError: a shard of a dataset is missing.
+    """
     shards = {
         f"{folder}/{name}".lstrip("/")
         for folder, manifest in manifests.items()
@@ -221,46 +225,48 @@ def _require_shards(
     }
     for path in sorted(shards - {file.path for file in files}):
         raise InputError(
-            f"{path}: is missing, but {MANIFEST_NAME} beside it names it. Copy "
-            "the dataset again, or give the files alone, without the folder"
+            f"{path}: is missing, but {MANIFEST_NAME} next to it names it. Copy the "
+            "dataset again, or use only the files, not the folder, as inputs"
         )
     kept = []
     for file in files:
         if folder_of(file.path) in manifests and file.path not in shards:
-            skipped.append(("no shard of the dataset", file.path))
+            skipped.append(("not a shard of the dataset", file.path))
         else:
             kept.append(file)
     return kept
 
 
 _NO_BATCH = pa.record_batch([pa.array([], pa.binary())], [""])
-MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
-REFERENCED_BYTES = 1_000  # of a record; to read a smaller one by itself takes longer
-_UNPACKED = 8  # times as large as a compressed file, at most about
+MAX_REFERENCED_FILES = 10_000  # every worker holds the list of all files
+REFERENCED_BYTES = (
+    1_000  # minimum record size; single reads of smaller records are slow
+)
+_UNPACKED = 8  # usual maximum ratio of unpacked to compressed size
 _SAMPLED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class TfrecordSource(Source):
-    """TFRecord files."""
+    """A source of TFRecord files."""
 
-    records: Records = "keep"  # whether they are kept as they are, or decoded
+    records: Records = "keep"  # whether records are kept unchanged or decoded
     splits: FileSplits = FileSplits(AUTO)  # noqa: RUF009 (a frozen value)
     declared: DeclaredSchema | None = None  # the schema of the job
-    payload: Payload = "example"  # what the job's records hold
-    whole_bytes: int = WHOLE_BYTES  # how files are cut (see cut_files)
+    payload: Payload = "example"  # payload of the records, by the job
+    whole_bytes: int = WHOLE_BYTES  # maximum size of an uncut file (see cut_files)
     step_bytes: int = STEP_BYTES
     window_bytes: int = WINDOW_BYTES  # read at once
-    known: _KnownInput = _KnownInput()  # what is known of the input, once prepared
-    is_appended: bool = False  # whether the features are those of a dataset
-    storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
+    known: _KnownInput = _KnownInput()  # properties of the input, after `prepare`
+    is_appended: bool = False  # whether the features come from an existing dataset
+    storage: StorageOptions = NO_OPTIONS  # options of the storage of the inputs
 
-    handles_unreadable = True  # those that are no data are passed over
+    handles_unreadable = True  # `prepare` skips unreadable files
     tells_checksums = True
 
     @property
     def supports_references(self) -> bool:  # type: ignore[override]
-        """Tells whether records can be read again where they lie."""
+        """Returns whether records can be read again at their place in the input."""
         return (
             self.records == "keep"
             and self.known.all_plain
@@ -292,7 +298,7 @@ class TfrecordSource(Source):
             payload=self.payload,
             fixed_schema=schema,
         )
-        kept = "kept as they are, unread" if self.records == "keep" else "decoded"
+        kept = "kept unchanged, not decoded" if self.records == "keep" else "decoded"
         facts = [("records", kept), ("features", chosen.basis)]
         packed = [f"{k}: {count(n, 'file')}" for k, n in sorted(kinds.items()) if k]
         if packed and kinds.keys() != {"plain"}:
@@ -353,7 +359,7 @@ class TfrecordSource(Source):
         )
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        """Returns the first bytes of some ranges: only there a record's start is known."""
+        """Returns the first bytes of some ranges, where a record is known to start."""
         chosen = ranges[:: -(-len(ranges) // 32)]
         return [
             replace(part, stop=min(part.stop, part.start + _SAMPLED_BYTES))
@@ -362,7 +368,7 @@ class TfrecordSource(Source):
 
     def spill_inventory(self, store: Store, name: str) -> Self:
         known = self.known
-        if self.supports_references:  # workers need the files, which are not too many
+        if self.supports_references:  # workers need the files, whose number is limited
             return replace(self, known=replace(known, splits=(), summary=NOTHING))
         without = replace(
             known, files=(), splits=(), summary=NOTHING, checksums=(), all_plain=False
@@ -391,9 +397,9 @@ class TfrecordSource(Source):
     def _windows(
         self, input_range: InputRange, sink: RowSink
     ) -> Iterator[tuple[FrameWindow, Rows]]:
-        """Yields windows, and their rows, whose batch is to be set.
+        """Yields windows, and their rows, whose batch the caller must set.
 
-        A record's origin is its file and its offset in it, however the file is cut.
+        The origin of a record is its file and its offset there, however the file is cut.
         """
         file, path = open_range(input_range, self.storage), input_range.path
         stop = None if file.is_packed else input_range.stop
@@ -402,7 +408,7 @@ class TfrecordSource(Source):
             *(file.part, input_range.start, stop, self.window_bytes), is_cut=file.is_cut
         ):
             positions = window.offsets - input_range.start
-            if file.is_packed:  # about where they are in the file
+            if file.is_packed:  # approximate positions in the compressed file
                 span, rows = file.consumed - before, len(positions)
                 positions = before + np.arange(rows) * span // max(1, rows)
                 positions = np.minimum(positions, max(0, file.consumed - 1))
@@ -442,7 +448,7 @@ class TfrecordSource(Source):
             before = len(sink.rejects)  # the caller may have added its own
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
-        """Tells whether the page cache can hold the input, and records are not tiny."""
+        """Returns whether the page cache can hold the input and records are not tiny."""
         known = self.known
         return (
             self.supports_references
@@ -451,7 +457,7 @@ class TfrecordSource(Source):
         )
 
     def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        """Lists where each record lies; reads the range to check them."""
+        """Yields references to the records of a range, and checks the records."""
         paths = [file.path for file in self.known.files]
         number = paths.index(input_range.path)
         for window, rows in self._windows(input_range, sink):
@@ -467,10 +473,10 @@ class TfrecordSource(Source):
 
 
 def make_source(options: TfrecordOptions, request: Request) -> TfrecordSource:
-    """Makes the source of TFRecord files.
+    """Creates the source of TFRecord files.
 
     Raises:
-      UsageError: the job asks for columns of records that are kept unread.
+      UsageError: the job uses columns of records that are kept unread.
     """
     job = request.job
     splits = request.file_splits(options.split_from)
@@ -484,8 +490,8 @@ def make_source(options: TfrecordOptions, request: Request) -> TfrecordSource:
     for option, value in asked.items() if options.records == "keep" else ():
         if value is not None:
             raise UsageError(
-                f"`{option}` {value}: the records are kept as they are, unread, so there "
-                "are no columns: use `records=decode`"
+                f"`{option}` {value}: the records are kept unchanged and are not "
+                "decoded, so there are no columns: use `records=decode`"
             )
     declared = job.declared if request.as_text else None
     return replace(source, declared=declared, payload=job.payload)

@@ -1,1 +1,1 @@
-"""The input format WebDataset: tar shards whose files of one key are a sample."""
+"""The input format WebDataset: tar shards in which files with one key form a sample."""

@@ -1,8 +1,8 @@
-"""Reads WebDataset shards: each is read once from its start.
+"""Reads WebDataset shards, each once from its start.
 
-Large ones are cut between samples (`cut_shards`), if they are local and not compressed.
-Files become values by the endings of their names. What the samples at the start of some
-shards hold tells columns and types; a sample that does not fit is a reject.
+Large shards that are local and uncompressed are cut between samples (`cut_shards`). The
+ending of a file's name determines how it becomes values. The samples at the start of some
+shards determine columns and types; a sample that does not fit becomes a reject.
 """
 
 from __future__ import annotations
@@ -83,19 +83,20 @@ from recordmill.transforms.storage.input_stream import (
 from recordmill.transforms.storage.read_member import require_plausible
 from recordmill.transforms.storage.reading import is_local, local_path, open_stream
 
-# The key of `train/0001.left.jpg` is `train/0001`, and what follows it `left.jpg`, as the
-# package webdataset has it. A hidden file has no key.
+# The file `train/0001.left.jpg` has the key `train/0001` and the ending `left.jpg`, as in
+# the package webdataset. A hidden file has no key.
 #
-# Large shards are cut between samples, by a walk along the headers of their files. Only the
-# header before says where the next one is, so the walk begins at the start of a shard. A
-# shard in which a key comes again is not cut, as that is reported for a whole shard. Nor is
-# one that is damaged or breaks off, or has a header for all files behind it.
+# Large shards are cut between samples, by a walk along the headers of their files. Only
+# the previous header locates the next header, so the walk begins at the start of a shard.
+# Some shards are not cut: shards with a repeated key, which is reported for the whole
+# shard, damaged or truncated shards, and shards with a header that applies to all files
+# after it.
 
 _NAME = re.compile(r"((?:.*/|)[^./]+)[.]([^/]*)", re.DOTALL)
 
 
 def key_of(name: str) -> tuple[str, str] | None:
-    """Returns key and ending of a file; None if it belongs to no sample.
+    """Returns the key and the ending of a file, or None if it belongs to no sample.
 
     >>> key_of("train/0001.left.JPG"), key_of(".hidden"), key_of("__key__.txt__")
     (('train/0001', 'left.jpg'), None, None)
@@ -114,7 +115,7 @@ def open_shard(
     storage: StorageOptions,
     part: tuple[int, int] | None = None,
 ) -> InputStream:
-    """Opens a shard, or the part of one that is not compressed, as a tar archive."""
+    """Opens a shard, or a part of an uncompressed shard, as a tar archive."""
     shard = open_stream(file, storage, part=part, window_bytes=STEP_BYTES)
     head = shard.read(BLOCK)
     if not shard.start and (compression := compression_of(head)):
@@ -125,8 +126,8 @@ def open_shard(
     shard.seek(shard.start)
     if len(head) < BLOCK or not is_tar(head):
         raise InputError(
-            f"{file.uri}: is not a tar archive, as a shard is. Copy it again, or leave it "
-            "out of the inputs"
+            f"{file.uri}: is not a tar archive, as required for a shard. Copy it "
+            "again, or leave it out of the inputs"
         )
     return shard
 
@@ -137,26 +138,24 @@ _FAILURES = (*(tarfile.TarError, ValueError, OverflowError, RecursionError, OSEr
 
 @dataclass(slots=True)
 class Sample:
-    """The files of one key."""
+    """The files with one key, which become one row."""
 
     key: str
-    start: int  # byte of the archive where the data of its first file begins
-    members: dict[str, bytes] = field(
-        default_factory=dict
-    )  # by the name behind the key
-    raw: bytes = b""  # of the archive, from there to the end of the last file
-    problem: str = ""  # why it can be no row
+    start: int  # byte offset in the archive of the data of its first file
+    members: dict[str, bytes] = field(default_factory=dict)  # contents by ending
+    raw: bytes = b""  # bytes of the archive from `start` to the end of the last file
+    problem: str = ""  # reason to reject the sample, or ""
 
 
 @dataclass(slots=True)
 class ShardMembers:
-    """Reads the samples of a shard."""
+    """A reader of the samples of a shard."""
 
     shard: InputStream
-    left_out: list[str] = field(default_factory=list)  # files that belong to no sample
+    left_out: list[str] = field(default_factory=list)  # names of files without a sample
 
     def samples(self) -> Iterator[Sample]:
-        """Yields the samples in their order; the last may be one that breaks off."""
+        """Yields the samples in order; the last sample may be incomplete."""
         try:
             yield from self._samples()
         except InputError:
@@ -172,13 +171,15 @@ class ShardMembers:
         with open_tar(shard) as tar:
             members = members_of(tar)
             is_first = True
-            # A loop per file: tarfile parses each header (20 us).
+            # A Python loop over files: tarfile parses each header anyway (20 us).
             while True:
                 at = tar.offset
-                is_over = not is_first and at >= shard.stop  # the first one was read
+                is_over = (
+                    not is_first and at >= shard.stop
+                )  # first header: already read
                 is_first = False
                 if is_over and shard.stop < shard.size:
-                    if sample is not None:  # another range goes on with the next one
+                    if sample is not None:  # the next range reads the next sample
                         yield self._whole(sample, end)
                     return
                 shard.kept_from = max(0, (sample.start if sample else at) - BLOCK)
@@ -190,7 +191,7 @@ class ShardMembers:
                     shard.seek(max(0, at - 1))
                     if shard.read(1):
                         raise
-                    yield self._cut(sample, min(end, at))  # in what fills up a block
+                    yield self._cut(sample, min(end, at))  # in the padding
                     return
                 if info is None:
                     break
@@ -216,12 +217,12 @@ class ShardMembers:
                 yield self._whole(sample, end)
 
     def _add(self, sample: Sample, name: str, info: tarfile.TarInfo) -> bool:
-        """Adds a file to a sample; tells whether the archive holds all of it."""
+        """Adds a file to a sample; returns whether the archive has the whole file."""
         if problem := problem_of(info):
             sample.problem = sample.problem or f"{info.name!r} is {problem}"
             return True
         if name in sample.members:
-            sample.problem = sample.problem or f"holds two files {name!r}"
+            sample.problem = sample.problem or f"contains two files {name!r}"
         if info.offset_data + info.size - sample.start > MAX_CELL_BYTES:
             sample.problem = (
                 f"has more bytes than a record can hold ({MAX_CELL_BYTES:,})"
@@ -234,9 +235,9 @@ class ShardMembers:
         return len(data) == info.size
 
     def _passes(self, sample: Sample, info: tarfile.TarInfo) -> bool:
-        """Reads past a file that is not kept; tells whether the archive holds all of it."""
+        """Reads past a skipped file; returns whether the archive has the whole file."""
         at, stop = info.offset_data, info.offset_data + info.size
-        sample.start = at  # so nothing of it is held
+        sample.start = at  # so that the stream releases the bytes before it
         while at < stop:
             self.shard.kept_from = at
             self.shard.seek(at)
@@ -248,7 +249,7 @@ class ShardMembers:
         return True
 
     def _whole(self, sample: Sample, end: int) -> Sample:
-        """Returns a sample with its raw bytes."""
+        """Adds the raw bytes to a complete sample and returns it."""
         at = self.shard.tell()
         if len(sample.members) == 1 and not sample.problem:
             (sample.raw,) = sample.members.values()
@@ -259,27 +260,27 @@ class ShardMembers:
         return sample
 
     def _cut(self, sample: Sample | None, at: int) -> Sample:
-        """Returns what the shard breaks off with, up to its end."""
+        """Returns the incomplete sample at the end of a truncated shard."""
         sample = sample or Sample("", at)
         self.shard.seek(sample.start)
         sample.raw = self.shard.read()
         size = sample.start + len(sample.raw)
         sample.problem = (
-            f"the shard ends at byte {size:,} without the mark of its end, so files of "
-            "this sample may be missing, and all that follow: copy it again"
+            f"the shard ends at byte {size:,} without an end-of-archive marker, so "
+            "files of this sample and all later samples may be missing: copy it again"
         )
         return sample
 
 
 RANGE_BYTES = 32 << 20
-# Of more shards each is a range: there is work for all, and no walk in front of it.
+# More shards are not cut: each is a range, so all workers are busy without the walk.
 MAX_CUT_SHARDS = 64
 
 
 def cut_shards(
     files: Sequence[InputFile], range_bytes: int
 ) -> list[tuple[InputFile, int, int]]:
-    """Returns (file, start, stop) of each range, in the order of the shards."""
+    """Returns the ranges as (file, start, stop), in the order of the shards."""
     parts = []
     for file in files:
         ends = [file.size]
@@ -291,19 +292,19 @@ def cut_shards(
 
 
 def _cuts(file: InputFile, range_bytes: int) -> list[int]:
-    """Returns where samples begin, at least so many bytes from each other."""
+    """Returns offsets of samples with at least `range_bytes` bytes between them."""
     if not is_local(file.uri):
-        return []  # a request for each header
-    keys: set[int] = set()  # hashes
+        return []  # the walk would need a request per header
+    keys: set[int] = set()  # hashes of keys
     found: list[int] = []
     key = ""
-    # Who reads the shard says what is wrong with it.
+    # Errors are reported when the shard is read.
     with (
         suppress(*_FAILURES),
         Path(local_path(file.uri)).open("rb", 0) as shard,
         open_tar(shard) as tar,
     ):
-        # A loop per file: some 20 us each, a fifth of what reading it takes.
+        # A Python loop over files: some 20 us each, a fifth of the time to read the file.
         for info in members_of(tar):
             own = None if info.isdir() else key_of(info.name)
             if own is None or own[0] == key:
@@ -322,7 +323,7 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
 
 
 MemberKind = Literal["image", "integer", "text", "json", "array", "bytes"]
-# As the package webdataset decodes them, but for what only Python can unpickle.
+# As in the decoders of the package webdataset, except for pickled objects.
 _KINDS: dict[str, MemberKind] = {
     **dict.fromkeys(("jpg", "jpeg", "png", "webp", "gif"), "image"),
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), "integer"),
@@ -334,7 +335,7 @@ _INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")
 
 
 def kind_of(name: str) -> MemberKind:
-    """Returns what a file holds, by its name behind the key.
+    """Returns the kind of a file's content, by its name after the key.
 
     >>> kind_of("left.jpg"), kind_of("cls"), kind_of("jpg.txt"), kind_of("mp4")
     ('image', 'integer', 'text', 'bytes')
@@ -343,9 +344,12 @@ def kind_of(name: str) -> MemberKind:
 
 
 def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Row | str:
-    """Returns the columns that a file becomes, or why it cannot be read.
+    """Returns the columns that a file becomes, or the reason to reject its sample.
 
-    The name is what stands behind the key; `headers` gets the header of an image.
+    Args:
+      name: Name of the file after the key.
+      content: Content of the file.
+      headers: Receives the header if the file is an image.
     """
     kind = kind_of(name)
     if kind == "image":
@@ -386,7 +390,7 @@ KEY = "key"
 
 
 def member_of(column: str) -> str:
-    """Returns the name of the files that a column comes from.
+    """Returns the name, after the key, of the files that a column comes from.
 
     >>> member_of("left.jpg/height"), member_of("json/box/x"), member_of("cls")
     ('left.jpg', 'json', 'cls')
@@ -395,55 +399,55 @@ def member_of(column: str) -> str:
 
 
 def images_of(names: Sequence[str]) -> list[str]:
-    """Returns the columns that are images."""
+    """Returns the image columns."""
     return list(filter(is_image, names))
 
 
 def is_image(name: str) -> bool:
-    """Tells whether a column is an image, not its height or width."""
+    """Returns whether a column holds images, not their height or width."""
     return SEPARATOR not in name and kind_of(name) == "image"
 
 
-LEFT_OUT = "file of no sample"  # codes of issues
-AGAIN = "key that came before"
+LEFT_OUT = "file without a sample"  # codes of row issues
+AGAIN = "repeated key"
 
 
 def warnings_of(issues: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
-    """Returns what was odd, in words."""
+    """Returns warnings about row issues: undecodable images, skipped files, keys."""
     images = [each for each in issues if each.code == UNDECODABLE]
     warnings = warn_undecodable(images)
     for each in issues:
         if each.code == LEFT_OUT:
             what = (
                 f"{count(each.count, 'file')} in shards skipped, such as "
-                f"{each.example}: a name without a part behind a dot, or with __ "
-                "around it, belongs to no sample"
+                f"{each.example}: a name without an extension, or with __ around it, "
+                "does not belong to a sample"
             )
             warnings.append(InputWarning("no-sample", what))
         if each.code == AGAIN:
             what = (
-                f"{count(each.count, 'sample')} with a key that came before in the "
-                f"shard, such as {each.example}: each is a record of its own. If "
-                "files of one sample lie apart, write the shard again with tar "
+                f"{count(each.count, 'sample')} with a key that the shard already had, "
+                f"such as {each.example}: each becomes a separate record. If files of "
+                "one sample are not adjacent, write the shard again with tar "
                 "--sort=name"
             )
             warnings.append(InputWarning("repeated-key", what))
     return tuple(warnings)
 
 
-BATCH_BYTES = 4 << 20  # of samples that are made rows at once
+BATCH_BYTES = 4 << 20  # size of the samples that are converted at once
 _BATCH_SAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class WebDatasetSource(ObjectsSource):
-    """Samples in tar archives."""
+    """A source of samples in tar archives."""
 
-    range_bytes: int = RANGE_BYTES  # of a large shard that make a range, at least
-    # once prepared: the only file is a shard whatever its name
+    range_bytes: int = RANGE_BYTES  # minimum size of the ranges of a large shard
+    # whether the single input file is a shard whatever its name, after `prepare`
     takes_any_name: bool = False
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    unread: tuple[FileChecksum, ...] = ()  # of the files with their names
+    unread: tuple[FileChecksum, ...] = ()  # checksums of the labels files
 
     reads_archives = True
     row_name = "sample"
@@ -476,7 +480,7 @@ class WebDatasetSource(ObjectsSource):
     def _classes(
         self, beside: BesideFiles, folder: str
     ) -> Mapping[str, tuple[str, ...]]:
-        """Returns the names of classes, by column, of files that an export writes."""
+        """Returns class names by column, from labels files next to the shards."""
         found = {}
         features = self.fixed_schema.features if self.fixed_schema else ()
         known = {each.name: each.class_names for each in features if each.class_names}
@@ -484,7 +488,7 @@ class WebDatasetSource(ObjectsSource):
             file = FeatureSpec(name, Kind.INT64).labels_file
             is_label = pt.is_integer(inside_lists(kind)[0]) and not self.as_declared
             content = beside.in_folder(folder, file) if is_label else None
-            with as_input_error(file, "class names in UTF-8, one on a line"):
+            with as_input_error(file, "class names in UTF-8, one per line"):
                 names = parse_labels(content or b"")
             if names or name in known:
                 found[name] = known.get(name, names)
@@ -504,7 +508,7 @@ class WebDatasetSource(ObjectsSource):
             yield sample.start, [found], None
 
     def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
-        problem = problem or f"{files[0].uri}: holds no files with a key"
+        problem = problem or f"{files[0].uri}: contains no files with a key"
         return InputError(
             f"no sample can be read in {count(len(files), 'shard')}: {problem}. A schema "
             "file leaves out columns that it does not name (`schema`)"
@@ -547,7 +551,7 @@ class WebDatasetSource(ObjectsSource):
         return with_images(schema, images_of(self.columns().names), observed)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        # Each file takes a header of 512 bytes, but arrays and numbers may grow.
+        # Headers of 512 bytes per file are dropped, but arrays and numbers can grow.
         growth = sum(
             file.size * (1 if file.path.endswith(".tar") else UNPACKED_TIMES)
             for file in files
@@ -560,7 +564,7 @@ class WebDatasetSource(ObjectsSource):
         path, start, stop = input_range.path, input_range.start, input_range.stop
         shard = open_shard(input_range, self.storage, (start, stop))
         found = ShardMembers(shard)
-        keys = set[int]()  # hashes; some 100 bytes for each sample of the shard
+        keys = set[int]()  # hashes of keys; some 100 bytes per sample of the shard
         sink.add(
             observed=(0,) * len(images_of(self.columns().names)),
             nulls=(0,) * len(self.columns()),
@@ -582,7 +586,7 @@ class WebDatasetSource(ObjectsSource):
         keys: set[int],
         sink: RowSink,
     ) -> Rows:
-        """Makes rows of samples; those that do not fit are rejects."""
+        """Converts samples to rows; samples that do not fit become rejects."""
         headers: list[dict[str, ImageHeader]] = [{} for _ in samples]
         parsed = dict(enumerate(map(self._parse, samples, headers)))
         starts = np.array([sample.start for sample in samples], np.int64)
@@ -611,15 +615,16 @@ class WebDatasetSource(ObjectsSource):
         return problem or found
 
     def _values_of(self, sample: Sample, headers: dict[str, ImageHeader]) -> Row | str:
-        """Returns the columns of a sample, or why there are none."""
+        """Returns the columns of a sample, or the reason to reject it."""
         if sample.problem:
             return sample.problem
         if not is_utf8(sample.key):
             return f"the key {shown(sample.key)} is not UTF-8"
         if sample.members.keys() & {KEY, ""}:
             return (
-                f"a file is named {KEY!r} or nothing behind the key of the sample, which "
-                "can be no feature (`key` is that of the samples' keys): rename it"
+                f"a file has the extension {KEY!r} or none after the key of the "
+                "sample, which cannot be a feature (`key` is the feature with the "
+                "keys): rename it"
             )
         values: Row = {KEY: sample.key}
         used = set(map(member_of, self.wanted))
@@ -637,7 +642,7 @@ def _batches(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
     batch: list[Sample] = []
     held = 0
     for sample in samples:
-        # A large one alone: Arrow's columns of bytes end at 2 GiB.
+        # A large sample is a batch of its own: Arrow's binary columns end at 2 GiB.
         is_full = held + len(sample.raw) > BATCH_BYTES
         if batch and (is_full or len(batch) >= _BATCH_SAMPLES):
             yield batch
