@@ -11,7 +11,6 @@ VENV := .venv
 INTEROP := .venv-interop
 BIN := $(VENV)/bin
 TOOLS := .tools
-LINKS := build/types/recordmill
 FAKE_GCS := v1.56.1
 AZURITE := 3.37.0
 COMPOSE_GO := v2.16.2
@@ -120,7 +119,7 @@ test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION) site words
 environments: $(VENV)/.ready $(INTEROP)/.ready
 tools: $(INTEGRATION)
 
-check: $(VENV)/.ready $(LINKS)
+check: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -137,7 +136,7 @@ words: site $(TOOLS)/vale-$(VALE)/vale
 
 # docs/ as a site that is read from its folder: build/site/html/index.html. A broken link is
 # an error.
-site: $(VENV)/.ready $(LINKS) $(TOOLS)/site/.ready
+site: $(VENV)/.ready $(TOOLS)/site/.ready
 	$(BIN)/python docs/site/pages.py build/site/pages
 	NO_MKDOCS_2_WARNING=1 $(TOOLS)/site/bin/mkdocs build --strict --config-file docs/site/mkdocs.yml
 
@@ -183,12 +182,6 @@ $(VENV)/.clouds: $(VENV)/.ready requirements-all.lock
 	@echo "Completing $(VENV): clients of Google Cloud and Azure"
 	@$(call install,$(VENV)) --require-hashes --no-deps -r requirements-all.lock $(BRIEFLY)
 	@touch $@
-
-# mypy follows no import hook of an editable installation, but links.
-$(LINKS):
-	mkdir -p $@
-	ln -sfn $(addprefix ../../../,beam_jobs transforms schemas) $@
-	ln -sfn $(addprefix ../../../beam_jobs/recordmill/,__init__.py __main__.py py.typed) $@
 
 $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server:
 	GOBIN=$(CURDIR)/$(@D) CGO_ENABLED=0 $(GO_INSTALL) github.com/fsouza/fake-gcs-server@$(FAKE_GCS)

@@ -1,8 +1,10 @@
-"""Maps the folders at the top level to the one package that is installed, `recordmill`.
+"""Finds the package below src/ and builds its native extension.
 
-Everything else about the build stands in pyproject.toml. The folders keep their names
-in the checkout; installed, they are recordmill.beam_jobs, recordmill.transforms and
-recordmill.schemas, so that a user's own `schemas.py` or `transforms/` never meets them.
+Everything else about the build is in pyproject.toml. `src/recordmill` links to the three
+folders at the top level, so that they are recordmill.beam_jobs, recordmill.transforms and
+recordmill.schemas for every tool, and a user's own `schemas.py` is never in their way. Git
+and unzip write such a link as a small text file if the system has no links or they are
+switched off. Then the folders themselves are mapped to the names in the package.
 """
 
 import os
@@ -10,34 +12,31 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 
-ROOMS = ("beam_jobs", "transforms", "schemas")
-PUBLIC = "beam_jobs/recordmill"  # the folder of the package `recordmill` itself
-LOOPS = Path("transforms/native")
+FOLDERS = ("beam_jobs", "transforms", "schemas")
 
-# Without a C compiler the install goes on without it; see transforms/native.
+package_dir = {"": "src"}
+packages = find_packages("src")
+native = Path("src/recordmill/transforms/native")
+if not all(Path("src/recordmill", folder).is_dir() for folder in FOLDERS):
+    package_dir |= {f"recordmill.{folder}": folder for folder in FOLDERS}
+    below = find_packages(include=[f"{folder}*" for folder in FOLDERS])
+    packages = ["recordmill", *(f"recordmill.{package}" for package in below)]
+    native = Path("transforms/native")
+
+# Without a C compiler the install continues without it; see transforms/native.
 loops = Extension(
     "recordmill.transforms.native._loops",
-    sorted(map(str, LOOPS.glob("*.c"))),
-    depends=sorted(map(str, LOOPS.glob("*.h"))),
+    sorted(path.as_posix() for path in native.glob("*.c")),
+    depends=sorted(path.as_posix() for path in native.glob("*.h")),
     extra_compile_args=["-O3"],
     py_limited_api=True,  # one file for Python 3.11 and all later ones
     optional=True,
 )
 
 setup(
-    packages=[
-        "recordmill",
-        *(
-            f"recordmill.{package}"
-            for package in find_packages(include=[f"{room}*" for room in ROOMS])
-            if package != PUBLIC.replace("/", ".")
-        ),
-    ],
-    package_dir={
-        "recordmill": PUBLIC,
-        **{f"recordmill.{room}": room for room in ROOMS},
-    },
-    # Off as in a run: then the wheel fits every system (py3-none-any).
+    packages=packages,
+    package_dir=package_dir,
+    # Switched off as in a run: then the wheel fits every system (py3-none-any).
     ext_modules=[] if os.environ.get("RECORDMILL_COMPILED") == "no" else [loops],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

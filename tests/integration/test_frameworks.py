@@ -102,10 +102,9 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def borrow_environment(clone: Path) -> None:
     """Makes the environment of a clone of what lies in ours, as nothing would differ."""
-    subprocess.run(["make", "-s", "build/types/recordmill"], cwd=clone, check=True)
     venv = clone / ".venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    add_path(venv, clone / "build" / "types", Path(sysconfig.get_path("purelib")))
+    add_path(venv, clone / "src", Path(sysconfig.get_path("purelib")))
     script = venv / "bin" / "recordmill"
     script.write_text(
         f"#!{venv}/bin/python\nimport sys\n"

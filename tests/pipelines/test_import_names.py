@@ -64,10 +64,9 @@ class Install:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of the files that the image is built from."""
-    folder = tmp_path_factory.mktemp("wheel")
-    checkout = folder / "checkout"
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the image is built from."""
+    folder = tmp_path_factory.mktemp("files") / "checkout"
     dockerfile = (ROOT / "deploy/Dockerfile").read_text()
     before_install = dockerfile[: dockerfile.index("--no-build-isolation .")]
     copied = re.findall(
@@ -76,10 +75,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignored = shutil.ignore_patterns("__pycache__")
     for name in " ".join(copied).split():
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, checkout / name, ignore=ignored)
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
         else:
-            checkout.mkdir(exist_ok=True)
-            shutil.copy(ROOT / name, checkout)
+            folder.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(checkout, tmp_path_factory.mktemp("wheel"))
+
+
+def build_wheel(checkout: Path, folder: Path) -> Path:
     pip("wheel", "--no-deps", "--no-build-isolation", checkout, "-w", folder)
     (built,) = folder.glob("*.whl")
     return built
@@ -96,7 +104,7 @@ def pip(command: str, *arguments: str | Path) -> None:
 def install(request: pytest.FixtureRequest, tmp_path: Path) -> Install:
     if request.param == "editable":
         command = Path(sys.executable).with_name("recordmill")
-        return Install(ROOT / "beam_jobs/recordmill", command, {})
+        return Install(ROOT / "src/recordmill", command, {})
     target = tmp_path / "installed"
     wheel = request.getfixturevalue("wheel")
     pip("install", "--no-deps", "--target", target, wheel)
@@ -130,14 +138,54 @@ def test_user_modules_of_the_same_names(install: Install, tmp_path: Path) -> Non
     assert "convert" in run(install.command, "--help")
 
 
+def test_a_script_beside_a_clone_of_the_same_name(tmp_path: Path) -> None:
+    """A folder without __init__.py must not stand in for the package."""
+    (tmp_path / "recordmill").symlink_to(ROOT)
+    (tmp_path / "train.py").write_text(
+        "from recordmill import open_dataset\nprint(open_dataset.__module__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (
+        "recordmill.transforms.rows.open_dataset\n",
+        "",
+    )
+
+
 def test_the_wheel_holds_the_one_package(wheel: Path) -> None:
-    expected = {"recordmill/py.typed"}
+    own = ("__init__.py", "__main__.py", "py.typed")
+    expected = {f"recordmill/{name}" for name in own}
     for room in ROOMS:
         for path in (ROOT / room).rglob("*"):
             name = path.relative_to(ROOT).as_posix()
             if name.endswith(KINDS):
-                public = name.removeprefix("beam_jobs/recordmill/")
-                expected.add(f"recordmill/{public}")
+                expected.add(f"recordmill/{name}")
+    assert names_in(wheel) == expected
+
+
+def test_a_checkout_without_links_makes_the_same_wheel(
+    checkout: Path, wheel: Path, tmp_path: Path
+) -> None:
+    """As on Windows, and after unzip: each link is a small text file."""
+    git = ["git", "-C", checkout]
+    plain = tmp_path / "plain"
+    for words in (
+        ["init", "--quiet"],
+        ["add", "--all"],
+        ["-c", "core.symlinks=false", "checkout-index", "-a", f"--prefix={plain}/"],
+    ):
+        subprocess.run([*git, *words], check=True)
+    shutil.rmtree(checkout / ".git")
+    for room in ROOMS:
+        assert (plain / "src/recordmill" / room).read_text() == f"../../{room}"
+    assert names_in(build_wheel(plain, tmp_path)) == names_in(wheel)
+
+
+def names_in(wheel: Path) -> set[str]:
     with ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == expected
+        return {name for name in archive.namelist() if ".dist-info/" not in name}

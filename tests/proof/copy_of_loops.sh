@@ -7,7 +7,6 @@ python=$PWD/.venv/bin/python
 rm -rf "$copy"
 mkdir -p "$copy"
 git archive HEAD | tar -x -C "$copy"
-make -s -C "$copy" build/types/recordmill
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
 tests="tests/unit/encode tests/unit/sources/test_csv_plain_cells.py
     tests/unit/sources/test_plain_numbers.py tests/unit/sources/test_plain_objects.py tests/unit/images/test_header.py

@@ -9,7 +9,7 @@ name=loops
 gcc --coverage -O0 -shared -fPIC "-I$include" ./*.c -o _loops.abi3.so
 cd "$copy"
 # shellcheck disable=SC2086  # several files
-PYTHONPATH=$copy/build/types "$python" -m pytest -q -n0 -p no:cacheprovider $tests
+PYTHONPATH=$copy/src "$python" -m pytest -q -n0 -p no:cacheprovider $tests
 cd transforms/native
 gcov --branch-counts --branch-probabilities --object-directory . ./_loops*.gcda |
     grep -v "^No \|^$\|^Creating\|/usr/"

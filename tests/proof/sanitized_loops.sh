@@ -14,7 +14,7 @@ cd "$copy"
 # Python keeps objects that it does not free at its end, and memory in pools of its own.
 # shellcheck disable=SC2086  # several files
 ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
-    ARROW_DEFAULT_MEMORY_POOL=system PYTHONPATH=$copy/build/types \
+    ARROW_DEFAULT_MEMORY_POOL=system PYTHONPATH=$copy/src \
     LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
     "$python" -m pytest -q -n0 -s -p no:cacheprovider $tests
 rm -rf "$copy"

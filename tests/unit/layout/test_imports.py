@@ -45,14 +45,14 @@ ROOMS = (
     "beam_jobs/service",
     "beam_jobs/report",
     "beam_jobs/cli",
-    "beam_jobs/recordmill",  # the package's public names
+    "src/recordmill",  # the package's public names
 )
 
 
 def product_files() -> list[Path]:
     return [
         path
-        for top in ("schemas", "transforms", "beam_jobs")
+        for top in ("schemas", "transforms", "beam_jobs", "src")
         for path in sorted((ROOT / top).rglob("*.py"))
     ]
 
@@ -81,7 +81,7 @@ def file_of(module: str) -> Path | None:
     if package != PACKAGE:
         return None
     if not steps or steps[0] not in ("schemas", "transforms", "beam_jobs"):
-        return ROOT / "beam_jobs/recordmill/__init__.py"
+        return ROOT / "src/recordmill/__init__.py"
     for end in (len(steps), len(steps) - 1):
         base = ROOT.joinpath(*steps[:end])
         for file in (base.with_suffix(".py"), base / "__init__.py"):
