@@ -17,7 +17,7 @@ from pathlib import Path
 import recordmill
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("schemas", "transforms", "beam_jobs")
+PACKAGES = ("schemas", "transforms", "beam_jobs", "src")
 # Three words and more, one after the other, are read by people.
 _SENTENCE = re.compile(r"[A-Za-z]{2,} [A-Za-z'`]+ [A-Za-z`'(]")
 _PROGRAM = re.compile(r"^(?:from|import) \w+|^[ #]", re.MULTILINE)

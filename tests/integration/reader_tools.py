@@ -29,7 +29,7 @@ def package_folder(folder: Path) -> Path:
         package.mkdir(parents=True)
         for name in ("beam_jobs", "transforms", "schemas"):
             (package / name).symlink_to(ROOT / name)
-        for file in (ROOT / "beam_jobs" / "recordmill").glob("*.py"):
+        for file in (ROOT / "src" / "recordmill").glob("*.py"):
             (package / file.name).symlink_to(file)
     return package.parent
 

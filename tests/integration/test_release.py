@@ -192,7 +192,7 @@ def test_the_wheel_of_arm_gives_the_same_bytes(dist: Path, tmp_path: Path) -> No
 def test_the_source_has_what_the_extension_is_built_of(dist: Path) -> None:
     names = run("tar", "-tzf", one(dist, "*.tar.gz"), cwd=dist).split()
     for path in (ROOT / "transforms/native").glob("*.[ch]"):
-        assert f"recordmill-0.1.0/transforms/native/{path.name}" in names
+        assert f"recordmill-0.1.0/src/recordmill/transforms/native/{path.name}" in names
 
 
 def test_the_sbom_is_valid_and_names_what_linux_installs(dist: Path) -> None:

@@ -22,7 +22,7 @@ from object_trees import CLASSES, Pictured, coco_tree
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from recordmill.beam_jobs.recordmill import open_dataset
+from recordmill import open_dataset
 from recordmill.schemas.proto.example_pb2 import Example
 
 NAMES = list(CLASSES.values())

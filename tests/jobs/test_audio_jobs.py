@@ -22,7 +22,7 @@ from job_tools import (
 )
 from sounds import sound
 
-from recordmill.beam_jobs.recordmill import open_dataset
+from recordmill import open_dataset
 
 pytestmark = pytest.mark.usefixtures("without_beam")
 

@@ -17,7 +17,7 @@ from job_tools import Argument, Ran, recordmill
 from pixel_zoo import IMAGES
 from pycocotools.coco import COCO
 
-from recordmill.beam_jobs.recordmill import open_dataset
+from recordmill import open_dataset
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.listing import list_inputs

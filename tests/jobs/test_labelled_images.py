@@ -21,7 +21,7 @@ from job_tools import (
 )
 from pixel_zoo import IMAGES
 
-from recordmill.beam_jobs.recordmill import open_dataset
+from recordmill import open_dataset
 from recordmill.transforms.sources.images import annotations as finish_notes
 from recordmill.transforms.sources.images import tables as label_tables
 

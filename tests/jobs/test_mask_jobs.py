@@ -17,7 +17,7 @@ from job_tools import Argument, Ran, assert_whole, examples_of, manifest_of, rec
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
 
-from recordmill.beam_jobs.recordmill import open_dataset
+from recordmill import open_dataset
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.images.pairs import Paired
 
@@ -488,7 +488,7 @@ def test_masks_as_arrays(data: Path, size: str) -> None:
     deep = Image.fromarray(np.full((12, 20), 1000, np.uint16))
     deep.save(data / "masks/a.png")
     converted("--resize", size, "--pixels", "raw")
-    from recordmill.beam_jobs.recordmill import open_dataset
+    from recordmill import open_dataset
 
     for row in open_dataset("out", "train"):
         mask, image = np.array(row["masks"]), np.array(row["image"])

@@ -14,7 +14,7 @@ from job_tools import manifest_of, recordmill
 from pixel_zoo import IMAGES
 from sounds import sound
 
-from recordmill.beam_jobs.recordmill import open_dataset
+from recordmill import open_dataset
 
 pytestmark = pytest.mark.usefixtures("without_beam")
 

@@ -66,7 +66,7 @@ def without_verb(top: Path = ROOT) -> tuple[int, list[str]]:
 
 def test_docstrings_begin_with_a_verb() -> None:
     wrong = []
-    for folder in ("schemas", "transforms", "beam_jobs"):
+    for folder in ("schemas", "transforms", "beam_jobs", "src"):
         wrong += without_verb(ROOT / folder)[1]
     assert wrong == []
 

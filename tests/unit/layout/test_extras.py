@@ -13,7 +13,16 @@ from recordmill.transforms.storage.clouds import cloud_of
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-FOLDERS = ("beam_jobs", "schemas", "transforms", "docs", "examples", "deploy", "tests")
+FOLDERS = (
+    "src",
+    "beam_jobs",
+    "schemas",
+    "transforms",
+    "docs",
+    "examples",
+    "deploy",
+    "tests",
+)
 # '.[s3,gcs]' and 'recordmill[otel]' behind `pip install`; the extra `coco`
 _NAMED = re.compile(
     r"['\"](?:\.|recordmill)\[([^]]+)\]|\bextra `([\w.-]+)`|`([\w.-]+)` extra\b"
