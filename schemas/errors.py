@@ -93,6 +93,12 @@ class MissingDatasetError(OutputError):
     kind = DATA
 
 
+class ReplacedDatasetError(OutputError):
+    """A dataset was replaced during a read, and its files were removed since."""
+
+    kind = BUSY
+
+
 class MissingFileError(OutputError):
     """A missing file in the output."""
 

@@ -17,7 +17,7 @@ from recordmill.transforms.commit.commit import (
     stray_files,
 )
 from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.dataset.verify import VerifyResult
+from recordmill.transforms.dataset.verify import PASSING, VerifyResult
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import acquire, require_idle
 from recordmill.transforms.storage.store import WORK_FOLDER
@@ -97,7 +97,13 @@ def _found(store: Store, *, detached: bool) -> Leftovers:
 
 
 def with_leftovers(store: Store, verified: VerifyResult) -> VerifyResult:
-    """Returns a verification in which stray files that `clean` removes are leftovers."""
+    """Returns a verification in which stray files that `clean` removes are leftovers.
+
+    Raises:
+      BusyError: a run is at work there, and all problems may be files of its commit.
+    """
+    if verified.problems and all(p.kind in PASSING for p in verified.problems):
+        require_idle(store)
     strays = {p.file for p in verified.problems if p.kind == "stray"}
     if not strays:
         return verified

@@ -17,6 +17,7 @@ from recordmill.schemas.errors import (
     MissingFileError,
     OutputError,
     OutputRefusedError,
+    ReplacedDatasetError,
     SchemaError,
     UsageError,
 )
@@ -82,13 +83,34 @@ def _datasets_in(store: Store) -> list[str]:
 
 
 def require_size(store: Store, shard: ShardEntry) -> None:
-    """Checks that a shard exists and has the size in its manifest entry."""
+    """Checks that a shard exists and has the size that the manifest records.
+
+    Raises:
+      ReplacedDatasetError: the shard is missing, and the current manifest does not list it.
+      OutputError: the shard is missing, or has another size.
+    """
     size = store.size(shard.file)
+    if size is None:
+        require_listed(store, shard)
     if size != shard.bytes:
         found = "is missing" if size is None else f"has {size} bytes"
         raise OutputError(
             f"{store.uri_of(shard.file)}: {found}, the manifest records {shard.bytes} "
             "bytes; run `recordmill verify` to see what else is wrong"
+        )
+
+
+def require_listed(store: Store, shard: ShardEntry) -> None:
+    """Checks that the current manifest still lists a shard of an earlier read of it.
+
+    Raises:
+      ReplacedDatasetError: it does not, because a run has published another dataset.
+    """
+    manifest = find_manifest(store)
+    if manifest is not None and shard.file not in manifest.shard_files:
+        raise ReplacedDatasetError(
+            f"{store.uri}: the dataset was replaced during the read, and "
+            f"{shard.file} was removed since: open the dataset again"
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import Literal
+from typing import Final, Literal
 
 from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.feature_spec import Schema
@@ -65,6 +65,10 @@ class Problem:
     kind: Literal[
         "damage", "unfinished", "stray", "leftover", "values", "duplicates"
     ] = "damage"
+
+
+# Problems that a run at work causes, until it ends.
+PASSING: Final = ("unfinished", "stray", "leftover")
 
 
 def _manifest_problems(manifest: Manifest) -> Iterator[str]:
@@ -288,9 +292,22 @@ def verify_dataset(
     """
     store = open_store(output, storage)
     manifest = read_manifest(store)
-    result = verify_store(
-        store, manifest, full=full, deep=deep, on_progress=on_progress, workers=workers
-    )
+    while True:
+        result = verify_store(
+            store,
+            manifest,
+            full=full,
+            deep=deep,
+            on_progress=on_progress,
+            workers=workers,
+        )
+        if result.ok:
+            break
+        result = _without_passing(result, verify_store(store, manifest, full=False))
+        current = read_manifest(store)
+        if current == manifest:
+            break
+        manifest = current  # a run has published during the verification
     if duplicates and result.ok:
         # A local import: runs do not need the modules that read records.
         from recordmill.transforms.dataset.diff import find_overlap
@@ -301,6 +318,20 @@ def verify_dataset(
         problems = [Problem(MANIFEST_NAME, t, "duplicates") for t in found.lines()]
         result = replace(result, problems=tuple(problems), duplicates=found.summary())
     return replace(result, output=output)
+
+
+def _without_passing(result: VerifyResult, later: VerifyResult) -> VerifyResult:
+    """Returns a verification without files of a run that has ended since.
+
+    Until then, the files of its commit are strays, or are not in place.
+    """
+    left = {(problem.file, problem.kind) for problem in later.problems}
+    problems = tuple(
+        problem
+        for problem in result.problems
+        if problem.kind not in PASSING or (problem.file, problem.kind) in left
+    )
+    return replace(result, problems=problems)
 
 
 def verify_store(
