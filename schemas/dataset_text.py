@@ -79,14 +79,14 @@ class RunMetadata(ForeignModel):
         )
 
 
-def parse_run_metadata(data: bytes, location: str) -> RunMetadata:
+def parse_run_metadata(content: bytes, location: str) -> RunMetadata:
     """Parses run.json, or the same fields of an unpublished run.
 
     Raises:
       OutputRefusedError: the file is damaged.
     """
     advice = f"{_RESTORE}. The dataset can be read without this file: remove it"
-    return ForeignText(location, "file about a run", advice).parse(RunMetadata, data)
+    return ForeignText(location, "file about a run", advice).parse(RunMetadata, content)
 
 
 def _escaped(text: Any) -> Any:
@@ -148,7 +148,7 @@ class _Latest(ForeignModel):
     version: Version
 
 
-def parse_latest(data: bytes, location: str) -> str:
+def parse_latest(content: bytes, location: str) -> str:
     """Parses latest.json; returns the version that it names.
 
     Raises:
@@ -156,11 +156,13 @@ def parse_latest(data: bytes, location: str) -> str:
     """
     advice = "Remove the file and run again"
     return (
-        ForeignText(location, "valid latest.json", advice).parse(_Latest, data).version
+        ForeignText(location, "valid latest.json", advice)
+        .parse(_Latest, content)
+        .version
     )
 
 
-def parse_class_names(data: bytes, location: str) -> tuple[str, ...]:
+def parse_class_names(content: bytes, location: str) -> tuple[str, ...]:
     """Parses the labels file of a dataset with `parse_labels`.
 
     Raises:
@@ -168,4 +170,4 @@ def parse_class_names(data: bytes, location: str) -> tuple[str, ...]:
     """
     text = ForeignText(location, "labels file", _RESTORE)
     with text.parsing(lambda _: "expected lines of text in UTF-8"):
-        return parse_labels(data)
+        return parse_labels(content)

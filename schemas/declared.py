@@ -141,13 +141,17 @@ class DeclaredFeature(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _expand(cls, value: Any) -> Any:
+    def _expand(cls, declaration: Any) -> Any:
         """Expands short forms, and adds the dtype that `classes` implies."""
-        if isinstance(value, str):
-            return _from_short_form(value)
-        if isinstance(value, dict) and "dtype" not in value and value.get("classes"):
-            return {**value, "dtype": "int64"}
-        return value
+        if isinstance(declaration, str):
+            return _from_short_form(declaration)
+        if (
+            isinstance(declaration, dict)
+            and "dtype" not in declaration
+            and declaration.get("classes")
+        ):
+            return {**declaration, "dtype": "int64"}
+        return declaration
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
@@ -331,7 +335,7 @@ _NOT_IN_THE_FILE = ("int", "float", "[key]")  # pydantic's own path elements
 
 
 def parse_declared(
-    value: Any, uri: str, line_of: Callable[[Loc], int] | None = None
+    declaration: Any, uri: str, line_of: Callable[[Loc], int] | None = None
 ) -> DeclaredSchema:
     """Validates plain values, {"features": {name: fields or text}}, as a declaration.
 
@@ -344,7 +348,7 @@ def parse_declared(
       SchemaError: the declaration is invalid, with a line for each problem.
     """
     try:
-        return DeclaredSchema.model_validate(value)
+        return DeclaredSchema.model_validate(declaration)
     except ValidationError as error:
         problems: dict[Loc, str] = {}
         for detail in error.errors():
@@ -367,11 +371,15 @@ def report(uri: str, problems: Sequence[str]) -> str:
     return "\n  ".join(lines)
 
 
-def unknown_field(name: str, known: Iterable[str]) -> str:
+def unknown_field(name: str, known_names: Iterable[str]) -> str:
     """Returns the message about an unknown field, with the most similar known name."""
-    names = list(known)
-    near = get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"
+    names = list(known_names)
+    similar_names = get_close_matches(name, names, 1)
+    hint = (
+        f"did you mean {similar_names[0]}?"
+        if similar_names
+        else f"expected one of {', '.join(names)}"
+    )
     return f"unknown field {name!r}; {hint}"
 
 
@@ -395,17 +403,19 @@ _EXPECTED = {  # by pydantic's type of error; placeholders refer to its context
 
 def expectation(detail: ErrorDetails) -> str:
     """Formats an error of pydantic as the expected and the actual value."""
-    kind, found = detail["type"], f", found {_shown(detail['input'])}"
+    kind, actual_text = detail["type"], f", found {_shown(detail['input'])}"
     if words := _EXPECTED.get(kind):
-        return f"expected {words.format(**detail.get('ctx', {}))}{found}"
+        return f"expected {words.format(**detail.get('ctx', {}))}{actual_text}"
     match kind:
         case "missing":
             return "not given"
         case "value_error":
             return str(detail["ctx"]["error"])
         case "string_unicode":
-            shown = escaped(str(detail["input"]))
-            return f"expected UTF-8, found {shown}; rename it, or choose another name"
+            shown_text = escaped(str(detail["input"]))
+            return (
+                f"expected UTF-8, found {shown_text}; rename it, or choose another name"
+            )
         case "recursion_depth_exceeded" | "recursion_loop":
             return "expected fewer nested levels"
         case "extra_forbidden":
@@ -414,31 +424,35 @@ def expectation(detail: ErrorDetails) -> str:
             return f"not valid JSON: {detail['ctx']['error']}"
     # Others: "Input should be a finite number", "Tuple should have at least 1 item".
     message = _SHOULD.sub("", detail["msg"]).removeprefix("a valid ")
-    return f"expected {message[:1].lower()}{message[1:]}{found}"
+    return f"expected {message[:1].lower()}{message[1:]}{actual_text}"
 
 
 def _sentence(place: Loc, detail: ErrorDetails) -> str:
     steps = list(place)
-    unknown = steps.pop() if detail["type"] == "extra_forbidden" else None
+    unknown_name = steps.pop() if detail["type"] == "extra_forbidden" else None
     words = list(map(str, steps))
     if steps[:1] == ["features"]:
-        items = (f"item {s + 1}" if isinstance(s, int) else s for s in steps[2:])
+        path_elements = (
+            f"item {s + 1}" if isinstance(s, int) else s for s in steps[2:]
+        )
         feature = f"feature {steps[1]!r}" if len(steps) > 1 else "features"
-        words = [feature, *items]
-    if unknown is not None:
+        words = [feature, *path_elements]
+    if unknown_name is not None:
         models: dict[int, type[BaseModel]] = {0: DeclaredSchema, 2: DeclaredFeature}
-        known = models.get(len(steps), ImageRule).model_fields
-        what = unknown_field(str(unknown), known)
+        known_fields = models.get(len(steps), ImageRule).model_fields
+        problem = unknown_field(str(unknown_name), known_fields)
     elif detail["type"] in ("model_type", "dict_type") and len(steps) == 2:
-        found = _shown(detail["input"])
-        what = f"expected a short form like int64[2]? or its fields, found {found}"
+        actual_text = _shown(detail["input"])
+        problem = (
+            f"expected a short form like int64[2]? or its fields, found {actual_text}"
+        )
     elif detail["type"] == "too_short":
-        what = "expected at least one feature, found none"
+        problem = "expected at least one feature, found none"
     elif detail["type"] == "string_too_short":
-        what = "a feature needs a name, found an empty one"
+        problem = "a feature needs a name, found an empty one"
     else:
-        what = expectation(detail)
-    return ": ".join([*words, what])
+        problem = expectation(detail)
+    return ": ".join([*words, problem])
 
 
 def _shown(value: Any) -> str:

@@ -117,10 +117,10 @@ class CorruptRecordError(RecordmillError):
       offset: byte offset of that record's frame in the (uncompressed) file.
     """
 
-    def __init__(self, uri: str, record_index: int, offset: int, what: str) -> None:
-        super().__init__(f"{uri}: record {record_index} at byte {offset}: {what}")
+    def __init__(self, uri: str, record_index: int, offset: int, problem: str) -> None:
+        super().__init__(f"{uri}: record {record_index} at byte {offset}: {problem}")
         self.uri, self.record_index = uri, record_index
-        self.offset, self.what = offset, what
+        self.offset, self.what = offset, problem
 
     def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
         return type(self), (self.uri, self.record_index, self.offset, self.what)
@@ -177,8 +177,14 @@ class Interrupted(BaseException):
 
 
 _RAISED_FOR = {
-    each.kind: each
-    for each in (UsageError, InputError, OutputRefusedError, BusyError, NoRoomError)
+    error_class.kind: error_class
+    for error_class in (
+        UsageError,
+        InputError,
+        OutputRefusedError,
+        BusyError,
+        NoRoomError,
+    )
 }
 
 
@@ -187,13 +193,13 @@ def kind_of(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt | Interrupted):
         return INTERRUPTED
     kind = error.kind if isinstance(error, RecordmillError) else OTHER
-    seen: list[BaseException] = []
-    each: BaseException | None = error
-    while kind == OTHER and each is not None and each not in seen:
-        if isinstance(each, OSError) and each.errno in FULL:
+    seen_errors: list[BaseException] = []
+    cause: BaseException | None = error
+    while kind == OTHER and cause is not None and cause not in seen_errors:
+        if isinstance(cause, OSError) and cause.errno in FULL:
             return NO_ROOM
-        seen.append(each)
-        each = each.__cause__
+        seen_errors.append(cause)
+        cause = cause.__cause__
     return kind
 
 

@@ -109,7 +109,10 @@ class FeatureSpec:
             return (self.name,)
         lengths = f"{self.name}/ragged_row_lengths_"
         levels = map(str, range(self.ragged_rank))
-        return (f"{self.name}/ragged_flat_values", *(lengths + each for each in levels))
+        return (
+            f"{self.name}/ragged_flat_values",
+            *(lengths + level for level in levels),
+        )
 
     @property
     def ragged_rank(self) -> int:
@@ -128,8 +131,8 @@ class FeatureSpec:
         """Returns the fields of the feature that a manifest stores, by key."""
         stated = {name: getattr(self, name) for name in STATED}
         for name, unstated in STATED_IF_USED.items():
-            if (value := getattr(self, name)) is not unstated:
-                stated[name] = value
+            if (field_value := getattr(self, name)) is not unstated:
+                stated[name] = field_value
         return stated
 
 
@@ -171,14 +174,14 @@ class Schema:
     features: tuple[FeatureSpec, ...]
 
     def __post_init__(self) -> None:
-        ordered = tuple(sorted(self.features, key=lambda f: map_order(f.name)))
-        for feature, following in pairwise(ordered):
-            if feature.name == following.name:
+        ordered_features = tuple(sorted(self.features, key=lambda f: map_order(f.name)))
+        for feature, next_feature in pairwise(ordered_features):
+            if feature.name == next_feature.name:
                 raise SchemaError(
                     f"feature names must differ, got {feature.name!r} twice"
                 )
         owners: dict[str, str] = {}
-        for feature in ordered:
+        for feature in ordered_features:
             for key in feature.keys:
                 other = owners.setdefault(key, feature.name)
                 if other != feature.name:
@@ -187,19 +190,19 @@ class Schema:
                         f"under the key {key!r}: rename one of them"
                     )
         labels: dict[str, FeatureSpec] = {}  # class labels by name of their labels file
-        for feature in ordered:
+        for feature in ordered_features:
             if not feature.class_names:
                 continue
-            same = labels.setdefault(feature.labels_file, feature)
-            if same.class_names != feature.class_names:
+            labelled_feature = labels.setdefault(feature.labels_file, feature)
+            if labelled_feature.class_names != feature.class_names:
                 raise SchemaError(
-                    f"features {same.name!r} and {feature.name!r} have different "
+                    f"features {labelled_feature.name!r} and {feature.name!r} have different "
                     "classes, and both labels files would be "
                     f"{feature.labels_file}: rename one of them"
                 )
-        if not ordered:
+        if not ordered_features:
             raise SchemaError("a schema needs at least one feature, got none")
-        object.__setattr__(self, "features", ordered)
+        object.__setattr__(self, "features", ordered_features)
 
     def __getitem__(self, name: str) -> FeatureSpec:
         for feature in self.features:
@@ -216,7 +219,7 @@ Number = int | float
 _MAX_NAMES = 5
 
 
-def differences(expected: Schema, found: Schema) -> list[str]:
+def differences(expected: Schema, actual_schema: Schema) -> list[str]:
     """Returns the differences between two schemas that readers would notice.
 
     Source columns are not compared. A required feature may replace an optional one. A
@@ -229,18 +232,22 @@ def differences(expected: Schema, found: Schema) -> list[str]:
     Returns:
       One line for each difference.
     """
-    before = {spec.name: spec for spec in expected.features}
-    after = {spec.name: spec for spec in found.features}
+    expected_features = {spec.name: spec for spec in expected.features}
+    actual_features = {spec.name: spec for spec in actual_schema.features}
     lines = []
-    for name in sorted(before | after):
-        if name not in after:
-            lines.append(f"feature {name!r} is missing: was {_described(before[name])}")
-        elif name not in before:
-            lines.append(f"feature {name!r} is new: {_described(after[name])}")
+    for name in sorted(expected_features | actual_features):
+        if name not in actual_features:
+            lines.append(
+                f"feature {name!r} is missing: was {_described(expected_features[name])}"
+            )
+        elif name not in expected_features:
+            lines.append(
+                f"feature {name!r} is new: {_described(actual_features[name])}"
+            )
         else:
             lines += [
                 f"feature {name!r}: {change}"
-                for change in _changes(before[name], after[name])
+                for change in _changes(expected_features[name], actual_features[name])
             ]
     return lines
 
@@ -262,65 +269,67 @@ def range_violations(
         low = spec.minimum is not None and lowest < spec.minimum
         high = spec.maximum is not None and highest > spec.maximum
         if low or high:
-            found = f"{lowest}" if lowest == highest else f"{lowest} to {highest}"
+            actual_range = (
+                f"{lowest}" if lowest == highest else f"{lowest} to {highest}"
+            )
             lines.append(
-                f"feature {spec.name!r}: values {found}, expected {_range(spec)}"
+                f"feature {spec.name!r}: values {actual_range}, expected {_range(spec)}"
             )
     return lines
 
 
-def _changes(before: FeatureSpec, after: FeatureSpec) -> list[str]:
+def _changes(old_spec: FeatureSpec, new_spec: FeatureSpec) -> list[str]:
     changes = [
         f"{aspect} changed: was {old}, is {new}"
         for aspect, old, new in (
-            ("stored as", str(before.kind), str(after.kind)),
-            ("content", str(before.content), str(after.content)),
-            ("dtype", before.dtype, after.dtype),
-            ("nested", before.nested, after.nested),
+            ("stored as", str(old_spec.kind), str(new_spec.kind)),
+            ("content", str(old_spec.content), str(new_spec.content)),
+            ("dtype", old_spec.dtype, new_spec.dtype),
+            ("nested", old_spec.nested, new_spec.nested),
         )
         if old != new
     ]
-    if not _shape_fits(before, after):
-        old, new = _shape(before.shape), _shape(after.shape)
+    if not _shape_fits(old_spec, new_spec):
+        old, new = _shape(old_spec.shape), _shape(new_spec.shape)
         changes.append(f"shape changed: was {old}, is {new}")
-    if before.sequence != after.sequence:
+    if old_spec.sequence != new_spec.sequence:
         part = {True: "feature list", False: "context"}
-        old, new = part[before.sequence], part[after.sequence]
+        old, new = part[old_spec.sequence], part[new_spec.sequence]
         changes.append(f"moved: was in the {old}, is in the {new}")
-    if after.optional and not before.optional:
+    if new_spec.optional and not old_spec.optional:
         changes.append("is now optional: some examples lack it")
-    if before.class_names:
-        changes += _class_changes(before.class_names, after.class_names)
+    if old_spec.class_names:
+        changes += _class_changes(old_spec.class_names, new_spec.class_names)
     return changes
 
 
-def _class_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
+def _class_changes(old_names: Sequence[str], new_names: Sequence[str]) -> list[str]:
     """Returns unknown and lost class names, and the first index whose class changed."""
-    if not after:
-        return [f"no longer has class names: were {_names(before)}"]
-    unknown = [name for name in after if name not in set(before)]
-    lost = [name for name in before if name not in set(after)]
+    if not new_names:
+        return [f"no longer has class names: were {_names(old_names)}"]
+    unknown_names = [name for name in new_names if name not in set(old_names)]
+    lost_names = [name for name in old_names if name not in set(new_names)]
     changes = []
-    if unknown:
-        changes.append(f"unknown classes: {_names(unknown)}")
-    if lost:
-        changes.append(f"lost classes: {_names(lost)}")
-    for index, (old, new) in enumerate(zip(before, after, strict=False)):
+    if unknown_names:
+        changes.append(f"unknown classes: {_names(unknown_names)}")
+    if lost_names:
+        changes.append(f"lost classes: {_names(lost_names)}")
+    for index, (old, new) in enumerate(zip(old_names, new_names, strict=False)):
         if old != new:
             changes.append(f"class {index} changed: was {old!r}, is {new!r}")
             break
     return changes
 
 
-def _shape_fits(before: FeatureSpec, after: FeatureSpec) -> bool:
-    if before.shape == after.shape:
+def _shape_fits(old_spec: FeatureSpec, new_spec: FeatureSpec) -> bool:
+    if old_spec.shape == new_spec.shape:
         return True
-    if before.content is not Content.IMAGE or after.content is not Content.IMAGE:
+    if old_spec.content is not Content.IMAGE or new_spec.content is not Content.IMAGE:
         return False
     # The shape of an image feature only restricts the sizes, so it can be relaxed.
     return all(
         old in (None, new)
-        for old, new in zip_longest(before.shape, after.shape, fillvalue=None)
+        for old, new in zip_longest(old_spec.shape, new_spec.shape, fillvalue=None)
     )
 
 

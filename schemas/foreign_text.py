@@ -60,15 +60,15 @@ class ForeignText:
         except Exception as error:
             raise self.refused((describe or _problem)(error)) from error
 
-    def parse(self, model: type[_Model], data: bytes) -> _Model:
+    def parse(self, model: type[_Model], content: bytes) -> _Model:
         """Parses JSON into an instance of a model.
 
         Raises:
           OutputRefusedError: the text is not JSON, or does not match the model.
         """
         with self.parsing():
-            found: _Model = _adapter(model).validate_json(data)
-        return found
+            instance: _Model = _adapter(model).validate_json(content)
+        return instance
 
 
 def is_parsed(parse: Callable[[], object]) -> bool:
@@ -88,11 +88,11 @@ def _problem(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         field = printable(".".join(map(str, first["loc"])))
-        shown = field if len(field) <= _SHOWN else f"{field[:_SHOWN]}..."
+        shown_field = field if len(field) <= _SHOWN else f"{field[:_SHOWN]}..."
         expected = expectation(first)
         if len(expected) > _LONGEST:
             expected = f"{expected[:_LONGEST]}..."
-        return f"{shown}: {expected}" if shown else expected
+        return f"{shown_field}: {expected}" if shown_field else expected
     if isinstance(error, SchemaError):
         return f"features: {error}"
     return "not valid JSON in UTF-8"

@@ -27,13 +27,13 @@ class FileChecksum(NamedTuple):
     crc32c: int  # checksum of these bytes
 
 
-def as_call(value: Any) -> tuple[type, tuple[Any, ...]]:
+def as_call(instance: Any) -> tuple[type, tuple[Any, ...]]:
     """Returns the pickled form of a dataclass: a call of the class with its fields.
 
     The default of dataclasses calls a function for each field and takes twice the time,
     which matters because the launcher reads the results of all ranges.
     """
-    return type(value), tuple(getattr(value, name) for name in value.__slots__)
+    return type(instance), tuple(getattr(instance, name) for name in instance.__slots__)
 
 
 @dataclass(frozen=True, slots=True)

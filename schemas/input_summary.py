@@ -95,11 +95,13 @@ class SkippedFiles:
     example: str  # path of one file
 
     @staticmethod
-    def counted(found: Iterable[tuple[str, str]]) -> tuple[SkippedFiles, ...]:
+    def counted(
+        reasons_and_paths: Iterable[tuple[str, str]],
+    ) -> tuple[SkippedFiles, ...]:
         """Counts pairs (reason, path) by reason, the most common reason first."""
         examples: dict[str, str] = {}
         counts: Counter[str] = Counter()
-        for reason, path in found:
+        for reason, path in reasons_and_paths:
             counts[reason] += 1
             examples.setdefault(reason, path)
         return tuple(
@@ -129,23 +131,25 @@ class InputSummary:
         """
         if not self.warnings:
             return
-        codes = Counter(each.code for each in self.warnings).items()
-        named = ", ".join(code if n == 1 else f"{n:,} x {code}" for code, n in codes)
-        lines = [f"\n  {each}" for each in self.warnings[:_LISTED]]
+        codes = Counter(warning.code for warning in self.warnings).items()
+        code_counts = ", ".join(
+            code if n == 1 else f"{n:,} x {code}" for code, n in codes
+        )
+        lines = [f"\n  {warning}" for warning in self.warnings[:_LISTED]]
         if more := len(self.warnings) - len(lines):
             lines.append(f"\n  and {more:,} more")
         raise InputError(
-            f"{count(len(self.warnings), 'warning')} ({named}), and `strict` allows "
+            f"{count(len(self.warnings), 'warning')} ({code_counts}), and `strict` allows "
             f"none:{''.join(lines)}\n"
             "Fix their causes, or run without `strict`"
         )
 
-    def updated(self, later: InputSummary) -> InputSummary:
+    def updated(self, later_report: InputSummary) -> InputSummary:
         """Returns the report, updated with facts, warnings and files of a later one."""
-        facts = tuple((dict(self.facts) | dict(later.facts)).items())
-        passed_over = later.passed_over or self.passed_over
+        facts = tuple((dict(self.facts) | dict(later_report.facts)).items())
+        passed_over = later_report.passed_over or self.passed_over
         more = replace(self, facts=facts, passed_over=passed_over)
-        return more.with_warnings(later.warnings)
+        return more.with_warnings(later_report.warnings)
 
     def of_input(self) -> Self:
         """Returns the report with counts marked as counts of the input, not the dataset.
@@ -154,26 +158,31 @@ class InputSummary:
         ['classes: 2 (cat 1, dog 4) in the input']
         """
 
-        def marked(name: str, value: str) -> str:
-            counts = name in _COUNTS and any(map(str.isdigit, value))
-            return f"{value} in the input" if counts else value
+        def marked(name: str, text: str) -> str:
+            counts = name in _COUNTS and any(map(str.isdigit, text))
+            return f"{text} in the input" if counts else text
 
-        facts = tuple((name, marked(name, value)) for name, value in self.facts)
+        facts = tuple((name, marked(name, text)) for name, text in self.facts)
         return replace(self, facts=facts)
 
     def spelled(self, spell: Callable[[str], str]) -> Self:
         """Returns the report with options in warnings as a front end spells them."""
-        told = (InputWarning(code, spell(text)) for code, text in self.warnings)
-        return replace(self, warnings=tuple(told))
+        spelled_warnings = (
+            InputWarning(code, spell(text)) for code, text in self.warnings
+        )
+        return replace(self, warnings=tuple(spelled_warnings))
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Self:
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Returns a report from its JSON form; missing fields are empty."""
         return cls(
-            facts=tuple((str(k), str(v)) for k, v in found.get("facts", {}).items()),
-            warnings=tuple(InputWarning(**each) for each in found.get("warnings", ())),
+            facts=tuple((str(k), str(v)) for k, v in fields.get("facts", {}).items()),
+            warnings=tuple(
+                InputWarning(**warning) for warning in fields.get("warnings", ())
+            ),
             passed_over=tuple(
-                SkippedFiles(**each) for each in found.get("passed_over", ())
+                SkippedFiles(**skipped_files)
+                for skipped_files in fields.get("passed_over", ())
             ),
         )
 
@@ -181,17 +190,17 @@ class InputSummary:
         """Returns the JSON form of the report."""
         return {
             "facts": dict(self.facts),
-            "warnings": [each._asdict() for each in self.warnings],
+            "warnings": [warning._asdict() for warning in self.warnings],
             "passed_over": list(map(asdict, self.passed_over)),
         }
 
     def lines(self) -> list[str]:
         """Returns the report as lines of text, without the warnings."""
-        facts = [f"{name}: {value}" for name, value in self.facts]
+        facts = [f"{name}: {text}" for name, text in self.facts]
         return facts + [
-            f"skipped: {count(each.files, 'file')} ({each.reason}), such as "
-            f"{each.example}"
-            for each in self.passed_over
+            f"skipped: {count(skipped_files.files, 'file')} ({skipped_files.reason}), such as "
+            f"{skipped_files.example}"
+            for skipped_files in self.passed_over
         ]
 
 

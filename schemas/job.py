@@ -69,16 +69,16 @@ class MapFunction(FrozenModel):
         return blake2b(self.text.encode(), digest_size=16).hexdigest()
 
 
-def split_name(given: str) -> tuple[str, str]:
+def split_name(reference: str) -> tuple[str, str]:
     """Splits FILE.py:FUNCTION or MODULE:FUNCTION at the colon.
 
     >>> split_name("gs://bucket/my_map.py:tokenise")
     ('gs://bucket/my_map.py', 'tokenise')
     """
-    place, colon, function = given.rpartition(":")
+    place, colon, function = reference.rpartition(":")
     names = [function] if is_file(place) else [*place.split("."), function]
     if not colon or not all(name.isidentifier() for name in names):
-        raise UsageError(f"`map`: expected {_FORMS}, found {given!r}")
+        raise UsageError(f"`map`: expected {_FORMS}, found {reference!r}")
     return place, function
 
 
@@ -91,17 +91,17 @@ def is_file(place: str) -> bool:
     return place.endswith(".py")
 
 
-def load_map(given: str, read: Callable[[str], bytes]) -> MapFunction:
+def load_map(reference: str, read: Callable[[str], bytes]) -> MapFunction:
     """Reads the text of the module that a job names; does not run a file."""
-    place, function = split_name(given)
+    place, function = split_name(reference)
     if is_file(place):
-        data = read(place)
-        named = {"file": place.replace("\\", "/").rpartition("/")[2]}
+        content = read(place)
+        module_fields = {"file": place.replace("\\", "/").rpartition("/")[2]}
     else:
-        data, named = module_file(place).read_bytes(), {"module": place}
+        content, module_fields = module_file(place).read_bytes(), {"module": place}
     try:
-        text = data.decode()
-        if "file" in named:
+        text = content.decode()
+        if "file" in module_fields:
             compile(text, place, "exec")
     except UnicodeDecodeError as error:
         raise UsageError(
@@ -109,30 +109,30 @@ def load_map(given: str, read: Callable[[str], bytes]) -> MapFunction:
         ) from error
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"`map` {place}: is not valid Python: {error}") from error
-    return MapFunction(function=function, text=text, **named)
+    return MapFunction(function=function, text=text, **module_fields)
 
 
 def module_file(module: str) -> Path:
     """Returns the file of an importable module."""
     try:
-        found = importlib.util.find_spec(module)
+        module_spec = importlib.util.find_spec(module)
     except Exception as error:  # any error of the parent packages
-        what = f"cannot be imported here: {type(error).__name__}: {error}"
-        raise _no_module(module, what) from error
-    if found is None:
+        problem = f"cannot be imported here: {type(error).__name__}: {error}"
+        raise _no_module(module, problem) from error
+    if module_spec is None:
         raise _no_module(module, "cannot be found here")
-    if not found.origin or not found.origin.endswith(".py"):
-        what = "has no source file (.py), which the dataset's fingerprint requires"
-        raise _no_module(module, what)
-    return Path(found.origin)
+    if not module_spec.origin or not module_spec.origin.endswith(".py"):
+        problem = "has no source file (.py), which the dataset's fingerprint requires"
+        raise _no_module(module, problem)
+    return Path(module_spec.origin)
 
 
-def _no_module(module: str, what: str) -> UsageError:
+def _no_module(module: str, problem: str) -> UsageError:
     file = f"{module.replace('.', '/')}.py"
-    named = f"./{file}" if Path(file).is_file() else "FILE.py"
+    file_hint = f"./{file}" if Path(file).is_file() else "FILE.py"
     return UsageError(
-        f"`map`: module {module!r} {what}. Install it, or put its folder on "
-        f"PYTHONPATH, also on each worker; or name its file: {named}:FUNCTION"
+        f"`map`: module {module!r} {problem}. Install it, or put its folder on "
+        f"PYTHONPATH, also on each worker; or name its file: {file_hint}:FUNCTION"
     )
 
 
@@ -209,9 +209,9 @@ def parse_balance(text: str) -> tuple[str, BalanceRule]:
     """
     column, _, rule = text.rpartition("=")
     if not column or rule not in get_args(BalanceRule):
-        *others, last = get_args(BalanceRule)
+        *other_rules, last = get_args(BalanceRule)
         raise ValueError(
-            f"expected a column and {', '.join(others)} or {last}, like "
+            f"expected a column and {', '.join(other_rules)} or {last}, like "
             f"species=undersample; found {text!r}"
         )
     return column, cast("BalanceRule", rule)
@@ -243,14 +243,14 @@ class Sharding(FrozenModel):
         if num_records == 0:
             return 0
         if self.num_shards is not None:
-            wanted = self.num_shards
+            num_shards = self.num_shards
         elif self.shard_bytes is not None:
-            wanted = -(-num_bytes // self.shard_bytes)
+            num_shards = -(-num_bytes // self.shard_bytes)
         else:
             assert self.num_readers is not None  # by _one_rule
             # TensorFlow's tutorial: ten shards per reading host, each at least 10 MB.
-            wanted = min(10 * self.num_readers, num_bytes // 10_000_000)
-        return max(1, min(wanted, num_records, 99_999))
+            num_shards = min(10 * self.num_readers, num_bytes // 10_000_000)
+        return max(1, min(num_shards, num_records, 99_999))
 
 
 class RejectLimit(FrozenModel):
@@ -285,10 +285,10 @@ def _check_splits(splits: tuple[SplitSpec, ...]) -> tuple[SplitSpec, ...]:
         raise ValueError(f"split names must differ, found {', '.join(names)}")
     total = sum(parse_fraction(split.fraction) for split in splits)
     if total != 1:
-        given = " + ".join(split.fraction for split in splits)
+        fractions = " + ".join(split.fraction for split in splits)
         raise ValueError(
             "the fractions of the splits must add up to 1, so that no row is lost; "
-            f"found {given or 'no split'}"
+            f"found {fractions or 'no split'}"
         )
     return splits
 
@@ -355,7 +355,9 @@ class JobSpec(FrozenModel):
     @property
     def is_sampled(self) -> bool:
         """Returns whether sampling may drop convertible rows."""
-        return any(each is not None for each in (self.limit, self.sample, self.balance))
+        return any(
+            setting is not None for setting in (self.limit, self.sample, self.balance)
+        )
 
     @property
     def reads_files(self) -> bool:
@@ -396,13 +398,17 @@ class Description(NamedTuple):
 
     def changes_from(self, old: Description) -> str:
         """Returns the names of the fields that differ from an old description."""
-        before, after = (
-            {**each.about, **({"card": ""} if each.card else {})}
-            for each in (old, self)
+        old_fields, new_fields = (
+            {**description.about, **({"card": ""} if description.card else {})}
+            for description in (old, self)
         )
-        said = [name for name, text in after.items() if text != before.get(name)]
-        gone = [f"without {name}" for name in before if name not in after]
-        return ", ".join(said + gone)
+        changed_names = [
+            name for name, text in new_fields.items() if text != old_fields.get(name)
+        ]
+        removed_names = [
+            f"without {name}" for name in old_fields if name not in new_fields
+        ]
+        return ", ".join(changed_names + removed_names)
 
 
 NO_DESCRIPTION = Description()
@@ -462,14 +468,16 @@ class RunOptions:
         """
         return is_embedded_runner(self.beam_option("--runner"))
 
-    def beam_option(self, wanted: str) -> str | None:
+    def beam_option(self, option_name: str) -> str | None:
         """Returns the value of an option of Beam, or None if it is not set."""
-        found: str | None = None
+        option_value: str | None = None
         for index, arg in enumerate(self.beam_args):
             name, equals, value = arg.partition("=")
-            if name == wanted:
-                found = value if equals else "".join(self.beam_args[index + 1 :][:1])
-        return found
+            if name == option_name:
+                option_value = (
+                    value if equals else "".join(self.beam_args[index + 1 :][:1])
+                )
+        return option_value
 
 
 def is_embedded_runner(name: str | None) -> bool:
@@ -505,8 +513,8 @@ class SplitTimes:
 
 def parse_split_times(text: str) -> SplitTimes:
     """Parses a text like _EXAMPLE; raises ValueError if it is invalid."""
-    column, equals, rest = text.rpartition("=")
-    parts = [part.strip() for part in rest.split(",")]
+    column, equals, schedule = text.rpartition("=")
+    parts = [part.strip() for part in schedule.split(",")]
     names, texts = parts[::2], parts[1::2]
     if not column or not equals or len(names) < 2 or len(names) == len(texts):
         raise ValueError(
@@ -523,12 +531,16 @@ def parse_split_times(text: str) -> SplitTimes:
         raise ValueError(
             f"expected at most {MAX_SPLITS} different splits, found {', '.join(names)}"
         )
-    bounds = [parse_bound(each) for each in texts]
-    if len({isinstance(each, datetime) for each in bounds}) > 1:
+    bounds = [parse_bound(bound_text) for bound_text in texts]
+    if len({isinstance(bound, datetime) for bound in bounds}) > 1:
         raise ValueError(f"expected all times or all numbers, found {', '.join(texts)}")
-    for (one, first), (other, second) in pairwise(zip(texts, bounds, strict=True)):
+    for (first_text, first), (second_text, second) in pairwise(
+        zip(texts, bounds, strict=True)
+    ):
         if not first < second:  # type: ignore[operator]
-            raise ValueError(f"expected ascending times, found {one} before {other}")
+            raise ValueError(
+                f"expected ascending times, found {first_text} before {second_text}"
+            )
     return SplitTimes(column.strip(), tuple(names), tuple(bounds))
 
 
@@ -537,10 +549,14 @@ def parse_bound(text: str) -> Bound:
     if _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
     try:
-        found = datetime.fromisoformat(text)
+        timestamp = datetime.fromisoformat(text)
     except ValueError as error:
         raise ValueError(
             "expected a number, or a time like 2026-01-01 or 2026-01-01T12:00:00, found "
             f"{text!r}"
         ) from error
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return (
+        timestamp.replace(tzinfo=UTC)
+        if timestamp.tzinfo is None
+        else timestamp.astimezone(UTC)
+    )

@@ -60,8 +60,10 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
 class _Placeholders:
     """The parameters of a job file, with a text for each, or None without a default."""
 
-    def __init__(self, values: Mapping[str, str | None], problems: Problems) -> None:
-        self.values = values
+    def __init__(
+        self, parameters: Mapping[str, str | None], problems: Problems
+    ) -> None:
+        self.values = parameters
         self.used: set[str] = set()
         self._problems = problems
 
@@ -74,13 +76,15 @@ class _Placeholders:
         if isinstance(value, dict):
             for key in value:
                 if "{{" in key:
-                    what = "placeholders can only be in values, not in keys"
-                    self._problems.setdefault((*place, key), what)
+                    problem = "placeholders can only be in values, not in keys"
+                    self._problems.setdefault((*place, key), problem)
             pairs = value.items()
             return {k: self.fill(v, (*place, k), as_text=as_text) for k, v in pairs}
         if isinstance(value, list):
-            items = enumerate(value)
-            return [self.fill(v, (*place, i), as_text=as_text) for i, v in items]
+            indexed_values = enumerate(value)
+            return [
+                self.fill(v, (*place, i), as_text=as_text) for i, v in indexed_values
+            ]
         if not isinstance(value, str) or "{{" not in value:
             return value
         try:
@@ -115,8 +119,8 @@ class _Placeholders:
         self.used.add(name)
         text = self.values.get(name)
         if text is None:
-            near = get_close_matches(name, self.values.keys() - {name}, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            similar_names = get_close_matches(name, self.values.keys() - {name}, 1)
+            hint = f"; did you mean {similar_names[0]}?" if similar_names else ""
             raise UsageError(
                 f"{{{{ {name} }}}} has no value: pass one with `set` {name}=VALUE, or "
                 f"a default in params{hint}"
@@ -125,14 +129,14 @@ class _Placeholders:
 
 
 def load_job(
-    data: bytes,
+    content: bytes,
     uri: str,
     settings: Mapping[str, str],
     today: date,
     read: Callable[[str], bytes],
     formats: Formats,
     options: Mapping[str, Any] = MappingProxyType({}),
-    own: Mapping[str, Any] = MappingProxyType({}),
+    format_options: Mapping[str, Any] = MappingProxyType({}),
 ) -> LoadedJob:
     """Parses a job file.
 
@@ -152,10 +156,10 @@ def load_job(
       UsageError, SchemaError: the file is invalid, with a line for each problem.
     """
     try:
-        document = YamlDocument(data, uri)
+        document = YamlDocument(content, uri)
         is_mapping = isinstance(document.value, dict)
     except SchemaError as error:
-        raise UsageError(f"{error}{_quote_hint(str(error), data)}") from error
+        raise UsageError(f"{error}{_quote_hint(str(error), content)}") from error
     if not is_mapping:
         raise UsageError(
             f"{uri}: expected a mapping like\n"
@@ -164,25 +168,25 @@ def load_job(
     if secrets := dict(addresses_with_secrets(document.value)):
         raise UsageError(_report(uri, document, secrets, {}, {}))
     problems: Problems = {}
-    given = {**_filled(document, settings, today, problems), **options}
-    if own and (source := str(given.get("source"))) in formats:
-        section = given.setdefault(source, {})
-        for name in own.keys() - formats[source].model_fields.keys():
-            what = f"is an option of {owner_of(name, formats)}, not of {source}"
-            problems[source, name] = what
+    given_options = {**_filled(document, settings, today, problems), **options}
+    if format_options and (source := str(given_options.get("source"))) in formats:
+        section = given_options.setdefault(source, {})
+        for name in format_options.keys() - formats[source].model_fields.keys():
+            problem = f"is an option of {owner_of(name, formats)}, not of {source}"
+            problems[source, name] = problem
         if isinstance(section, dict):
-            given[source] = {**section, **own}
-    values = check_options(given, formats, problems)
+            given_options[source] = {**section, **format_options}
+    validated_options = check_options(given_options, formats, problems)
     if problems:
-        raise UsageError(_report(uri, document, problems, options, own))
-    typed = {name: values[name] for name in options}
-    values = _with_paths(values, posixpath.dirname(uri)) | typed
-    if isinstance(values["schema"], dict):
-        values["schema"] = parse_declared(
-            *(values["schema"], f"{uri}: schema"),
+        raise UsageError(_report(uri, document, problems, options, format_options))
+    typed = {name: validated_options[name] for name in options}
+    validated_options = _with_paths(validated_options, posixpath.dirname(uri)) | typed
+    if isinstance(validated_options["schema"], dict):
+        validated_options["schema"] = parse_declared(
+            *(validated_options["schema"], f"{uri}: schema"),
             lambda loc: document.line(("schema", *loc)),
         )
-    return make_job(values, "job_file", read)
+    return make_job(validated_options, "job_file", read)
 
 
 def _filled(
@@ -192,21 +196,21 @@ def _filled(
     texts = document.as_written()
     defaults = texts.get("params") or {}
     if not isinstance(defaults, dict):
-        what = f"expected a mapping of parameters, found {defaults!r}"
-        problems["params",] = what
+        problem = f"expected a mapping of parameters, found {defaults!r}"
+        problems["params",] = problem
         defaults = {}
     for name, text in defaults.items():
         if not _PARAMETER.fullmatch(name):
             problems["params", name] = f"expected a name like date, found {name!r}"
         elif isinstance(text, dict | list):
-            what = "expected one value, found a list or a mapping"
-            problems["params", name] = what
+            problem = "expected one value, found a list or a mapping"
+            problems["params", name] = problem
         elif text is not None and "{{" in text:
             problems["params", name] = "defaults cannot contain placeholders"
     plain = {k: v for k, v in defaults.items() if isinstance(v, str | None)}
     date_of_run = {"date": today.isoformat()}
     placeholders = _Placeholders({**date_of_run, **plain, **settings}, problems)
-    given = {}
+    filled_fields = {}
     for key, value in document.value.items():
         if value is None or key == "params":
             continue
@@ -216,13 +220,17 @@ def _filled(
             value = texts[key]
         elif is_schema:
             value = texts_as_written(value, texts[key])
-        given[key] = placeholders.fill(value, (key,), as_text=as_text)
+        filled_fields[key] = placeholders.fill(value, (key,), as_text=as_text)
     for name in settings.keys() - placeholders.used:
-        near = get_close_matches(name, sorted(placeholders.used), 1)
-        hint = f"did you mean {near[0]}?" if near else "is it {{ " + name + " }}?"
-        what = f"is not used in the file; {hint}"
-        problems.setdefault(("set", name), what)
-    return given
+        similar_names = get_close_matches(name, sorted(placeholders.used), 1)
+        hint = (
+            f"did you mean {similar_names[0]}?"
+            if similar_names
+            else "is it {{ " + name + " }}?"
+        )
+        problem = f"is not used in the file; {hint}"
+        problems.setdefault(("set", name), problem)
+    return filled_fields
 
 
 def _report(
@@ -230,11 +238,13 @@ def _report(
     document: YamlDocument,
     problems: Problems,
     options: Mapping[str, Any],
-    own: Mapping[str, Any],
+    format_options: Mapping[str, Any],
 ) -> str:
-    def where(place: KeyPath) -> tuple[int, str]:
+    def locate(place: KeyPath) -> tuple[int, str]:
         at = 0 if place[0] in options else 1  # 1: in a format's section
-        if at == 0 or (place[0] not in _KINDS and place[1:2] and place[1] in own):
+        if at == 0 or (
+            place[0] not in _KINDS and place[1:2] and place[1] in format_options
+        ):
             flag = spell(f"`{place[at]}`", "command")
             return 0, ": ".join([flag, *map(str, place[at + 1 :])])
         if place[:1] == ("set",) and place[0] not in document.value:
@@ -245,19 +255,23 @@ def _report(
         line = document.line(place)
         return line, ": ".join([f"line {line}", *steps])
 
-    told = sorted((*where(place), what) for place, what in problems.items())
-    return report(uri, [f"{label}: {what}" for _, label, what in told])
+    located_problems = sorted(
+        (*locate(place), problem) for place, problem in problems.items()
+    )
+    return report(
+        uri, [f"{label}: {problem}" for _, label, problem in located_problems]
+    )
 
 
-def _quote_hint(problem: str, data: bytes) -> str:
+def _quote_hint(problem: str, content: bytes) -> str:
     line = re.search(r": line (\d+)", problem)
-    lines = data.decode(errors="replace").splitlines()
+    lines = content.decode(errors="replace").splitlines()
     if line is None or "{{" not in "".join(lines[int(line[1]) - 1 : int(line[1])]):
         return ""
     return '; a value that begins with {{ needs quotes: "{{ date }}"'
 
 
-def _with_paths(values: dict[str, Any], base: str) -> dict[str, Any]:
+def _with_paths(options: dict[str, Any], base: str) -> dict[str, Any]:
     """Makes paths absolute, so that they do not depend on the working directory."""
 
     def based(name: str, value: Any) -> Any:
@@ -270,7 +284,7 @@ def _with_paths(values: dict[str, Any], base: str) -> dict[str, Any]:
             return absolute(value, base)
         return value
 
-    return {name: based(name, value) for name, value in values.items()}
+    return {name: based(name, value) for name, value in options.items()}
 
 
 def absolute(path: str, base: str) -> str:
@@ -295,21 +309,23 @@ _ANY_PLACEHOLDER = {"type": "string", "pattern": r"\{\{.*\}\}"}
 
 def job_schema(formats: Mapping[str, type[SourceOptions]]) -> dict[str, Any]:
     """Returns the JSON Schema of job files, with placeholders allowed as values."""
-    made = without_titles(job_file_model(*formats.items()).model_json_schema())
-    made["properties"]["source"] |= {"enum": list(formats)}
-    del made["properties"]["source"]["minLength"]
-    sections = [made["properties"][name]["$ref"].rpartition("/")[2] for name in formats]
-    for part in (made, *(made["$defs"][name] for name in sections)):
+    schema = without_titles(job_file_model(*formats.items()).model_json_schema())
+    schema["properties"]["source"] |= {"enum": list(formats)}
+    del schema["properties"]["source"]["minLength"]
+    sections = [
+        schema["properties"][name]["$ref"].rpartition("/")[2] for name in formats
+    ]
+    for part in (schema, *(schema["$defs"][name] for name in sections)):
         part["properties"] = {
             name: _or_placeholder(field) for name, field in part["properties"].items()
         }
-    declared = made["properties"]["schema"]
+    declared = schema["properties"]["schema"]
     declared["anyOf"] = [
         {"type": "string", "description": "a schema file"},
         {"$ref": _SCHEMA_FILE},
         {"type": "null"},
     ]
-    return {"$schema": DRAFT, "title": "recordmill job file", **made}
+    return {"$schema": DRAFT, "title": "recordmill job file", **schema}
 
 
 def job_schema_bytes(formats: Mapping[str, type[SourceOptions]]) -> bytes:
@@ -321,10 +337,10 @@ def _or_placeholder(field: dict[str, Any]) -> dict[str, Any]:
     """Adds placeholders to the schema of a field that does not accept text."""
     if isinstance(field.get("default"), dict | list):
         field = {key: value for key, value in field.items() if key != "default"}
-    kept = {key: field[key] for key in _KEPT if key in field}
-    rest = {key: value for key, value in field.items() if key not in kept}
-    branches = rest.get("anyOf", [rest])
+    kept_fields = {key: field[key] for key in _KEPT if key in field}
+    constraints = {key: value for key, value in field.items() if key not in kept_fields}
+    branches = constraints.get("anyOf", [constraints])
     types = {branch.get("type") for branch in branches if "enum" not in branch}
     if types <= {"integer", "number", "boolean", "null"}:
-        return {**kept, "anyOf": [*branches, _ANY_PLACEHOLDER]}
+        return {**kept_fields, "anyOf": [*branches, _ANY_PLACEHOLDER]}
     return field

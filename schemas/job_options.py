@@ -75,17 +75,17 @@ TEXT_KINDS = (
 PATH_KINDS = ("file", "folder", "inputs")
 
 
-def _one_or_more(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+def _one_or_more(texts: Any) -> Any:
+    return [texts] if isinstance(texts, str) else texts
 
 
-def _from_mapping(value: Any) -> Any:
+def _from_mapping(shares: Any) -> Any:
     """Converts {train: 0.9, test: 0.1} to splits; text keeps the fractions exact."""
-    if not isinstance(value, dict):
+    if not isinstance(shares, dict):
         raise ValueError(
-            f"expected a mapping like {{train: 0.9, test: 0.1}}, found {value!r}"
+            f"expected a mapping like {{train: 0.9, test: 0.1}}, found {shares!r}"
         )
-    return [{"name": name, "fraction": share} for name, share in value.items()]
+    return [{"name": name, "fraction": share} for name, share in shares.items()]
 
 
 def _auto_or_version(version: str) -> str:
@@ -97,15 +97,17 @@ def _auto_or_version(version: str) -> str:
         raise ValueError(f"{error}; or auto") from error
 
 
-def _parsed(parse: Callable[[str], Any], expected: str, made: Any) -> Any:
+def _parsed(parse: Callable[[str], Any], expected: str, value_type: Any) -> Any:
     """Returns an annotated type whose values a function parses from text."""
 
-    def validate(value: Any) -> Any:
-        if not isinstance(value, str):
-            raise ValueError(f"expected {expected}, found {value!r}")
-        return parse(value)
+    def validate(text: Any) -> Any:
+        if not isinstance(text, str):
+            raise ValueError(f"expected {expected}, found {text!r}")
+        return parse(text)
 
-    return Annotated[made, BeforeValidator(validate, json_schema_input_type=str | int)]
+    return Annotated[
+        value_type, BeforeValidator(validate, json_schema_input_type=str | int)
+    ]
 
 
 def _checked(check: Callable[[Any], object]) -> AfterValidator:
@@ -146,7 +148,9 @@ _LICENSE = re.compile(
 
 
 def _license(text: str) -> str:
-    depths = [*accumulate((each == "(") - (each == ")") for each in text)]
+    depths = [
+        *accumulate((character == "(") - (character == ")") for character in text)
+    ]
     is_even = "://" in text or (min(depths), depths[-1]) == (0, 0)
     if not is_even or not _LICENSE.fullmatch(text):
         raise ValueError(
@@ -182,7 +186,7 @@ _TYPES: dict[str, Any] = {
     "share": Annotated[
         str,
         BeforeValidator(
-            lambda given: str(parse_share(str(given))), json_schema_input_type=Fraction
+            lambda share: str(parse_share(str(share))), json_schema_input_type=Fraction
         ),
     ],
     "memory": Annotated[str, _checked(parse_memory)],
@@ -247,10 +251,10 @@ def job_file_model(*formats: tuple[str, type[SourceOptions]]) -> type[BaseModel]
     return model
 
 
-def _file_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _file_contradictions(given_options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields contradictions between options of shard files: (option, problem)."""
     container, compression, index = map(
-        given.get, ("container", "compression", "index")
+        given_options.get, ("container", "compression", "index")
     )
     if container == "array_record":
         if compression == "gzip":
@@ -272,39 +276,43 @@ def _file_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         )
 
 
-def _split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _split_contradictions(
+    given_options: Mapping[str, Any],
+) -> Iterator[tuple[str, str]]:
     """Yields contradictions between options of labels and splits: (option, problem)."""
-    if "label" in given and "schema" in given:
+    if "label" in given_options and "schema" in given_options:
         yield (
             "label",
             "a schema file declares the class labels itself (`classes`); leave out "
             "`label` or `schema`",
         )
-    column = given.get("label")
-    if column is not None and column == given.get("split_column"):
-        what = (
+    column = given_options.get("label")
+    if column is not None and column == given_options.get("split_column"):
+        problem = (
             f"{column} is also the column of `split_column`, which does not become a "
             "feature"
         )
-        yield "label", what + _ONE
-    others = ("splits", "split_by", "split_exact", "stratify_by")
+        yield "label", problem + _ONE
+    other_options = ("splits", "split_by", "split_exact", "stratify_by")
     for option, more in (("split_column", "split_by_time"), ("split_by_time", "")):
-        if option in given and (other := _first(given, more, *others)):
-            what = (
+        if option in given_options and (
+            other := _first(given_options, more, *other_options)
+        ):
+            problem = (
                 f"sets the split of each row, so it cannot be combined with `{other}`"
             )
-            yield option, what + _ONE
-    if exact := _first(given, "stratify_by", "split_exact"):
-        if not given.get("splits"):
+            yield option, problem + _ONE
+    if exact := _first(given_options, "stratify_by", "split_exact"):
+        if not given_options.get("splits"):
             yield exact, "requires `splits`, such as train=0.8 and test=0.2"
-        elif given.get("split_by"):
-            what = "counts single rows, but `split_by` keeps groups of rows together"
-            yield exact, what + _ONE
+        elif given_options.get("split_by"):
+            problem = "counts single rows, but `split_by` keeps groups of rows together"
+            yield exact, problem + _ONE
 
 
-def _first(given: Mapping[str, Any], *options: str) -> str:
+def _first(given_options: Mapping[str, Any], *options: str) -> str:
     """Returns the first of these options that is set, or ""."""
-    return next((name for name in options if given.get(name)), "")
+    return next((name for name in options if given_options.get(name)), "")
 
 
 _ONE = "; leave out one of them"
@@ -323,7 +331,7 @@ class LoadedJob(NamedTuple):
 
 
 def check_options(
-    given: Mapping[str, Any], formats: Formats, problems: Problems
+    given_options: Mapping[str, Any], formats: Formats, problems: Problems
 ) -> dict[str, Any]:
     """Validates the given options, and adds the defaults of the others.
 
@@ -340,18 +348,21 @@ def check_options(
       All options by name, with the options of the format under "source_options"; {} if
       there are problems.
     """
-    if secrets := dict(addresses_with_secrets(given)):
+    if secrets := dict(addresses_with_secrets(given_options)):
         problems |= secrets
         return {}
-    for key, what in (*_contradictions(given), *_wrong_sources(given, formats)):
-        problems.setdefault((key,), what)
-    source = str(given.get("source"))
+    for key, problem in (
+        *_contradictions(given_options),
+        *_wrong_sources(given_options, formats),
+    ):
+        problems.setdefault((key,), problem)
+    source = str(given_options.get("source"))
     chosen = {source: formats[source]} if source in formats else {}
     try:
-        file = job_file_model(*chosen.items()).model_validate(given)
+        file = job_file_model(*chosen.items()).model_validate(given_options)
     except ValidationError as error:
         for detail in error.errors():
-            place = _place_of(detail["loc"], given)
+            place = _place_of(detail["loc"], given_options)
             # A problem inside a value that already has a problem is skipped: it may
             # follow from that problem, for example from a placeholder without a value.
             if not any(place[:depth] in problems for depth in range(1, len(place) + 1)):
@@ -359,12 +370,12 @@ def check_options(
         return {}
     if problems:
         return {}
-    values = {name: getattr(file, _field_name(name)) for name in _NAMES}
-    return values | {"source_options": getattr(file, source)}
+    validated_options = {name: getattr(file, _field_name(name)) for name in _NAMES}
+    return validated_options | {"source_options": getattr(file, source)}
 
 
 def make_job(
-    values: Mapping[str, Any], style: Style, read: Callable[[str], bytes]
+    validated_options: Mapping[str, Any], style: Style, read: Callable[[str], bytes]
 ) -> LoadedJob:
     """Creates a job from validated options.
 
@@ -374,99 +385,122 @@ def make_job(
       style: Spelling of options in messages.
       read: Function that reads the files that `schema` and `map` name.
     """
-    declared, function = values["schema"], values["map"]
+    declared, function = validated_options["schema"], validated_options["map"]
     if isinstance(declared, str):
         from recordmill.schemas.schema_file import load_schema  # imports yaml
 
         declared = load_schema(read(declared), declared)
-    own = values["source_options"]
-    if declared and not function and getattr(own, "decimal", "") == "comma":
+    format_options = validated_options["source_options"]
+    if declared and not function and getattr(format_options, "decimal", "") == "comma":
         declared = declared.with_decimal_commas()
-        own = own.model_copy(update={"decimal": "point"})  # declared per feature now
-    is_auto = values["version"] == AUTO_VERSION
-    last_part = values["output"].rstrip("/").rpartition("/")[2]
-    if "://" not in values["output"]:
-        last_part = Path(values["output"]).absolute().name
-    sharding = Sharding(shard_bytes=values["shard_size"])
-    if values["shards"] or values["readers"]:
-        sharding = Sharding(num_shards=values["shards"], num_readers=values["readers"])
+        format_options = format_options.model_copy(
+            update={"decimal": "point"}
+        )  # declared per feature now
+    is_auto = validated_options["version"] == AUTO_VERSION
+    last_part = validated_options["output"].rstrip("/").rpartition("/")[2]
+    if "://" not in validated_options["output"]:
+        last_part = Path(validated_options["output"]).absolute().name
+    sharding = Sharding(shard_bytes=validated_options["shard_size"])
+    if validated_options["shards"] or validated_options["readers"]:
+        sharding = Sharding(
+            num_shards=validated_options["shards"],
+            num_readers=validated_options["readers"],
+        )
     job = {
-        "name": values["name"] or identifier_from(last_part),
-        "version": FIRST_VERSION if is_auto else values["version"],
+        "name": validated_options["name"] or identifier_from(last_part),
+        "version": FIRST_VERSION if is_auto else validated_options["version"],
         "sharding": sharding,
         "declared": declared,
-        "source_options": own,
+        "source_options": format_options,
         "map": load_map(function, read) if function else None,
     }
-    storage = values["storage"]
+    storage = validated_options["storage"]
     options = {
         "auto_version": is_auto,
         "storage": BothSides(
             StorageOptions.of(storage.input), StorageOptions.of(storage.output)
         ),
-        "beam_args": values["beam"],
+        "beam_args": validated_options["beam"],
         "description": Description(
-            {name: values[name] for name in ABOUT if values[name]}, values["card"]
+            {
+                name: validated_options[name]
+                for name in ABOUT
+                if validated_options[name]
+            },
+            validated_options["card"],
         ),
         "style": style,
     }
-    given = {name: value for name, value in values.items() if value is not None}
+    given_options = {
+        name: option_value
+        for name, option_value in validated_options.items()
+        if option_value is not None
+    }
     return LoadedJob(
-        JobSpec.model_validate(_of(JobSpec.model_fields, given) | job),
-        RunOptions(**_of(RunOptions.__dataclass_fields__, given) | options),
+        JobSpec.model_validate(_of(JobSpec.model_fields, given_options) | job),
+        RunOptions(**_of(RunOptions.__dataclass_fields__, given_options) | options),
     )
 
 
-def _of(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in names if name in values}
+def _of(names: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in names if name in options}
 
 
-def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _contradictions(given_options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields contradictions between options: (option, problem)."""
-    rules = [key for key in ("shards", "shard_size", "readers") if key in given]
+    rules = [key for key in ("shards", "shard_size", "readers") if key in given_options]
     if len(rules) > 1:
         yield rules[-1], "`shards`, `shard_size` and `readers` cannot be combined"
-    yield from _file_contradictions(given)
-    yield from _split_contradictions(given)
-    if "gzip_level" in given and given.get("compression") != "gzip":
+    yield from _file_contradictions(given_options)
+    yield from _split_contradictions(given_options)
+    if "gzip_level" in given_options and given_options.get("compression") != "gzip":
         yield "gzip_level", "requires `compression=gzip`"
     for option in _ROLES:
-        if option in given and "map" in given:
-            what = f"names a column of the input, but `map` creates the columns{_ONE}"
-            yield option, what + (_WITH_MAP if option == "label" else "")
-    is_auto = given.get("version") == AUTO_VERSION
-    appends, overwrites = (given.get(name) is True for name in ("append", "overwrite"))
-    if "keep" in given and not is_auto:
+        if option in given_options and "map" in given_options:
+            problem = (
+                f"names a column of the input, but `map` creates the columns{_ONE}"
+            )
+            yield option, problem + (_WITH_MAP if option == "label" else "")
+    is_auto = given_options.get("version") == AUTO_VERSION
+    appends, overwrites = (
+        given_options.get(name) is True for name in ("append", "overwrite")
+    )
+    if "keep" in given_options and not is_auto:
         yield "keep", "requires `version=auto`"
     if overwrites and is_auto:
         yield "overwrite", f"`version=auto` never overwrites{_ONE}"
     if appends and is_auto:
-        what = "adds to a dataset, but `version=auto` publishes a new one"
-        yield "append", what + _ONE
+        problem = "adds to a dataset, but `version=auto` publishes a new one"
+        yield "append", problem + _ONE
     if appends and overwrites:
         yield "append", f"adds to the dataset that `overwrite` would replace{_ONE}"
-    if appends and (sampled := _first(given, "limit", "sample", "balance")):
-        what = "selects from the rows of the whole dataset, so nothing can be appended"
-        yield sampled, what + _ONE
-    if "balance" in given and "limit" in given:
+    if appends and (sampled := _first(given_options, "limit", "sample", "balance")):
+        problem = (
+            "selects from the rows of the whole dataset, so nothing can be appended"
+        )
+        yield sampled, problem + _ONE
+    if "balance" in given_options and "limit" in given_options:
         yield "balance", f"the first rows of `limit` are not balanced{_ONE}"
-    if str(given.get("balance")).endswith("=weights") and "schema" in given:
-        what = (
+    if (
+        str(given_options.get("balance")).endswith("=weights")
+        and "schema" in given_options
+    ):
+        problem = (
             f"{WEIGHT} is added to the features of the input and cannot be in `schema`"
         )
-        yield "balance", what + _ONE
+        yield "balance", problem + _ONE
 
 
 def _wrong_sources(
-    given: Mapping[str, Any], formats: Formats
+    given_options: Mapping[str, Any], formats: Formats
 ) -> Iterator[tuple[str, str]]:
     """Yields problems with the source and with options of formats: (option, problem)."""
-    source = given.get("source")
+    source = given_options.get("source")
     if isinstance(source, str) and source not in formats:
-        *others, last = map(repr, formats)
-        either = f"{', '.join(others)} or {last}" if others else last
+        *other_formats, last = map(repr, formats)
+        either = f"{', '.join(other_formats)} or {last}" if other_formats else last
         yield "source", f"expected {either}, found {source!r}"
-    for key in given:
+    for key in given_options:
         if key in formats:
             if key != source:
                 yield key, f"requires source: {key}"
@@ -483,28 +517,28 @@ def owner_of(option: str, formats: Formats) -> str | None:
     return None
 
 
-def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:
+def _place_of(loc: tuple[str | int, ...], section: Any) -> tuple[str | int, ...]:
     """Returns the key path of an error in the options, without pydantic's elements."""
     if loc[:1] == ("splits",) and len(loc) > 1 and isinstance(loc[1], int):
-        return ("splits", list(given["splits"])[loc[1]])
+        return ("splits", list(section["splits"])[loc[1]])
     place: list[str | int] = []
     for step in loc:
         try:
-            given = given[step]
+            section = section[step]
         except (KeyError, IndexError, TypeError):
             if place:
                 continue
-            given = None  # a missing field
+            section = None  # a missing field
         place.append(step)
     return tuple(place)
 
 
 def _sentence(detail: ErrorDetails, chosen: Formats) -> str:
     if detail["type"] == "extra_forbidden":
-        known: Iterable[str] = _NAMES
+        known_names: Iterable[str] = _NAMES
         if len(detail["loc"]) > 1:
-            known = chosen.get(str(detail["loc"][0]), StorageSides).model_fields
-        return unknown_field(str(detail["loc"][-1]), known)
+            known_names = chosen.get(str(detail["loc"][0]), StorageSides).model_fields
+        return unknown_field(str(detail["loc"][-1]), known_names)
     if detail["type"] == "string_too_short":
         return "expected text, found none"
     return expectation(detail)

@@ -128,23 +128,23 @@ class RejectsEntry(_Entry):
         return RejectTotals(self.rows, self.bytes, int(self.digest, 16))
 
 
-def _check_keys(value: Any) -> Any:
+def _check_keys(feature: Any) -> Any:
     """Checks the keys of a feature in JSON; FeatureSpec itself has other fields."""
-    if isinstance(value, dict):
-        if missing := [key for key in STATED if key not in value]:
-            raise ValueError(f"lacks {', '.join(missing)}")
-        if unknown := sorted(value.keys() - {*STATED, *STATED_IF_USED}):
-            raise ValueError(f"unknown keys: {', '.join(unknown)}")
-    return value
+    if isinstance(feature, dict):
+        if missing_keys := [key for key in STATED if key not in feature]:
+            raise ValueError(f"lacks {', '.join(missing_keys)}")
+        if unknown_keys := sorted(feature.keys() - {*STATED, *STATED_IF_USED}):
+            raise ValueError(f"unknown keys: {', '.join(unknown_keys)}")
+    return feature
 
 
 def _check_sizes(feature: FeatureSpec) -> FeatureSpec:
     """Checks the sizes by which readers create arrays, because JSON has no bounds."""
     sizes = [size for size in (*feature.shape, feature.num_classes) if size is not None]
-    if outside := [size for size in sizes if not 0 <= size < _MOST_VALUES]:
+    if invalid_sizes := [size for size in sizes if not 0 <= size < _MOST_VALUES]:
         raise ValueError(
             f"shape and num_classes: expected numbers from 0 to {_MOST_VALUES - 1}, "
-            f"found {outside[0]}"
+            f"found {invalid_sizes[0]}"
         )
     return feature
 
@@ -175,17 +175,23 @@ class SamplingEntry(_Entry):
     _omitted = ("rows_copied",)
 
 
-def other_rows(made: MapEntry | None, sampled: SamplingEntry | None) -> tuple[int, str]:
+def other_rows(
+    map_totals: MapEntry | None, sampling_totals: SamplingEntry | None
+) -> tuple[int, str]:
     """Returns the difference between written and read rows, and the reasons as text."""
-    number, told = 0, ""
-    if made is not None:
-        number += made.rows_added - made.rows_dropped
-        told += f", {made.rows_dropped:,} dropped and {made.rows_added:,} added by map"
-    if sampled is not None:
-        number += sampled.rows_copied - sampled.rows_left_out
-        told += f", {sampled.rows_left_out:,} left out by sampling"
-        told += f" and {sampled.rows_copied:,} copied" if sampled.rows_copied else ""
-    return number, told
+    number, reasons = 0, ""
+    if map_totals is not None:
+        number += map_totals.rows_added - map_totals.rows_dropped
+        reasons += f", {map_totals.rows_dropped:,} dropped and {map_totals.rows_added:,} added by map"
+    if sampling_totals is not None:
+        number += sampling_totals.rows_copied - sampling_totals.rows_left_out
+        reasons += f", {sampling_totals.rows_left_out:,} left out by sampling"
+        reasons += (
+            f" and {sampling_totals.rows_copied:,} copied"
+            if sampling_totals.rows_copied
+            else ""
+        )
+    return number, reasons
 
 
 class Manifest(_Entry):
@@ -235,8 +241,8 @@ class Manifest(_Entry):
         Schema(features)  # raises for invalid features, such as a repeated name
         for feature in features:
             if feature.num_classes is not None:
-                where = f"the labels file of feature {feature.name!r}"
-                check_file_name(feature.labels_file, where, plain=True)
+                location = f"the labels file of feature {feature.name!r}"
+                check_file_name(feature.labels_file, location, plain=True)
         return features
 
     @field_validator("splits")
@@ -245,11 +251,11 @@ class Manifest(_Entry):
         cls, splits: dict[str, SplitEntry], info: ValidationInfo
     ) -> dict[str, SplitEntry]:
         """Checks the file names of shards, exported shards and their index files."""
-        for split, entry in splits.items():
+        for split, manifest_split in splits.items():
             exported = shard_file_name(
                 str(info.data.get("name", "")), split, MAX_SHARDS, MAX_SHARDS
             )
-            for name in (exported, *(shard.file for shard in entry.shards)):
+            for name in (exported, *(shard.file for shard in manifest_split.shards)):
                 check_file_name(index_file_name(name), plain=True)
         return splits
 
@@ -305,21 +311,21 @@ class Manifest(_Entry):
         return json_bytes(self.model_dump(mode="json", exclude_none=False))
 
     @classmethod
-    def from_bytes(cls, data: bytes, uri: str) -> Manifest:
+    def from_bytes(cls, content: bytes, uri: str) -> Manifest:
         """Parses a manifest.
 
         Raises:
           OutputRefusedError: the manifest is damaged, or another file.
         """
         with ForeignText(uri, "recordmill manifest", _ADVICE).parsing():
-            return _parse(data)
+            return _parse(content)
 
 
 # Cached, because a commit parses the old and the new manifest several times. With 20,000
 # features, parsing takes a tenth of a second.
 @lru_cache(maxsize=2)
-def _parse(data: bytes) -> Manifest:
-    return Manifest.model_validate_json(data)
+def _parse(content: bytes) -> Manifest:
+    return Manifest.model_validate_json(content)
 
 
 def schema_of(
@@ -371,26 +377,29 @@ def join_manifests(
     Raises:
       ValueError: the part belongs to another job.
     """
-    same = {"name", "version", "seed", "shuffle", "compression", "container"}
-    same |= {"payload", "features"}
-    if base.model_dump(include=same) != more.model_dump(include=same):
+    shared_fields = {"name", "version", "seed", "shuffle", "compression", "container"}
+    shared_fields |= {"payload", "features"}
+    if base.model_dump(include=shared_fields) != more.model_dump(include=shared_fields):
         raise ValueError(f"{more.name}: cannot be appended to another job's dataset")
-    nothing = SplitEntry(records=0, bytes=0, shards=())
+    empty_split = SplitEntry(records=0, bytes=0, shards=())
     splits = {}
     for name in base.splits | more.splits:
-        old, new = base.splits.get(name, nothing), more.splits.get(name, nothing)
+        old, new = (
+            base.splits.get(name, empty_split),
+            more.splits.get(name, empty_split),
+        )
         splits[name] = SplitEntry(
             records=old.records + new.records,
             bytes=old.bytes + new.bytes,
             shards=(*old.shards, *new.shards),
         )
     files = {**base.files, **more.files}
-    made = base.map
-    if made is not None and more.map is not None:
-        made = MapEntry(
-            rows_dropped=made.rows_dropped + more.map.rows_dropped,
-            rows_added=made.rows_added + more.map.rows_added,
-            features=made.features,
+    map_totals = base.map
+    if map_totals is not None and more.map is not None:
+        map_totals = MapEntry(
+            rows_dropped=map_totals.rows_dropped + more.map.rows_dropped,
+            rows_added=map_totals.rows_added + more.map.rows_added,
+            features=map_totals.features,
         )
     return base.model_copy(
         update={
@@ -401,7 +410,7 @@ def join_manifests(
             "appended": base.appended + 1,
             "files": {n: files[n] for n in sorted(files) if n not in stale_files},
             "rejects": _join_rejects(base, more),
-            "map": made,
+            "map": map_totals,
             "about": more.about,
             "splits": splits,
         }
@@ -409,7 +418,9 @@ def join_manifests(
 
 
 def _join_rejects(base: Manifest, more: Manifest) -> RejectsEntry | None:
-    entries = [each.rejects for each in (base, more) if each.rejects is not None]
-    totals = sum((entry.totals for entry in entries), NO_REJECTS)
-    marks = tuple(mark for entry in entries for mark in entry.marks)
+    reject_totals = [
+        manifest.rejects for manifest in (base, more) if manifest.rejects is not None
+    ]
+    totals = sum((part_rejects.totals for part_rejects in reject_totals), NO_REJECTS)
+    marks = tuple(mark for part_rejects in reject_totals for mark in part_rejects.marks)
     return RejectsEntry.of(totals, marks)

@@ -52,16 +52,16 @@ def mark_of(shard_file: str) -> str:
     >>> mark_of("digits-train.g00001-01234567.tfrecord-00000-of-00008")
     'g00001-01234567'
     """
-    found = re.search(
+    match = re.search(
         rf"\.({MARK})(?:\.{_CONTAINER}|\.a\d{{5}}-|-\d+-of-\d+\.)", shard_file
     )
-    return found[1] if found else ""
+    return match[1] if match else ""
 
 
 def mark_of_rejects(file: str) -> str:
     """Returns the commit ID in the name of a published rejects file, or ""."""
-    found = re.match(rf"{REJECTS_NAME}/({MARK})-", file)
-    return found[1] if found else ""
+    match = re.match(rf"{REJECTS_NAME}/({MARK})-", file)
+    return match[1] if match else ""
 
 
 def marked_rejects(file: str, mark: str) -> str:
@@ -124,21 +124,21 @@ def format_labels(names: Iterable[str]) -> bytes:
     return "".join(f"{line(name)}\n" for name in names).encode()
 
 
-def parse_labels(data: bytes) -> tuple[str, ...]:
+def parse_labels(content: bytes) -> tuple[str, ...]:
     """Parses a labels file into class names in index order.
 
     Raises:
       ValueError: a name is not UTF-8.
     """
-    found = []
-    for line in filter(None, map(str.strip, data.decode("utf-8-sig").split("\n"))):
-        found.append(line)
+    class_names = []
+    for line in filter(None, map(str.strip, content.decode("utf-8-sig").split("\n"))):
+        class_names.append(line)
         if line[0] == '"':
             with suppress(json.JSONDecodeError):  # else the quote belongs to the name
-                found[-1] = str(json.loads(line))
-    if not all(map(is_utf8, found)):
+                class_names[-1] = str(json.loads(line))
+    if not all(map(is_utf8, class_names)):
         raise ValueError("an unpaired surrogate")
-    return tuple(found)
+    return tuple(class_names)
 
 
 INDEX_SUFFIX = ".idx"  # ending of the file with the record offsets of a shard
@@ -210,7 +210,7 @@ class UnsafeNameError(OutputRefusedError, ValueError):
     """A name that could lead out of its folder."""
 
 
-def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
+def check_file_name(name: str, location: str = "", *, plain: bool = False) -> str:
     r"""Checks that a name stays below the folder that it is joined to; returns it.
 
     Every name passes this function before it becomes a path or a key in a store:
@@ -228,11 +228,11 @@ def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
       UnsafeNameError: the name is not allowed.
     """
     parts = name.split("/")
-    outside = any(part in ("", ".", "..") for part in parts)
-    outside |= any(mark in name for mark in _NOT_IN_NAMES)
-    if plain and (outside or len(parts) > 1):
+    leads_outside = any(part in ("", ".", "..") for part in parts)
+    leads_outside |= any(mark in name for mark in _NOT_IN_NAMES)
+    if plain and (leads_outside or len(parts) > 1):
         expected = "the name of a file without a folder"
-    elif outside:
+    elif leads_outside:
         expected = "a relative path like a/b"
     elif plain and not is_utf8(name):
         expected = "UTF-8"
@@ -240,7 +240,7 @@ def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
         expected = f"at most {MAX_NAME_BYTES} bytes, found {len(name.encode())}"
     else:
         return name
-    shown = repr(name[:_MAX_SHOWN]) + ("..." if len(name) > _MAX_SHOWN else "")
+    shown_name = repr(name[:_MAX_SHOWN]) + ("..." if len(name) > _MAX_SHOWN else "")
     raise UnsafeNameError(
-        f"{where}{': ' if where else ''}name {shown}: expected {expected}"
+        f"{location}{': ' if location else ''}name {shown_name}: expected {expected}"
     )

@@ -340,8 +340,8 @@ def spell(message: str, style: Style) -> str:
     'expect_schema: other features; run without append: true'
     """
 
-    def spelled(found: re.Match[str]) -> str:
-        name, value = found[1], found[2] or ""
+    def spelled(match: re.Match[str]) -> str:
+        name, value = match[1], match[2] or ""
         option = BY_NAME.get(name) or Option(name, "text", "CJ", "")
         flag, is_flag = option.command_flag, option.kind == "flag"
         in_file = style == "job_file" and JOB_FILE in option.fronts
@@ -352,7 +352,7 @@ def spell(message: str, style: Style) -> str:
                 return flag if value == "true" else flag.replace("--", "--no-", 1)
             return f"{flag} {value and shlex.quote(value)}".rstrip()
         if in_file:
-            if message.startswith(":", found.end()):
+            if message.startswith(":", match.end()):
                 return name
             if _NOT_PLAIN.search(value):
                 value = "'" + value.replace("'", "''") + "'"
@@ -381,12 +381,12 @@ def parse_pairs(
     Raises:
       UsageError: a text has another form, or a key is repeated.
     """
-    values: dict[str, str] = {}
+    texts_by_key: dict[str, str] = {}
     for text in texts:
-        key, equals, value = text.partition("=")
+        key, equals, value_text = text.partition("=")
         if not equals or not re.fullmatch(keys, key, re.ASCII | re.DOTALL):
             raise UsageError(f"`{option}`: expected {form}, found {text!r}")
-        if key in values:
+        if key in texts_by_key:
             raise UsageError(f"`{option}`: {key} is given twice")
-        values[key] = value
-    return values
+        texts_by_key[key] = value_text
+    return texts_by_key

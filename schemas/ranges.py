@@ -37,8 +37,13 @@ def unpack(packed: bytes | memoryview) -> Any:
 
 def pack_long(values: Iterable[Any]) -> bytes:
     """Packs a long list in parts; 600,000 runs at once would take 0.4 GB."""
-    left = iter(values)
-    return pack([pack(part) for part in iter(lambda: list(islice(left, 1 << 14)), [])])
+    remaining_values = iter(values)
+    return pack(
+        [
+            pack(part)
+            for part in iter(lambda: list(islice(remaining_values, 1 << 14)), [])
+        ]
+    )
 
 
 def unpack_long(packed: bytes) -> Iterator[Any]:
@@ -67,14 +72,14 @@ class RejectTotals:
         )
 
     @classmethod
-    def of(cls, data: Bytes) -> RejectTotals:
+    def of(cls, content: Bytes) -> RejectTotals:
         """Computes the totals of a rejects file from its content."""
         digest = 0
-        lines = data.split(b"\n")
+        lines = content.split(b"\n")
         for line in lines[:-1]:  # other work per reject takes much longer
             hashed = blake2b(line, digest_size=8).digest()
             digest += int.from_bytes(hashed, "little")
-        return cls(len(lines) - 1, len(data), digest % _DIGEST_SPACE)
+        return cls(len(lines) - 1, len(content), digest % _DIGEST_SPACE)
 
 
 NO_REJECTS = RejectTotals()
@@ -84,11 +89,11 @@ TypeFlags = tuple[int, ...]
 """The observed types of the cells of each column (text_columns.TypeFlag), or ()."""
 
 
-def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
+def merge_type_flags(left: TypeFlags, right: TypeFlags) -> TypeFlags:
     """Merges the type flags of two parts of the input; () is no observation."""
-    if not one or not other:
-        return one or other
-    return tuple(a | b for a, b in zip(one, other, strict=True))
+    if not left or not right:
+        return left or right
+    return tuple(a | b for a, b in zip(left, right, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +142,8 @@ class InputRange:
     def where(self) -> str:
         """Returns the location of the range for messages."""
         if self.files:
-            others = count(len(self.files) - 1, "file")
-            return f"{self.uri} (or one of the {others} after it)"
+            other_files = count(len(self.files) - 1, "file")
+            return f"{self.uri} (or one of the {other_files} after it)"
         return f"{self.uri}: bytes {self.start} to {self.stop}"
 
     def by_file(self) -> list[InputRange]:
@@ -194,15 +199,15 @@ class RowIssue:
     @staticmethod
     def merged(parts: Iterable[tuple[RowIssue, ...]]) -> tuple[RowIssue, ...]:
         """Adds up the counts of equal issues; the order of the parts does not matter."""
-        found: dict[tuple[str, str, tuple[str, ...]], RowIssue] = {}
+        issues_by_kind: dict[tuple[str, str, tuple[str, ...]], RowIssue] = {}
         for issue in chain.from_iterable(parts):
             kind = issue.code, issue.column, issue.changes
-            if other := found.get(kind):
+            if other := issues_by_kind.get(kind):
                 examples = filter(None, (issue.example, other.example))
                 example = min(examples, default="")
                 issue = replace(issue, count=issue.count + other.count, example=example)
-            found[kind] = issue
-        return tuple(found[kind] for kind in sorted(found))
+            issues_by_kind[kind] = issue
+        return tuple(issues_by_kind[kind] for kind in sorted(issues_by_kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +254,14 @@ class RangeResult:
     __reduce__ = as_call
 
     @staticmethod
-    def pack(results: Sequence[RangeResult]) -> Bytes:
+    def pack(range_results: Sequence[RangeResult]) -> Bytes:
         """Packs the results of consecutive ranges into one value for the runner.
 
         The value begins with the index of the first range, so that packed results can be
         sorted, and with the number of results.
         """
-        head = _HEAD.pack(results[0].range.index, len(results))
-        return head + pack(results)
+        head = _HEAD.pack(range_results[0].range.index, len(range_results))
+        return head + pack(range_results)
 
     @staticmethod
     def unpack(packed: Iterable[Bytes]) -> Collection[RangeResult]:
@@ -264,8 +269,10 @@ class RangeResult:
 
         More than MOST_UNPACKED results stay packed, and are unpacked at each iteration.
         """
-        found = _Packed(sorted(packed))
-        return found if len(found) > MOST_UNPACKED else list(found)
+        range_results = _Packed(sorted(packed))
+        return (
+            range_results if len(range_results) > MOST_UNPACKED else list(range_results)
+        )
 
 
 _HEAD = struct.Struct(">QI")
@@ -285,7 +292,7 @@ class _Packed(Collection[RangeResult]):
         return sum(_HEAD.unpack_from(packed)[1] for packed in self._packed)
 
     def __contains__(self, value: object) -> bool:
-        return any(each == value for each in self)
+        return any(range_result == value for range_result in self)
 
     def __iter__(self) -> Iterator[RangeResult]:
         for packed in self._packed:

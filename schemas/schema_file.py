@@ -44,18 +44,18 @@ _PBTXT_START = re.compile(
 _LINE_CHARACTERS = 88
 
 
-def load_schema(data: bytes, uri: str) -> DeclaredSchema:
+def load_schema(content: bytes, uri: str) -> DeclaredSchema:
     """Reads a schema file; its ending determines the format, otherwise its content."""
     ending = PurePosixPath(uri).suffix.lower()
     if ending in _PBTXT_ENDINGS or (
-        ending not in _YAML_ENDINGS and _PBTXT_START.match(data)
+        ending not in _YAML_ENDINGS and _PBTXT_START.match(content)
     ):
         from recordmill.schemas.tfmd import load_pbtxt
 
-        return load_pbtxt(data, uri)
-    document = YamlDocument(data, uri)
-    value = texts_as_written(document.value, document.as_written())
-    return parse_declared(value, uri, document.line)
+        return load_pbtxt(content, uri)
+    document = YamlDocument(content, uri)
+    declaration = texts_as_written(document.value, document.as_written())
+    return parse_declared(declaration, uri, document.line)
 
 
 def dump_yaml(
@@ -89,7 +89,7 @@ def texts_as_written(schema: Any, written: Any) -> Any:
     features = schema.get("features") if isinstance(schema, dict) else None
     if not isinstance(features, dict):
         return schema
-    meant = {}
+    features_as_written = {}
     for name, fields in features.items():
         if isinstance(fields, dict):
             keys = [key for key in TEXT_FIELDS if key in fields]
@@ -97,30 +97,32 @@ def texts_as_written(schema: Any, written: Any) -> Any:
             is_text = fields.get("dtype") in ("string", "bytes")
             if default is not None and is_text and not isinstance(default, bytes):
                 keys.append("default")
-            own = written["features"][name]
-            fields = fields | {key: own[key] for key in keys}
-        meant[name] = fields
-    return schema | {"features": meant}
+            written_fields = written["features"][name]
+            fields = fields | {key: written_fields[key] for key in keys}
+        features_as_written[name] = fields
+    return schema | {"features": features_as_written}
 
 
 def _entry(name: str, feature: DeclaredFeature) -> str:
     """Formats a feature for the file, on one line if it fits."""
     fields = feature.model_dump(exclude_defaults=True)
     if fields.keys() <= {"dtype", "shape", "optional"}:
-        value: Any = _short_form(feature)
+        declaration: Any = _short_form(feature)
     elif feature.picture or feature.bytes_from:
-        value = fields
+        declaration = fields
     else:
-        value = {"dtype": feature.dtype, **fields}
+        declaration = {"dtype": feature.dtype, **fields}
     try:
-        if not isinstance(value, str):
-            if line := _flow(name, value, 2):
+        if not isinstance(declaration, str):
+            if line := _flow(name, declaration, 2):
                 return line
             head = _block(name, None, 2).removesuffix(" null")
             if head.endswith(":"):  # not the YAML syntax for long keys (? KEY)
-                lines = (_flow(f, v, 4) or _block(f, v, 4) for f, v in value.items())
+                lines = (
+                    _flow(f, v, 4) or _block(f, v, 4) for f, v in declaration.items()
+                )
                 return "\n".join([head, *lines])
-        return _block(name, value, 2)
+        return _block(name, declaration, 2)
     except yaml.YAMLError as error:
         raise SchemaError(f"feature {name!r}: cannot be written: {error}") from error
 
@@ -155,14 +157,14 @@ def _comment(line: str) -> str:
 DRAFT = "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes
 
 
-def without_titles(value: Any) -> Any:
+def without_titles(json_schema: Any) -> Any:
     """Removes the titles that pydantic creates from names."""
-    if isinstance(value, list):
-        return [without_titles(item) for item in value]
-    if not isinstance(value, dict):
-        return value
+    if isinstance(json_schema, list):
+        return [without_titles(inner_schema) for inner_schema in json_schema]
+    if not isinstance(json_schema, dict):
+        return json_schema
     return {
-        key: without_titles(item)
-        for key, item in value.items()
-        if key != "title" or not isinstance(item, str)
+        key: without_titles(inner_schema)
+        for key, inner_schema in json_schema.items()
+        if key != "title" or not isinstance(inner_schema, str)
     }

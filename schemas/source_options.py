@@ -23,13 +23,13 @@ LEAVE_OUT: Final = "use `extra_columns=ignore` to ignore new columns"
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]*$"  # pattern of a format's name
 
 
-def _as_text(value: Any) -> Any:
+def _as_text(texts: Any) -> Any:
     """Joins a list of texts, or the pairs of a mapping, from YAML with commas."""
-    if isinstance(value, dict):
-        value = [f"{name}={path}" for name, path in value.items()]
-    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-        return ",".join(value)
-    return value
+    if isinstance(texts, dict):
+        texts = [f"{name}={path}" for name, path in texts.items()]
+    if isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts):
+        return ",".join(texts)
+    return texts
 
 
 # A text with commas on the command line, which can also be a list in a job file.

@@ -75,22 +75,22 @@ class StorageOptions:
     items: tuple[tuple[str, str], ...] = ()  # name and value as JSON, sorted by name
 
     def __post_init__(self) -> None:
-        for name, value in self.items:
-            _refuse_secrets(name, json.loads(value))
+        for name, json_text in self.items:
+            _refuse_secrets(name, json.loads(json_text))
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> StorageOptions:
+    def of(cls, options: Mapping[str, Any]) -> StorageOptions:
         """Creates options from JSON values.
 
         Raises:
           UsageError: an option is a secret.
         """
-        pairs = ((n, json.dumps(v, sort_keys=True)) for n, v in values.items())
+        pairs = ((n, json.dumps(v, sort_keys=True)) for n, v in options.items())
         return cls(tuple(sorted(pairs)))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the options as new values, for the file system's constructor."""
-        return {name: json.loads(value) for name, value in self.items}
+        return {name: json.loads(json_text) for name, json_text in self.items}
 
     def __repr__(self) -> str:
         # Names only, so that an undetected secret is not shown.
@@ -108,7 +108,7 @@ class BothSides:
     output: StorageOptions = NO_OPTIONS
 
 
-def parse_storage_options(given: Sequence[str]) -> BothSides:
+def parse_storage_options(option_texts: Sequence[str]) -> BothSides:
     """Parses the options of each side from texts like `output:key=value`.
 
     Messages do not show the text: without a name before "=", all of it can be a secret,
@@ -118,12 +118,12 @@ def parse_storage_options(given: Sequence[str]) -> BothSides:
     replaces an option for both. Values are JSON (`anon=true`, `"007"`), otherwise text.
     """
     sides: dict[str, dict[str, Any]] = {"": {}, "input": {}, "output": {}}
-    for text in given:
+    for text in option_texts:
         left, equals, right = text.partition("=")
         side, colon, name = left.rpartition(":")
-        known = side in ("input", "output") if colon else True
+        is_known_side = side in ("input", "output") if colon else True
         is_padding = not right.strip("=") and not re.fullmatch(_PLAIN_NAME, name)
-        if not (equals and known and name.isidentifier()) or is_padding:
+        if not (equals and is_known_side and name.isidentifier()) or is_padding:
             raise UsageError(
                 "`storage`: expected key=value, input:key=value or output:key=value, found "
                 f"{'no name before the =' if equals else 'no ='}"
@@ -141,10 +141,10 @@ def require_whole_scheme(name: str) -> None:
     Raises:
       UsageError: a slash is missing.
     """
-    if found := re.match(r"([a-z][a-z0-9+.-]+):/(?!/)", name):
+    if match := re.match(r"([a-z][a-z0-9+.-]+):/(?!/)", name):
         raise UsageError(
-            f"{name}: has one slash after {found[1]}:, expected two, as in "
-            f"{found[1]}://{name[found.end() :]}; a local folder of this name is ./{name}"
+            f"{name}: has one slash after {match[1]}:, expected two, as in "
+            f"{match[1]}://{name[match.end() :]}; a local folder of this name is ./{name}"
         )
 
 
@@ -177,8 +177,8 @@ def require_secretless_url(url: str, option: str = "") -> None:
       UsageError: the address has a secret, which the message does not show.
     """
     if without_secrets(url) != url:
-        where = f"`{option}`: " if option else ""
-        raise UsageError(f"{where}{secret_refusal(url)}")
+        location = f"`{option}`: " if option else ""
+        raise UsageError(f"{location}{secret_refusal(url)}")
 
 
 def secret_refusal(text: str) -> str:
@@ -227,8 +227,8 @@ def _value(text: str) -> Any:
 
 def require_secretless_arguments(arguments: Iterable[str]) -> None:
     """Rejects a pipeline option of Beam that has a value and the name of a secret."""
-    given = [*arguments, "-"]
-    for argument, following in pairwise(given):
+    terminated_arguments = [*arguments, "-"]
+    for argument, following in pairwise(terminated_arguments):
         name, equals, _ = argument.partition("=")
         has_value = equals or not following.startswith("-")
         if has_value and name.startswith("-") and names_secret(name):
@@ -246,13 +246,13 @@ def names_secret(name: str) -> bool:
     return not _SECRET_WORDS.isdisjoint(words)
 
 
-def _refuse_secrets(name: str, value: Any) -> None:
-    for path, inner in _leaves(name, value):
+def _refuse_secrets(name: str, option_value: Any) -> None:
+    for path, inner in _leaves(name, option_value):
         last = path.rpartition(".")[2]
         if last == "token" and inner in _HARMLESS_TOKENS:
             continue
-        named = any(map(names_secret, path.split(".")))
-        if named or (isinstance(inner, str) and _SECRET_LOOK.search(inner)):
+        is_secret_name = any(map(names_secret, path.split(".")))
+        if is_secret_name or (isinstance(inner, str) and _SECRET_LOOK.search(inner)):
             raise UsageError(f"{path} {SECRET_REFUSED}")
 
 

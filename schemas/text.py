@@ -110,10 +110,10 @@ def escaped(text: str) -> str:
     a\xff a\ud800
     """
     try:
-        data = os.fsencode(text)  # Python keeps undecodable bytes of file names
+        encoded_text = os.fsencode(text)  # Python keeps undecodable bytes of file names
     except UnicodeEncodeError:  # half a surrogate pair, from an escape in JSON or YAML
-        data = text.encode(errors="backslashreplace")
-    return data.decode(errors="backslashreplace")
+        encoded_text = text.encode(errors="backslashreplace")
+    return encoded_text.decode(errors="backslashreplace")
 
 
 def is_utf8(text: str) -> bool:
@@ -132,9 +132,9 @@ NOT_VALID = (
 )
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(document: Any) -> bytes:
     """Returns indented UTF-8 JSON with a newline at its end; rejects NaN."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
     return f"{text}\n".encode()
 
 

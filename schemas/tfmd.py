@@ -79,19 +79,19 @@ def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Messa
         in_steps = feature.name == SEQUENCES and feature.HasField("struct_domain")
         if _is_unused(feature) or feature.name in row_lengths:
             continue
-        for each in feature.struct_domain.feature if in_steps else [feature]:
-            name = each.name
+        for message in feature.struct_domain.feature if in_steps else [feature]:
+            name = message.name
             if in_steps:  # the first level of value_counts counts the steps
-                shape = _shape_of_counts(each.value_counts.value_count[1:])
+                shape = _shape_of_counts(message.value_counts.value_count[1:])
             elif name in ragged:
                 name, shape = ragged[name]
             else:
-                shape = _shape_of(each)
+                shape = _shape_of(message)
             fields: Fields = {"sequence": True} if in_steps else {}
             if shape:
                 fields["shape"] = shape
-            if not _is_unused(each):
-                yield name, fields | _feature_fields(each, domains, uri), each
+            if not _is_unused(message):
+                yield name, fields | _feature_fields(message, domains, uri), message
 
 
 def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> Fields:
@@ -169,11 +169,15 @@ def _shape_of_counts(counts: Any) -> _Shape:
 
 def _class_names(domain: Message, domains: dict[str, Message]) -> tuple[str, ...]:
     """Returns the class names of a categorical feature, or () if there are none."""
-    named = domains.get(domain.name)
-    if not domain.is_categorical or domain.min != 0 or named is None:
+    value_domain = domains.get(domain.name)
+    if not domain.is_categorical or domain.min != 0 or value_domain is None:
         return ()
-    values = tuple(named.value) if named.DESCRIPTOR.name == "StringDomain" else ()
-    return values if domain.max == len(values) - 1 else ()
+    names = (
+        tuple(value_domain.value)
+        if value_domain.DESCRIPTOR.name == "StringDomain"
+        else ()
+    )
+    return names if domain.max == len(names) - 1 else ()
 
 
 def _bounds(domain: Message) -> Fields:
@@ -192,23 +196,23 @@ def _ragged_features(proto: Message) -> tuple[dict[str, tuple[str, _Shape]], set
     """Returns ragged features by the key of their values, and all row length keys."""
     ragged: dict[str, tuple[str, _Shape]] = {}
     row_lengths: set[str] = set()
-    known = {feature.name for feature in proto.feature}
+    feature_names = {feature.name for feature in proto.feature}
     group = proto.tensor_representation_group.get(DEFAULT_GROUP)
     for name, tensor in group.tensor_representation.items() if group else ():
         parts = tensor.ragged_tensor.partition
         lengths = [part.row_length for part in parts if part.HasField("row_length")]
-        values = f"{name}/ragged_flat_values"
-        wanted = [f"{name}/ragged_row_lengths_{i}" for i in range(len(lengths))]
+        values_key = f"{name}/ragged_flat_values"
+        expected_keys = [f"{name}/ragged_row_lengths_{i}" for i in range(len(lengths))]
         inner = parts[len(lengths) :]
         if (
-            list(tensor.ragged_tensor.feature_path.step) == [values]
-            and lengths == wanted
+            list(tensor.ragged_tensor.feature_path.step) == [values_key]
+            and lengths == expected_keys
             and all(part.HasField("uniform_row_length") for part in inner)
             and lengths
-            and known.issuperset([values, *lengths])
+            and feature_names.issuperset([values_key, *lengths])
         ):
             sizes = (part.uniform_row_length for part in inner)
-            ragged[values] = (name, (None,) * (len(lengths) + 1) + tuple(sizes))
+            ragged[values_key] = (name, (None,) * (len(lengths) + 1) + tuple(sizes))
             row_lengths.update(lengths)
     return ragged, row_lengths
 
@@ -263,14 +267,14 @@ def _simple_proto(schema: Schema) -> Message:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     proto = schema_pb2.Schema()
-    known: dict[object, Message] = {}
+    messages: dict[object, Message] = {}
     for spec in schema.features:
-        alike = spec.kind, spec.dtype, spec.shape, spec.content, spec.optional
-        if alike not in known:
-            alone = declare_schema(Schema((spec,)))
-            known[alike] = to_proto(alone).feature[0]
+        feature_type = spec.kind, spec.dtype, spec.shape, spec.content, spec.optional
+        if feature_type not in messages:
+            single_schema = declare_schema(Schema((spec,)))
+            messages[feature_type] = to_proto(single_schema).feature[0]
         target = proto.feature.add()
-        target.CopyFrom(known[alike])
+        target.CopyFrom(messages[feature_type])
         target.name = spec.name
     return proto
 
@@ -289,18 +293,18 @@ def _text_of(proto: Message) -> str:
     return text_format.MessageToString(proto, as_utf8=True)
 
 
-def load_pbtxt(data: bytes, uri: str) -> DeclaredSchema:
+def load_pbtxt(content: bytes, uri: str) -> DeclaredSchema:
     """Reads a schema.pbtxt of recordmill or of another program."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     try:
-        proto = text_format.Parse(data.decode("utf-8-sig"), schema_pb2.Schema())
+        proto = text_format.Parse(content.decode("utf-8-sig"), schema_pb2.Schema())
     except text_format.ParseError as error:
-        what = str(error).partition(" : ")[2] or str(error)
+        problem = str(error).partition(" : ")[2] or str(error)
         raise SchemaError(
             f"{uri}: line {error.GetLine()}, column {error.GetColumn()}: not a "
-            f"tensorflow-metadata schema in text form: {what}"
+            f"tensorflow-metadata schema in text form: {problem}"
         ) from error
     except UnicodeDecodeError as error:
         raise SchemaError(f"{uri}: is not UTF-8: {error}") from error
@@ -315,8 +319,8 @@ def to_proto(schema: DeclaredSchema) -> Message:
     specs = [feature.to_spec(name) for name, feature in schema.features.items()]
     plain = [spec for spec in specs if not spec.sequence]
     for spec in plain:
-        values, *row_lengths = spec.keys
-        target = proto.feature.add(name=values)
+        values_key, *row_lengths = spec.keys
+        target = proto.feature.add(name=values_key)
         _fill(target, proto, schema.features[spec.name], spec)
         for key in row_lengths:
             lengths = proto.feature.add(name=key, type=schema_pb2.INT)
@@ -330,18 +334,18 @@ def to_proto(schema: DeclaredSchema) -> Message:
                 _fill(target, proto, schema.features[spec.name], spec)
     if any(spec.is_ragged for spec in plain):
         _add_representations(proto, plain)
-    for name, said, target in read_features(proto, ""):
-        _annotate(target, schema.features[name], said)
+    for name, fields, target in read_features(proto, ""):
+        _annotate(target, schema.features[name], fields)
     return proto
 
 
 def from_proto(proto: Message, uri: str) -> DeclaredSchema:
     """Converts a tensorflow.metadata.v0.Schema to a declared schema."""
     features: dict[str, Fields] = {}
-    for name, said, source in read_features(proto, uri):
+    for name, fields, source in read_features(proto, uri):
         if name in features:
             raise SchemaError(f"{uri}: feature {name!r} is defined twice")
-        features[name] = said | _annotated(source, uri)
+        features[name] = fields | _annotated(source, uri)
     return parse_declared({"features": features}, uri)
 
 
@@ -357,8 +361,8 @@ def _fill(
         target.presence.min_fraction = 1
         target.presence.min_count = 1
     shape = spec.shape if spec.content is Content.VALUES else ()
-    known = [size for size in shape if size is not None]
-    number = math.prod(known) if len(known) == len(shape) else None
+    known_sizes = [size for size in shape if size is not None]
+    number = math.prod(known_sizes) if len(known_sizes) == len(shape) else None
     if number is not None and number >= 1 << 63:
         number = None  # larger than an int64; no example has so many values
     if spec.sequence:
@@ -366,7 +370,7 @@ def _fill(
         target.value_counts.value_count.add(min=number, max=number)
     elif number is not None and not spec.optional:
         target.shape.SetInParent()
-        for size in known:
+        for size in known_sizes:
             target.shape.dim.add(size=size)
     else:
         target.value_count.SetInParent()
@@ -409,37 +413,41 @@ def _add_representations(proto: Message, specs: Sequence[FeatureSpec]) -> None:
         elif not spec.is_ragged:
             group[spec.name].varlen_sparse_tensor.column_name = spec.name
         else:
-            values, *row_lengths = spec.keys
+            values_key, *row_lengths = spec.keys
             tensor = group[spec.name].ragged_tensor
-            tensor.feature_path.step.append(values)
+            tensor.feature_path.step.append(values_key)
             for key in row_lengths:
                 tensor.partition.add(row_length=key)
             for size in spec.shape[spec.ragged_rank + 1 :]:
                 tensor.partition.add(uniform_row_length=size)
 
 
-def _annotate(target: Message, feature: DeclaredFeature, said: Fields) -> None:
+def _annotate(target: Message, feature: DeclaredFeature, stated_fields: Fields) -> None:
     """Adds a comment with the properties that the fields of TFMD do not restore."""
-    wanted = _DEFAULTS | feature.model_dump(exclude_defaults=True)
-    given = _DEFAULTS | said
-    rest = {name: wanted[name] for name in wanted if wanted[name] != given[name]}
-    if rest:
+    declared_fields = _DEFAULTS | feature.model_dump(exclude_defaults=True)
+    readable_fields = _DEFAULTS | stated_fields
+    unstated_fields = {
+        name: declared_fields[name]
+        for name in declared_fields
+        if declared_fields[name] != readable_fields[name]
+    }
+    if unstated_fields:
         from recordmill.schemas.yaml_lines import write_yaml
 
-        text = write_yaml(rest, flow=True).rstrip("\n")
+        text = write_yaml(unstated_fields, flow=True).rstrip("\n")
         target.annotation.comment.append(_COMMENT + text)
 
 
 def _annotated(source: Message, uri: str) -> Fields:
     for comment in source.annotation.comment:
         if comment.startswith(_COMMENT):
-            where = f"{uri}: comment of feature {source.name!r}"
+            location = f"{uri}: comment of feature {source.name!r}"
             from recordmill.schemas.yaml_lines import YamlDocument
 
-            fields = YamlDocument(comment[len(_COMMENT) :].encode(), where).value
+            fields = YamlDocument(comment[len(_COMMENT) :].encode(), location).value
             if not isinstance(fields, dict):
                 raise SchemaError(
-                    f"{where}: expected {{field: value}}, found {fields!r}"
+                    f"{location}: expected {{field: value}}, found {fields!r}"
                 )
             return fields
     return {}

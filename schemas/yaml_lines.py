@@ -114,14 +114,14 @@ for _name, _pattern in _PATTERNS.items():
 class YamlDocument:
     """A YAML document, with its value and the line of each of its parts."""
 
-    def __init__(self, data: bytes, uri: str) -> None:
+    def __init__(self, content: bytes, uri: str) -> None:
         """Parses a document.
 
         Raises:
           SchemaError: the text is no YAML, with the line.
         """
         self._uri = uri
-        self._root = _compose(data, uri)
+        self._root = _compose(content, uri)
 
     @cached_property
     def value(self) -> Any:
@@ -140,20 +140,20 @@ class YamlDocument:
 
     def line(self, path: KeyPath) -> int:
         """Returns the line (from 1) of a part, or of its nearest existing parent."""
-        node = found = self._root
+        node = nearest_node = self._root
         for step in path:
             if isinstance(node, MappingNode):
                 pairs = [pair for pair in node.value if pair[0].value == step]
                 if not pairs:
                     break
-                found, node = pairs[0]
+                nearest_node, node = pairs[0]
             elif isinstance(node, SequenceNode) and isinstance(step, int):
                 if not 0 <= step < len(node.value):
                     break
-                found = node = node.value[step]
+                nearest_node = node = node.value[step]
             else:
                 break
-        return _line(found)
+        return _line(nearest_node)
 
     def _build(
         self, node: Node, scalar: Callable[[ScalarNode], Any], above: tuple[Node, ...]
@@ -169,22 +169,22 @@ class YamlDocument:
             return scalar(node)
         above = (*above, node)
         if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
-            return [self._build(item, scalar, above) for item in node.value]
+            return [self._build(item_node, scalar, above) for item_node in node.value]
         if not isinstance(node, MappingNode) or node.tag != _TAG + "map":
             raise self._unknown_tag(node)
-        value: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         lines: dict[str, int] = {}
-        for key, item in node.value:
+        for key, value_node in node.value:
             if not isinstance(key, ScalarNode):
                 raise self._error(key, "a key must be text, found a list or a mapping")
-            if key.value in value:
+            if key.value in mapping:
                 first = lines[key.value]
                 raise self._error(
                     key, f"{key.value!r} is given twice, first on line {first}"
                 )
-            value[key.value] = self._build(item, scalar, above)
+            mapping[key.value] = self._build(value_node, scalar, above)
             lines[key.value] = _line(key)
-        return value
+        return mapping
 
     def _scalar(self, node: ScalarNode) -> Any:
         tag, text = node.tag.removeprefix(_TAG), node.value
@@ -193,29 +193,29 @@ class YamlDocument:
         try:
             return parse(text)
         except (ValueError, KeyError) as error:
-            what = f"{text[:40]!r} is not a valid {tag}"
+            problem = f"{text[:40]!r} is not a valid {tag}"
             if len(text) > _MAX_DIGITS and tag == "int":
-                what = str(error)
+                problem = str(error)
             # Without the original error as cause, because it can show a secret.
-            raise self._error(node, what) from None
+            raise self._error(node, problem) from None
 
     def _unknown_tag(self, node: Node) -> SchemaError:
         tag = node.tag.replace(_TAG, "!!")
         return self._error(node, f"the tag {tag} is not supported")
 
     def _error(self, node: Node, problem: str) -> SchemaError:
-        where = f"{self._uri}: line {_line(node)}"
-        return SchemaError(f"{where}: {without_secrets(problem)}")
+        location = f"{self._uri}: line {_line(node)}"
+        return SchemaError(f"{location}: {without_secrets(problem)}")
 
 
-def write_yaml(value: Any, *, flow: bool) -> str:
+def write_yaml(document: Any, *, flow: bool) -> str:
     """Formats the value as YAML text with a newline at its end.
 
     `flow` puts it on one line. Text with characters that could control a terminal is in
     double quotes, in which YAML supports the escapes of JSON.
     """
     text: str = yaml.dump(
-        value,
+        document,
         Dumper=_Writer,
         default_flow_style=flow,
         width=float("inf"),
@@ -225,13 +225,13 @@ def write_yaml(value: Any, *, flow: bool) -> str:
     return printable_json(text)
 
 
-def _compose(data: bytes, uri: str) -> Node:
+def _compose(content: bytes, uri: str) -> Node:
     try:
-        text = data.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line = content.count(b"\n", 0, error.start) + 1
         raise SchemaError(
-            f"{uri}: line {line}: byte 0x{data[error.start]:02x} is not UTF-8; save the "
+            f"{uri}: line {line}: byte 0x{content[error.start]:02x} is not UTF-8; save the "
             "file as UTF-8"
         ) from error
     try:

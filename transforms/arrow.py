@@ -93,8 +93,11 @@ def count_values(column: pa.Array) -> Counter[Any]:
     """Returns the number of occurrences of each value; lists are flattened first."""
     while pa.types.is_nested(column.type):
         column = pc.list_flatten(column)
-    found = pc.value_counts(column.drop_null())
-    values, counts = found.field("values").to_pylist(), found.field("counts")
+    value_counts = pc.value_counts(column.drop_null())
+    values, counts = (
+        value_counts.field("values").to_pylist(),
+        value_counts.field("counts"),
+    )
     return Counter(dict(zip(values, counts.to_pylist(), strict=True)))
 
 
@@ -169,9 +172,9 @@ def _padded(buffer: pa.Buffer, starts: I64, lengths: I64) -> U8:
     rows = np.zeros((len(lengths), _INLINE_BYTES), np.uint8)
     for length in np.unique(lengths).tolist():
         if length:
-            which = np.flatnonzero(lengths == length)
-            values = unaligned_rows(data, f"V{length}")[starts[which]]
-            rows[which, :length] = values.view(np.uint8).reshape(-1, length)
+            row_indices = np.flatnonzero(lengths == length)
+            values = unaligned_rows(data, f"V{length}")[starts[row_indices]]
+            rows[row_indices, :length] = values.view(np.uint8).reshape(-1, length)
     return rows
 
 
@@ -189,10 +192,10 @@ def view_lengths(array: pa.Array) -> I64:
 def take_views(array: pa.Array, order: npt.NDArray[np.integer]) -> pa.Array:
     """Returns the rows of an array of views in another order; no value is copied."""
     _, views, *buffers = array.buffers()
-    items = np.frombuffer(views or b"", f"V{_VIEW.itemsize}")[array.offset :].take(
-        order
-    )
-    buffers = [None, pa.py_buffer(items), *buffers]
+    views_in_order = np.frombuffer(views or b"", f"V{_VIEW.itemsize}")[
+        array.offset :
+    ].take(order)
+    buffers = [None, pa.py_buffer(views_in_order), *buffers]
     return pa.Array.from_buffers(pa.binary_view(), len(order), buffers)
 
 
@@ -201,7 +204,7 @@ def viewed_values(array: pa.Array) -> list[memoryview]:
     buffers = array.buffers()
     views = np.frombuffer(buffers[1], _VIEW)[array.offset : array.offset + len(array)]
     # In Arrow 20, a buffer without values is None.
-    data = [memoryview(buffer or b"").cast("B") for buffer in buffers[2:]]
+    buffer_views = [memoryview(buffer or b"").cast("B") for buffer in buffers[2:]]
     table = memoryview(buffers[1]).cast("B")
     values = []
     places = zip(
@@ -212,7 +215,7 @@ def viewed_values(array: pa.Array) -> list[memoryview]:
     )
     for row, (length, buffer, offset) in enumerate(places, array.offset):
         if length > _INLINE_BYTES:
-            values.append(data[buffer][offset : offset + length])
+            values.append(buffer_views[buffer][offset : offset + length])
         else:
             start = row * _VIEW.itemsize + 4
             values.append(table[start : start + length])
@@ -255,17 +258,17 @@ def empty_bytes(num_bytes: int) -> U8:
         return np.empty(num_bytes, np.uint8)
     if not hasattr(_local, "kept"):
         _local.kept = []
-    kept: list[U8] = _local.kept
+    pool: list[U8] = _local.kept
     unfit = None
-    for index in range(len(kept)):
-        if sys.getrefcount(kept[index]) == _NOBODY:
+    for index in range(len(pool)):
+        if sys.getrefcount(pool[index]) == _NOBODY:
             # At most half of an array is unused, to limit the wasted memory.
-            if num_bytes <= len(kept[index]) <= 2 * num_bytes:
-                return kept[index][:num_bytes]
+            if num_bytes <= len(pool[index]) <= 2 * num_bytes:
+                return pool[index][:num_bytes]
             unfit = index
     fresh = np.empty(num_bytes, np.uint8)
-    if len(kept) < _MOST_KEPT:
-        kept.append(fresh)
+    if len(pool) < _MOST_KEPT:
+        pool.append(fresh)
     elif unfit is not None:
-        kept[unfit] = fresh
+        pool[unfit] = fresh
     return fresh[:]

@@ -56,8 +56,8 @@ class Checksums:
 
     def extend(self, checksums: Iterable[FileChecksum]) -> None:
         """Adds several checksums."""
-        for each in checksums:
-            self.append(each)
+        for checksum in checksums:
+            self.append(checksum)
 
     @property
     def batches(self) -> list[pa.RecordBatch]:
@@ -83,11 +83,11 @@ class Checksums:
         return chain(checksums_in(self._batches), self._last)
 
 
-def parse_checksums(data: bytes) -> list[pa.RecordBatch]:
+def parse_checksums(file_bytes: bytes) -> list[pa.RecordBatch]:
     """Reads the checksums of a file, in columns; none if it is damaged or missing."""
-    if len(data) < 4 or crc32c(data[4:]).to_bytes(4) != data[:4]:
+    if len(file_bytes) < 4 or crc32c(file_bytes[4:]).to_bytes(4) != file_bytes[:4]:
         return []  # truncated by a power failure
-    return list(pa.ipc.open_stream(data[4:]))
+    return list(pa.ipc.open_stream(file_bytes[4:]))
 
 
 def checksums_in(batches: Iterable[pa.RecordBatch]) -> Iterator[FileChecksum]:
@@ -119,26 +119,30 @@ def contents(files: pa.Table, parts: pa.Table) -> pa.Array:
     digits = whole.byteswap().tobytes().hex().encode()
     offsets = pa.py_buffer(np.arange(0, len(digits) + 1, 8, dtype=np.int32))
     hexes = pa.StringArray.from_buffers(len(sizes), offsets, pa.py_buffer(digits))
-    found = pc.binary_join_element_wise(_PREFIX, hexes, "")
-    found = pc.if_else(pa.array(is_read), found, pa.scalar(None, pa.string()))
-    others = np.flatnonzero(~is_whole | (crcs != whole[listed]))
-    if not len(others):
-        return found
+    texts_of_whole_files = pc.binary_join_element_wise(_PREFIX, hexes, "")
+    texts_of_whole_files = pc.if_else(
+        pa.array(is_read), texts_of_whole_files, pa.scalar(None, pa.string())
+    )
+    partial_indices = np.flatnonzero(~is_whole | (crcs != whole[listed]))
+    if not len(partial_indices):
+        return texts_of_whole_files
     by_file = defaultdict[int, set[FileChecksum]](set)
-    rows = checksums_in(parts.take(pa.array(others)).to_batches())
-    for index, row in zip(listed[others].tolist(), rows, strict=True):
+    rows = checksums_in(parts.take(pa.array(partial_indices)).to_batches())
+    for index, row in zip(listed[partial_indices].tolist(), rows, strict=True):
         by_file[index].add(row)
     numbers = sorted(by_file)
     texts = []
     for index in numbers:
-        own, size = by_file[index], int(sizes[index])
-        path = next(iter(own)).path
+        file_checksums, size = by_file[index], int(sizes[index])
+        path = next(iter(file_checksums)).path
         if is_read[index]:
-            own.add(FileChecksum(path, 0, size, int(whole[index])))
-        texts.append(content_of(path, own, size))
+            file_checksums.add(FileChecksum(path, 0, size, int(whole[index])))
+        texts.append(content_of(path, file_checksums, size))
     mask = np.zeros(len(sizes), np.bool_)
     mask[numbers] = True
-    return pc.replace_with_mask(found, pa.array(mask), pa.array(texts, pa.string()))
+    return pc.replace_with_mask(
+        texts_of_whole_files, pa.array(mask), pa.array(texts, pa.string())
+    )
 
 
 def content_of(path: str, checksums: Iterable[FileChecksum], size: int) -> str:
@@ -148,8 +152,8 @@ def content_of(path: str, checksums: Iterable[FileChecksum], size: int) -> str:
       ChangedInputError: a part was read twice with different checksums.
     """
     parts = sorted(set(checksums))
-    for before, part in pairwise(parts):
-        if before[1:3] == part[1:3]:
+    for previous_part, part in pairwise(parts):
+        if previous_part[1:3] == part[1:3]:
             raise ChangedInputError(
                 f"{path}: bytes {part.start} to {part.stop} differed between two "
                 "reads. Run the job again when nothing writes to its inputs"
@@ -175,10 +179,10 @@ def bytes_of_content(content: str, size: int) -> int | None:
     """
     if not content:
         return 0
-    found = _CONTENT.fullmatch(content)
-    if not found:
+    match = _CONTENT.fullmatch(content)
+    if not match:
         return None
-    if not found[1]:
+    if not match[1]:
         return size
-    head = int(found[1])
+    head = int(match[1])
     return head if 0 < head < size else None

@@ -61,12 +61,12 @@ class FileTable:
             return replace(self, table=self.table.filter(mask))
         flat = mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
         batches = list(self.batches())
-        starts = offsets_of(np.array([each.num_rows for each in batches])).tolist()
-        kept = (
+        starts = offsets_of(np.array([batch.num_rows for batch in batches])).tolist()
+        kept_batches = (
             batch.filter(flat.slice(start, batch.num_rows))
             for start, batch in zip(starts, batches, strict=False)
         )
-        return replace(self, table=gather(kept, self.table.schema))
+        return replace(self, table=gather(kept_batches, self.table.schema))
 
     def parts(self) -> Iterator[Self]:
         """Yields the files in parts that are small enough to process in memory."""
@@ -86,8 +86,8 @@ class FileTable:
             paths = pa.chunked_array([pa.array(list(paths), pa.string())])
         if not (len(paths) and len(self)):
             return self
-        named = FileTable(pa.table({"path": paths}))
-        return self.where(named.find(self.paths).is_null())
+        excluded_files = FileTable(pa.table({"path": paths}))
+        return self.where(excluded_files.find(self.paths).is_null())
 
     def find(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
         """Returns the row index of each path; null if the path is not in the table."""
@@ -100,18 +100,18 @@ class FileTable:
     ) -> pa.ChunkedArray:
         """Returns a column's cell for each path; null if the path is not in the table."""
 
-        def value(asked: pa.Table, there: pa.Table) -> pa.Array:
-            at = pc.index_in(asked["path"], value_set=there["path"])
-            return there[name].take(at).combine_chunks()
+        def find_cells(requested_rows: pa.Table, file_rows: pa.Table) -> pa.Array:
+            at = pc.index_in(requested_rows["path"], value_set=file_rows["path"])
+            return file_rows[name].take(at).combine_chunks()
 
-        return ask(pa.table({"path": paths}), self.table, value, kind)
+        return ask(pa.table({"path": paths}), self.table, find_cells, kind)
 
     def each_once(self) -> Self:
         """Returns each path once: its last row, at the position of its first one.
 
         Two names that are not UTF-8 may become the same path.
         """
-        if are_sorted((each["path"] for each in self.batches()), strictly=True):
+        if are_sorted((batch["path"] for batch in self.batches()), strictly=True):
             return self
         at = np.arange(len(self))
         first = np.asarray(self.find(self.paths))
@@ -123,8 +123,8 @@ class FileTable:
         """Returns the files at these positions."""
         if not is_long(self.table):
             return replace(self, table=self.table.take(positions))
-        taken = take_batches(self.table, positions)
-        return replace(self, table=gather(taken, self.table.schema))
+        batches = take_batches(self.table, positions)
+        return replace(self, table=gather(batches, self.table.schema))
 
     def having(self, name: str, column: pa.Array | pa.ChunkedArray) -> Self:
         """Returns the files with one column replaced."""
@@ -163,13 +163,22 @@ class Inventory(FileTable, Sequence[InputFile]):
 
         def batches() -> Iterator[pa.RecordBatch]:
             while part := list(islice(left, BATCH_FILES)):
-                paths, uris, sizes, versions, given, problems = zip(*part, strict=True)
-                own = [
+                paths, uris, sizes, versions, kinds_of_versions, problems = zip(
+                    *part, strict=True
+                )
+                separate_uris = [
                     None if uri == root + path else uri
                     for path, uri in zip(paths, uris, strict=True)
                 ]
-                told = [problem or None for problem in problems]
-                columns = (paths, own, sizes, versions, given, told)
+                problems_or_null = [problem or None for problem in problems]
+                columns = (
+                    paths,
+                    separate_uris,
+                    sizes,
+                    versions,
+                    kinds_of_versions,
+                    problems_or_null,
+                )
                 arrays = map(pa.array, columns, _SCHEMA.types)
                 yield pa.RecordBatch.from_arrays(list(arrays), schema=_SCHEMA)
 
@@ -199,11 +208,11 @@ class Inventory(FileTable, Sequence[InputFile]):
     def ends_with(self, endings: Iterable[str]) -> pa.ChunkedArray:
         """Returns a mask of the files with one of these endings; case is ignored."""
 
-        def found(part: Inventory) -> pa.ChunkedArray:
+        def has_ending(part: Inventory) -> pa.ChunkedArray:
             lower = pc.ascii_lower(part.paths)
             return reduce(pc.or_, (pc.ends_with(lower, ending) for ending in endings))
 
-        return self.ask(found)
+        return self.ask(has_ending)
 
     @cached_property
     def folders(self) -> pa.DictionaryArray:
@@ -219,15 +228,15 @@ class Inventory(FileTable, Sequence[InputFile]):
 
     def __iter__(self) -> Iterator[InputFile]:
         for batch in self.batches():
-            paths, uris, *others, problems = (
-                each.to_pylist() for each in batch.columns
+            paths, uris, *other_columns, problems = (
+                column.to_pylist() for column in batch.columns
             )
             uris = [
                 self.root + path if uri is None else uri
                 for path, uri in zip(paths, uris, strict=True)
             ]
-            told = (problem or "" for problem in problems)
-            yield from map(InputFile, paths, uris, *others, told)
+            problem_texts = (problem or "" for problem in problems)
+            yield from map(InputFile, paths, uris, *other_columns, problem_texts)
 
     @overload
     def __getitem__(self, index: int) -> InputFile: ...
@@ -263,27 +272,33 @@ def folders_of(paths: pa.ChunkedArray) -> pa.DictionaryArray:
     >>> folders_of(pa.chunked_array([["a/b/1.jpg", "2.jpg", "a/b/3.jpg"]])).to_pylist()
     ['a/b', '', 'a/b']
     """
-    known = dict[str, int]()
+    codes_by_folder = dict[str, int]()
 
     def codes() -> Iterator[bytes]:
         for part in paths.chunks:
-            found = pc.replace_substring_regex(part, "(^|/)[^/]*$", "")
-            found = found.dictionary_encode()
-            texts = found.dictionary.to_pylist()
-            own = np.array(
-                [known.setdefault(each, len(known)) for each in texts], np.int64
+            folders = pc.replace_substring_regex(part, "(^|/)[^/]*$", "")
+            folders = folders.dictionary_encode()
+            texts = folders.dictionary.to_pylist()
+            folder_codes = np.array(
+                [
+                    codes_by_folder.setdefault(folder, len(codes_by_folder))
+                    for folder in texts
+                ],
+                np.int64,
             )
-            yield own[found.indices].tobytes()
+            yield folder_codes[folders.indices].tobytes()
 
     data = pa.py_buffer(spilled(codes()))
     indices = pa.Array.from_buffers(pa.int64(), len(paths), [None, data])
-    return pa.DictionaryArray.from_arrays(indices, pa.array(known, pa.string()))
+    return pa.DictionaryArray.from_arrays(
+        indices, pa.array(codes_by_folder, pa.string())
+    )
 
 
 def names_of(paths: pa.Array | pa.ChunkedArray) -> pa.StringArray:
     """Returns the text after the last "/" of each path."""
-    found = pc.replace_substring_regex(paths, "^.*/", "")
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    names = pc.replace_substring_regex(paths, "^.*/", "")
+    return names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
 
 
 def without_endings(paths: pa.StringArray) -> pa.StringArray:
@@ -293,6 +308,6 @@ def without_endings(paths: pa.StringArray) -> pa.StringArray:
 
 def joined(*parts: Any) -> memoryview:
     """Returns the bytes of all rows, each the concatenation of its texts."""
-    found = pc.binary_join_element_wise(*parts, "")
-    offsets = value_offsets(found)
-    return memoryview(found.buffers()[2] or b"")[offsets[0] : offsets[-1]]
+    row_texts = pc.binary_join_element_wise(*parts, "")
+    offsets = value_offsets(row_texts)
+    return memoryview(row_texts.buffers()[2] or b"")[offsets[0] : offsets[-1]]

@@ -76,26 +76,28 @@ def windows(
     runs: Sequence[pa.Table], other: pa.Table
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yields all rows of a list, with the rows of another list in the same path range."""
-    own, there = ([[run, 0] for run in each] for each in (runs, in_order(other)))
-    step = max(1, RUN_ROWS // 2 // len(own))
+    run_cursors, other_cursors = (
+        [[run, 0] for run in tables] for tables in (runs, in_order(other))
+    )
+    step = max(1, RUN_ROWS // 2 // len(run_cursors))
     while keys := [
         _key(run["path"][min(start + step, len(run)) - 1])
-        for run, start in own
+        for run, start in run_cursors
         if start < len(run)
     ]:
-        yield _read(own, min(keys)), _read(there, min(keys))
+        yield _read(run_cursors, min(keys)), _read(other_cursors, min(keys))
         TEMPORARY.drop_pages()
 
 
-def _read(runs: list[list[Any]], key: str) -> pa.Table:
+def _read(cursors: list[list[Any]], key: str) -> pa.Table:
     """Reads the next rows of all runs, up to a key.
 
     A cursor is a run and the index of its next row, which is advanced.
     """
     parts = []
-    for each in runs:
-        run, start = each
-        stop = each[1] = bisect_right(run["path"], key, start, key=_key)
+    for cursor in cursors:
+        run, start = cursor
+        stop = cursor[1] = bisect_right(run["path"], key, start, key=_key)
         part = run.slice(start, stop - start)
         if AT not in part.column_names:
             at = pa.array(np.arange(start, stop), POSITION)
@@ -122,13 +124,13 @@ def ask(
     runs, schema = in_order(table), pa.schema({AT: POSITION, "answer": kind})
     answers = (
         pa.RecordBatch.from_arrays(
-            [own[AT].combine_chunks(), question(own, there)], schema=schema
+            [rows[AT].combine_chunks(), question(rows, candidate_rows)], schema=schema
         )
-        for own, there in windows(runs, other)
+        for rows, candidate_rows in windows(runs, other)
     )
-    found = gather(answers, schema)
+    answer_table = gather(answers, schema)
     if runs[0] is not table:
-        order = np.empty(len(found), np.int64)
-        order[found[AT].to_numpy()] = np.arange(len(found))
-        found = gather(take_batches(found, order), schema)
-    return found["answer"]
+        order = np.empty(len(answer_table), np.int64)
+        order[answer_table[AT].to_numpy()] = np.arange(len(answer_table))
+        answer_table = gather(take_batches(answer_table, order), schema)
+    return answer_table["answer"]

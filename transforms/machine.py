@@ -78,4 +78,4 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
             continue
         group = Path(path.lstrip("/"))
         top = Path(root, "sys/fs/cgroup", controller if controllers else "")
-        yield from (top / each for each in (group, *group.parents))
+        yield from (top / folder for folder in (group, *group.parents))

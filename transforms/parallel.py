@@ -49,9 +49,9 @@ def ahead(
                 (most is not None and len(waiting) > most)
                 or (most_bytes is not None and num_bytes > most_bytes)
             ):
-                found, done = waiting.popleft()
-                num_bytes -= done
-                yield found.result()
+                future, size_of_first = waiting.popleft()
+                num_bytes -= size_of_first
+                yield future.result()
         while waiting:
             yield waiting.popleft()[0].result()
     finally:

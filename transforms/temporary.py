@@ -36,7 +36,9 @@ class TemporaryFiles:
     def choose_folder(self, folder: str) -> None:
         """Sets the folder to use instead of TMPDIR, or its closest existing parent."""
         path = Path(folder).absolute()
-        self.folder = str(next(p for p in (path, *path.parents) if p.is_dir()))
+        self.folder = str(
+            next(ancestor for ancestor in (path, *path.parents) if ancestor.is_dir())
+        )
 
     def usable(self) -> str | None:
         """Returns the chosen folder if it is writable; None for TMPDIR."""
@@ -74,21 +76,23 @@ class TemporaryFiles:
         If the file system does not support mapping, the bytes are read.
         """
         try:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError:
             file.seek(0)
             return pa.py_buffer(file.read())
-        self._mapped.add(ref(data, self._mapped.discard))
-        return pa.py_buffer(data)
+        self._mapped.add(ref(mapping, self._mapped.discard))
+        return pa.py_buffer(mapping)
 
     def drop_pages(self) -> None:
         """Releases the pages of mapped files, which count as this process's memory.
 
         Later reads get the pages from the kernel's cache or from the disk.
         """
-        for each in tuple(self._mapped):  # a copy, because other threads map files
-            if data := each():
-                data.madvise(mmap.MADV_DONTNEED)
+        for mapping_ref in tuple(
+            self._mapped
+        ):  # a copy, because other threads map files
+            if mapping := mapping_ref():
+                mapping.madvise(mmap.MADV_DONTNEED)
 
 
 TEMPORARY = TemporaryFiles()
@@ -101,13 +105,13 @@ def temporary_folders_in(folder: str) -> Iterator[None]:
     It replaces TMPDIR, in which the folders of a killed process stay; "" changes nothing.
     The setting applies to the whole process.
     """
-    before = tempfile.tempdir
+    previous_folder = tempfile.tempdir
     if folder:
         tempfile.tempdir = folder
     try:
         yield
     finally:
-        tempfile.tempdir = before
+        tempfile.tempdir = previous_folder
 
 
 def is_long(table: pa.Table) -> bool:
@@ -122,20 +126,20 @@ def gather(
     most_bytes: int | None = None,
 ) -> pa.Table:
     """Returns batches as a table; above `most_bytes` it is mapped from a file."""
-    left, kept, num_bytes = _joined(batches), list[pa.RecordBatch](), 0
+    left, kept_batches, num_bytes = _joined(batches), list[pa.RecordBatch](), 0
     for batch in left:
-        kept.append(batch)
+        kept_batches.append(batch)
         num_bytes += batch.nbytes
         if num_bytes > (SPILL_BYTES if most_bytes is None else most_bytes):
             break
     else:
-        return pa.Table.from_batches(kept, schema)
+        return pa.Table.from_batches(kept_batches, schema)
     with (
         TEMPORARY.writing("the list of input files cannot be written") as file,
         pa.ipc.new_stream(file, schema) as out,
     ):
-        while kept:
-            out.write_batch(kept.pop(0))
+        while kept_batches:
+            out.write_batch(kept_batches.pop(0))
         for batch in left:
             out.write_batch(batch)
             TEMPORARY.drop_pages()
@@ -145,13 +149,13 @@ def gather(
 
 def spilled(parts: Iterable[bytes]) -> bytes | memoryview:
     """Returns the bytes of all parts; above SPILL_BYTES they are mapped from a file."""
-    left, kept = iter(parts), list[bytes]()
-    while sum(map(len, kept)) <= SPILL_BYTES:
+    left, kept_parts = iter(parts), list[bytes]()
+    while sum(map(len, kept_parts)) <= SPILL_BYTES:
         if (part := next(left, None)) is None:
-            return b"".join(kept)
-        kept.append(part)
+            return b"".join(kept_parts)
+        kept_parts.append(part)
     with TEMPORARY.writing("the list of input files cannot be written") as file:
-        file.writelines(chain(kept, left))
+        file.writelines(chain(kept_parts, left))
     with file:
         return memoryview(TEMPORARY.map(file)).cast("B")
 
@@ -179,8 +183,8 @@ def take_batches(table: pa.Table, positions: Any) -> Iterator[pa.RecordBatch]:
         order = np.argsort(sources, kind="stable")
         first = np.flatnonzero(np.diff(sources[order], prepend=-1))
         groups = np.split(order, first[1:])
-        found = pa.concat_batches(
+        grouped_rows = pa.concat_batches(
             batches[number].take(pa.array(part[group] - starts[number]))
             for number, group in zip(sources[order][first], groups, strict=True)
         )
-        yield found.take(pa.array(np.argsort(order)))
+        yield grouped_rows.take(pa.array(np.argsort(order)))

@@ -63,7 +63,7 @@ def seal(framed: pa.BinaryArray) -> None:
     native.loops.seal(buffer, offsets)
 
 
-def check_frames(framed: pa.BinaryArray, where: str) -> None:
+def check_frames(framed: pa.BinaryArray, location: str) -> None:
     """Checks the length and both checksums of records that were read from scratch.
 
     Raises:
@@ -73,7 +73,7 @@ def check_frames(framed: pa.BinaryArray, where: str) -> None:
     damaged = damaged_frame(buffer, offsets[:-1], np.diff(offsets))
     if damaged is not None:
         raise RecordmillError(
-            f"{where}: record {damaged} was damaged in scratch, perhaps by a faulty disk "
+            f"{location}: record {damaged} was damaged in scratch, perhaps by a faulty disk "
             "or memory. Remove the scratch folder and run again"
         )
 
@@ -83,10 +83,10 @@ def damaged_frame(buffer: U8, starts: I64, lengths: I64) -> int | None:
 
     Frames have at least 16 bytes and may be anywhere in the buffer.
     """
-    found = native.loops.damaged(
+    frame_index = native.loops.damaged(
         buffer, np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
     )
-    return None if found < 0 else found
+    return None if frame_index < 0 else frame_index
 
 
 def find_frames(data: U8, at: int = 0) -> I64:
@@ -104,8 +104,8 @@ def is_head(head: bytes | memoryview) -> bool:
     """Checks whether bytes begin with a length and its checksum."""
     if len(head) < HEAD_BYTES:
         return False
-    found = int.from_bytes(head[8:HEAD_BYTES], "little")
-    return found == mask(crc32c(head[:8]))
+    stored_crc = int.from_bytes(head[8:HEAD_BYTES], "little")
+    return stored_crc == mask(crc32c(head[:8]))
 
 
 def frame_bytes(head: bytes | memoryview) -> int:
@@ -256,20 +256,24 @@ def read_frames(
             yield window
         if state in ("done", "broken"):
             return
-        at, rest = at + end, data[end : end + HEAD_BYTES].data
-        needed = HEAD_BYTES if len(rest) < HEAD_BYTES else frame_bytes(rest)
+        at, next_head = at + end, data[end : end + HEAD_BYTES].data
+        needed = HEAD_BYTES if len(next_head) < HEAD_BYTES else frame_bytes(next_head)
 
 
 def _state(data: U8, end: int, at: int, stop: int | None, *, is_end: bool) -> _State:
     """Returns the state of the bytes after the frames, which end at `end`."""
-    rest = data[end:]
-    if (stop is not None and at + end >= stop) or (is_end and not len(rest)):
+    remaining_bytes = data[end:]
+    if (stop is not None and at + end >= stop) or (is_end and not len(remaining_bytes)):
         return "done"
-    if len(rest) < HEAD_BYTES:
+    if len(remaining_bytes) < HEAD_BYTES:
         return "broken" if is_end else "more"
-    head = rest[:HEAD_BYTES].data
+    head = remaining_bytes[:HEAD_BYTES].data
     size = frame_bytes(head)
-    if not is_head(head) or size > _MOST_BYTES or (is_end and size > len(rest)):
+    if (
+        not is_head(head)
+        or size > _MOST_BYTES
+        or (is_end and size > len(remaining_bytes))
+    ):
         return "broken"
     return "head"
 
@@ -278,9 +282,9 @@ def _whole_frames(data: U8, edges: I64) -> npt.NDArray[np.bool_]:
     """Returns a mask of the frames whose data has the right checksum."""
     starts, lengths = edges[:-1], np.diff(edges)
     good, at = np.ones(len(starts), np.bool_), 0
-    while (found := damaged_frame(data, starts[at:], lengths[at:])) is not None:
-        good[at + found] = False
-        at += found + 1
+    while (damaged_index := damaged_frame(data, starts[at:], lengths[at:])) is not None:
+        good[at + damaged_index] = False
+        at += damaged_index + 1
     return good
 
 
@@ -304,16 +308,16 @@ def _search(read: ReadPart, at: int, stop: int | None) -> tuple[Lost, int | None
         if stop is not None:
             data = data[: stop - at]
         is_end = len(data) < span
-        found, needed = find_whole_frame(data, 1)
+        frame_start, needed = find_whole_frame(data, 1)
         if needed > len(data) and not is_end and needed <= _MOST_BYTES + span:
             span = max(2 * span, needed)  # a frame may begin before the one found
             continue
-        if found is not None:
+        if frame_start is not None:
             reason = (
-                f"{frame_problem(data[:found])}; reading continues {found:,} bytes later, "
+                f"{frame_problem(data[:frame_start])}; reading continues {frame_start:,} bytes later, "
                 "where the next whole record begins"
             )
-            return Lost(at, reason, bytes(data[:found])), at + found
+            return Lost(at, reason, bytes(data[:frame_start])), at + frame_start
         if is_end or span >= MOST_SEARCHED:
             break
         span *= 2

@@ -49,8 +49,8 @@ def _command(
     return command(name, *examples, params=params, short_help=short_help)
 
 
-def _number(*names: str, **how: Any) -> Callable[[Callable[..., None]], Any]:
-    return click.option(*names, type=click.IntRange(0), show_default=True, **how)
+def _number(*names: str, **keywords: Any) -> Callable[[Callable[..., None]], Any]:
+    return click.option(*names, type=click.IntRange(0), show_default=True, **keywords)
 
 
 def _opened(output: str, storage: BothSides) -> tuple[Store, Manifest]:
@@ -73,7 +73,7 @@ def _showing(
     """Shows the progress of a command on stderr, except with --json."""
     from recordmill.beam_jobs.report.progress import showing
 
-    return showing(sys.stderr, stage, doing, unit=unit, wanted=not as_json)
+    return showing(sys.stderr, stage, doing, unit=unit, is_shown=not as_json)
 
 
 def _check_input_root(
@@ -156,7 +156,7 @@ def inspect_command(
     index: int | None,
     where: tuple[str, ...],
     storage: BothSides,
-    **shown: Any,
+    **display_options: Any,
 ) -> None:
     """Shows features, splits, shards, classes, and some examples."""
     if index is not None and where:
@@ -170,8 +170,8 @@ def inspect_command(
         followed(output, storage.output),
         selection=Selection(limit, split, index or 0),
         storage=storage.output,
-        **shown,
-        where=where,
+        **display_options,
+        condition_texts=where,
     )
 
 
@@ -360,7 +360,7 @@ def _export(
     short_help="Creates a TFDS folder; supports gzip shards and appended datasets.",
     folders=("output", "folder"),
 )
-def tfds_command(**given: Any) -> FinishedWork:
+def tfds_command(**arguments: Any) -> FinishedWork:
     """Fills FOLDER with the dataset of OUTPUT, for tfds.builder_from_directory.
 
     A dataset without appended parts and without gzip needs no export. Local shards are
@@ -368,7 +368,7 @@ def tfds_command(**given: Any) -> FinishedWork:
     """
     from recordmill.transforms.dataset.export import export_tfds
 
-    return _export(export_tfds, "tfds.builder_from_directory", **given)
+    return _export(export_tfds, "tfds.builder_from_directory", **arguments)
 
 
 @_command(
@@ -377,14 +377,14 @@ def tfds_command(**given: Any) -> FinishedWork:
     short_help="Creates Parquet files, also for Hugging Face datasets.",
     folders=("output", "folder"),
 )
-def parquet_command(**given: Any) -> FinishedWork:
+def parquet_command(**arguments: Any) -> FinishedWork:
     """Fills FOLDER with the dataset of OUTPUT as Parquet files.
 
     Hugging Face datasets reads images and class labels as such. The last file is _SUCCESS.
     """
     from recordmill.transforms.rows.export_parquet import export_parquet
 
-    return _export(export_parquet, "readers of Parquet", **given)
+    return _export(export_parquet, "readers of Parquet", **arguments)
 
 
 @_command(
@@ -393,7 +393,7 @@ def parquet_command(**given: Any) -> FinishedWork:
     short_help="Creates tar shards for WebDataset.",
     folders=("output", "folder"),
 )
-def webdataset_command(**given: Any) -> FinishedWork:
+def webdataset_command(**arguments: Any) -> FinishedWork:
     """Fills FOLDER with the dataset of OUTPUT as tar shards for WebDataset.
 
     Images, the only class label and arrays are files of their own, all else is in JSON.
@@ -401,7 +401,7 @@ def webdataset_command(**given: Any) -> FinishedWork:
     """
     from recordmill.transforms.rows.export_webdataset import export_webdataset
 
-    return _export(export_webdataset, "WebDataset", **given)
+    return _export(export_webdataset, "WebDataset", **arguments)
 
 
 for _format in (tfds_command, parquet_command, webdataset_command):
@@ -428,8 +428,8 @@ def index_command(
     store, manifest = _opened(output, storage)
     with _showing("index", as_json) as on_progress:
         names = write_indexes(store, manifest, split or None, on_progress)
-    where = f"such as {names[0]}" if names else "because there are no shards"
-    text = f"{store.uri}: {count(len(names), 'index file')} written, {where}"
+    example_note = f"such as {names[0]}" if names else "because there are no shards"
+    text = f"{store.uri}: {count(len(names), 'index file')} written, {example_note}"
     _show({"files": names}, text, as_json=as_json)
     return FinishedWork(text)
 
@@ -490,22 +490,22 @@ def rejects_command(
         store = follow_latest(store)
     published = not unpublished and store.size(MANIFEST_NAME) is not None
     if published:
-        every = partial(published_rejects, store)
+        read_rejects = partial(published_rejects, store)
         locator = published_locator(store, input_root, storage.input)
     else:
-        every = partial(unpublished_rejects, store, scratch)
+        read_rejects = partial(unpublished_rejects, store, scratch)
         locator = unpublished_locator(store, scratch, input_root, storage.input)
 
-    def found() -> Iterator[Reject]:
-        return (reject for reject in every() if reason in reject.reason)
+    def iterate_rejects() -> Iterator[Reject]:
+        return (reject for reject in read_rejects() if reason in reject.reason)
 
-    kinds = count_kinds(found())
+    kinds = count_kinds(iterate_rejects())
     if not kinds and not published:
         raise MissingDatasetError(
             f"{store.uri}: no dataset and no rejects (expected the output folder of "
             "`recordmill convert`)"
         )
-    rows = list(islice(found(), num_rows))
+    rows = list(islice(iterate_rejects(), num_rows))
     show_rejects(kinds, rows, locator, published=published, as_json=as_json)
     if published and not reason:
         expected = read_manifest(store).rows_rejected
@@ -553,10 +553,10 @@ def report_command(
     folder = followed(output, storage.output)
     store, manifest = _opened(folder, storage)
     with _showing("report", as_json, unit="row") as on_progress:
-        figures = gather_statistics(store, manifest, on_progress)
+        statistics = gather_statistics(store, manifest, on_progress)
     locator = published_locator(store, input_root, storage.input)
-    understood = understood_at_end(store, manifest)
-    page = build_page(manifest, figures, folder, locator, understood)
+    input_report = understood_at_end(store, manifest)
+    page = build_page(manifest, statistics, folder, locator, input_report)
     num_bytes = write_page(page, target)
     text = f"{target}: {human_bytes(num_bytes)}; open it in a browser"
     _show({"file": str(target), "bytes": num_bytes}, text, as_json=as_json)

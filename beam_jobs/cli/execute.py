@@ -101,8 +101,8 @@ def _report_submitted(
 ) -> None:
     lines = reporter if isinstance(reporter, LogLines) else None
     if lines:
-        where = {"output": end.output, "template": end.template}
-        lines.event(f"run_{end.status}", **where, job=end.job)
+        destinations = {"output": end.output, "template": end.template}
+        lines.event(f"run_{end.status}", **destinations, job=end.job)
     if options.as_json or not lines:
         show_submitted(end, as_json=options.as_json)
 
@@ -116,8 +116,8 @@ def _report_outcome(
     receivers: Receivers | None,
 ) -> None:
     """Reports a successful run to metrics, receivers, log, and people."""
-    understood = outcome.understood.spelled(partial(spell, style=options.style))
-    outcome = replace(outcome, understood=understood, stages=reporter.seconds)
+    input_report = outcome.understood.spelled(partial(spell, style=options.style))
+    outcome = replace(outcome, understood=input_report, stages=reporter.seconds)
     place = job.name, options.output
     _report(options, RunEnd(*place, *times, reporter.seconds, outcome), receivers)
     lines = reporter if isinstance(reporter, LogLines) else None
@@ -143,7 +143,7 @@ def report_failure(
     """
     started, stream = time.time(), sys.stderr  # a run redirects sys.stderr to its log
 
-    def tell(error: BaseException, seconds: float | None = None) -> None:
+    def report_error(error: BaseException, seconds: float | None = None) -> None:
         if isinstance(error, Interrupted):
             error.state = (last_words or LastWords()).state(seconds)
         message = without_secrets(spell(str(error), options.style))
@@ -162,18 +162,20 @@ def report_failure(
             if isinstance(error, RecordmillError | Interrupted):
                 error.in_log = options.log_format
 
-    with signals.told_at_the_deadline(partial(tell, seconds=STATE_SECONDS)):
+    with signals.told_at_the_deadline(partial(report_error, seconds=STATE_SECONDS)):
         try:
             yield
         except BaseException as error:
-            tell(error)
+            report_error(error)
             raise
 
 
 def _receivers(options: RunOptions, dataset: str) -> Receivers | None:
     """Returns the receivers on the network; None if no option or variable names any."""
-    named = (bool(v) and n.startswith(_OF_RECEIVERS) for n, v in os.environ.items())
-    if not (options.metrics_push or any(named)):
+    receiver_flags = (
+        bool(v) and n.startswith(_OF_RECEIVERS) for n, v in os.environ.items()
+    )
+    if not (options.metrics_push or any(receiver_flags)):
         return None
     from recordmill.beam_jobs.report.receivers import Receivers
 
@@ -199,8 +201,8 @@ def _report(
         except Exception as error:  # the status of the run is final
             failed.append(("metrics_failed", f"{type(error).__name__}: {error}"))
     if receivers:
-        found = receivers.end(end, *([] if seconds is None else [seconds / 4]))
-        failed += [("receiver_failed", each) for each in found]
+        problems = receivers.end(end, *([] if seconds is None else [seconds / 4]))
+        failed += [("receiver_failed", problem) for problem in problems]
     for event, text in failed:
         message = spell(text, options.style)
         if options.log_format:
@@ -229,7 +231,7 @@ def _log_outcome(lines: LogLines, outcome: Outcome) -> None:
     status, reasons, stages = map(facts.pop, ("status", "reasons", "stages"))
     del facts["classes"]  # too many numbers for one line
     if rejected := outcome.manifest.rows_rejected:
-        kept = {"rows": rejected, "kept": outcome.rejects}
-        lines.event("rows_rejected", "warning", **kept, reasons=reasons)
+        reject_fields = {"rows": rejected, "kept": outcome.rejects}
+        lines.event("rows_rejected", "warning", **reject_fields, reasons=reasons)
     lines.warn(outcome.understood)
     lines.event(f"run_{status}", **facts, stages=stages)

@@ -52,7 +52,7 @@ _OWN = ("as_json", "plan", "detach")
 def _command_of(source: SourceFormat[Any]) -> click.Command:
     from recordmill.schemas.source_options import declared_options
 
-    own = declared_options(source.name, source.options)
+    format_options = declared_options(source.name, source.options)
 
     @click.pass_context
     def convert_format(
@@ -73,24 +73,26 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
         loaded = _with_given(load_typed(in_file), ctx, values)
         return _start(loaded, ctx, only_plan=values["plan"])
 
-    section_options = _own_options(own, group=f"Options of {source.name}")
+    section_options = _own_options(format_options, group=f"Options of {source.name}")
     paths = click.Argument(
         ["paths"], nargs=-1, required=True, type=Name("file"), metavar="INPUT... OUTPUT"
     )
-    made = command(
+    decorator = command(
         source.name,
         *examples_of(source, "convert"),
         params=[paths, *section_options, *click_options(offered_by(CONVERT))],
         help=source.summary,
     )
-    return made(convert_format)
+    return decorator(convert_format)
 
 
 def _divided(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the typed options of the format, and all other typed options."""
-    own = {name for name in values if name.endswith(_OF_FORMAT)}
-    section = {name.removesuffix(_OF_FORMAT): values[name] for name in sorted(own)}
-    return section, {name: values[name] for name in values if name not in own}
+    format_keys = {name for name in values if name.endswith(_OF_FORMAT)}
+    section = {
+        name.removesuffix(_OF_FORMAT): values[name] for name in sorted(format_keys)
+    }
+    return section, {name: values[name] for name in values if name not in format_keys}
 
 
 def _are_reversed(paths: Sequence[str]) -> bool:
@@ -103,11 +105,11 @@ def _are_reversed(paths: Sequence[str]) -> bool:
 _OF_FORMAT = " of the format"  # suffix of parameter names, only for a format's options
 
 
-def _own_options(own: Iterable[Option], **how: Any) -> list[click.Option]:
-    made = click_options(own, **how)
-    for parameter in made:
+def _own_options(options: Iterable[Option], **keywords: Any) -> list[click.Option]:
+    parameters = click_options(options, **keywords)
+    for parameter in parameters:
         parameter.name = f"{parameter.name}{_OF_FORMAT}"
-    return made
+    return parameters
 
 
 def _options_of_formats() -> list[click.Option]:
@@ -115,16 +117,18 @@ def _options_of_formats() -> list[click.Option]:
     from recordmill.schemas.source_options import declared_options
     from recordmill.transforms.sources.registry import format_names, load_format
 
-    found: dict[str, Option] = {}
+    options_by_flag: dict[str, Option] = {}
     for name in format_names():
         with suppress(UsageError):  # a format of another package failed to load
             for option in declared_options(name, load_format(name).options):
                 kind = "text" if option.kind == "choice" else option.kind
-                found.setdefault(option.command_flag, replace(option, kind=kind))
-    made = _own_options(found.values(), replaces=True)
-    for parameter in made:
+                options_by_flag.setdefault(
+                    option.command_flag, replace(option, kind=kind)
+                )
+    parameters = _own_options(options_by_flag.values(), replaces=True)
+    for parameter in parameters:
         parameter.hidden = True
-    return made
+    return parameters
 
 
 convert = FormatGroup("convert", _HELP, _command_of)
@@ -159,30 +163,32 @@ def load_typed(values: dict[str, Any]) -> LoadedJob:
     from recordmill.transforms.storage.reading import read_file
 
     section, storage = values["source"], values["storage"]
-    given = _as_in_a_file(values)
-    given[section] = _without_none(given[section])
+    job_options = _as_in_a_file(values)
+    job_options[section] = _without_none(job_options[section])
     problems: Problems = {}
-    checked = check_options(given, InstalledFormats(), problems)
+    checked_options = check_options(job_options, InstalledFormats(), problems)
     lines = []
-    for place, what in problems.items():
-        option, *steps = place[1:] if place[0] == section else place
-        lines.append(": ".join([f"`{option}`", *map(str, steps), what]))
+    for option_path, problem in problems.items():
+        option, *steps = option_path[1:] if option_path[0] == section else option_path
+        lines.append(": ".join([f"`{option}`", *map(str, steps), problem]))
     if lines:
         raise UsageError(report("", lines))
     try:
-        return make_job(checked, "command", lambda uri: read_file(uri, storage.input))
+        return make_job(
+            checked_options, "command", lambda uri: read_file(uri, storage.input)
+        )
     except SchemaError as error:
         raise UsageError(str(error)) from error
 
 
 def _as_in_a_file(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the typed options in the form of a job file."""
-    given = _without_none(values)
-    if "splits" in given:
-        given["splits"] = parse_pairs("splits", "NAME=FRACTION", given["splits"])
-    storage = given.pop("storage")
+    options = _without_none(values)
+    if "splits" in options:
+        options["splits"] = parse_pairs("splits", "NAME=FRACTION", options["splits"])
+    storage = options.pop("storage")
     sides = {"input": storage.input.to_dict(), "output": storage.output.to_dict()}
-    return given | ({"storage": sides} if any(sides.values()) else {})
+    return options | ({"storage": sides} if any(sides.values()) else {})
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
@@ -197,8 +203,8 @@ _APART = ("output", "metrics_file", "metrics_push", "log_format", "as_json", "de
 _JOB_FILE = click.Argument(["job_file"], type=Name("file"), metavar="JOB.yaml")
 
 
-def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _print_schema(ctx: click.Context, _: click.Parameter, is_requested: bool) -> None:
+    if is_requested:
         from recordmill.schemas.job_file import job_schema_bytes
         from recordmill.transforms.sources.registry import InstalledFormats
 
@@ -238,9 +244,9 @@ def run_command(ctx: click.Context, /, **values: Any) -> FinishedWork | None:
     from recordmill.beam_jobs.cli.execute import report_failure
     from recordmill.schemas.job import RunOptions
 
-    apart = {"output": ""} | _apart(values)
-    given = RunOptions(inputs=(), style="job_file", **apart)
-    with report_failure(Invocation.of(ctx).signals, given, ""):
+    launch_options = {"output": ""} | _apart(values)
+    run_options = RunOptions(inputs=(), style="job_file", **launch_options)
+    with report_failure(Invocation.of(ctx).signals, run_options, ""):
         loaded = _load_file(ctx, values)
     return _start(loaded, ctx)
 
@@ -274,8 +280,8 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
     from recordmill.transforms.sources.registry import InstalledFormats
     from recordmill.transforms.storage.reading import read_file
 
-    own, values = _divided(values)
-    uri, given = values["job_file"], _as_in_a_file(values)
+    format_options, values = _divided(values)
+    uri, job_options = values["job_file"], _as_in_a_file(values)
     names = {option.name for option in offered_by(JOB_FILE)}.difference(_APART)
     loaded = load_job(
         read_file(uri),
@@ -284,8 +290,8 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
         datetime.now(UTC).date(),
         read_file,
         InstalledFormats(),
-        {name: given[name] for name in names & given.keys()},
-        _without_none(own),
+        {name: job_options[name] for name in names & job_options.keys()},
+        _without_none(format_options),
     )
     return _with_given(loaded, ctx, values)
 

@@ -67,10 +67,10 @@ def completion_command(
     zsh:   eval "$(recordmill completion zsh)"      in ~/.zshrc
     fish:  recordmill completion fish > ~/.config/fish/completions/recordmill.fish
     """  # noqa: D301 - \b keeps click from joining the lines
-    found = get_completion_class(shell)
-    assert found is not None  # click supports the three shells
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None  # click supports the three shells
     root = context.find_root()
-    click.echo(found(root.command, {}, "recordmill", _VARIABLE).source())
+    click.echo(completion_class(root.command, {}, "recordmill", _VARIABLE).source())
 
 
 _NEEDED_BYTES = 1 << 30  # to load all libraries with two cores; measured: 0.6 to 0.9 GB
@@ -105,8 +105,8 @@ def shortage(error: BaseException) -> str:
         is_short |= any(words in str(error) for words in _WORDS)
     if not is_short:
         return ""
-    found = str(error).strip().rpartition("\n")[2] or type(error).__name__
-    return f"memory is short ({found}): {_WAY_OUT}"
+    reason = str(error).strip().rpartition("\n")[2] or type(error).__name__
+    return f"memory is short ({reason}): {_WAY_OUT}"
 
 
 _NEW_OBJECTS = 500_000  # new objects between two runs of the garbage collector
@@ -117,8 +117,10 @@ _BUG = (
 )
 
 
-def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if not wanted:
+def _show_version(
+    context: click.Context, _: click.Parameter, is_requested: bool
+) -> None:
+    if not is_requested:
         return
     from importlib.metadata import version
 
@@ -254,13 +256,14 @@ def _run(arguments: list[str], signals: Signals | None) -> Ending:
 
 def _with_way_out(error: click.NoSuchOption, name: str) -> click.UsageError:
     """Returns the error of an unknown option, with a hint about the intended one."""
-    option, known = error.option_name, error.possibilities or ()
+    option, known_options = error.option_name, error.possibilities or ()
     if option in ("-o", "--output") and name == "convert":
         hint = "OUTPUT is the last argument: recordmill convert FORMAT INPUT... OUTPUT"
     elif option == "--plan":
         hint = "recordmill plan JOB.yaml shows what a run would do"
     elif option == "--runner" or (
-        "_" in option and not get_close_matches(option.replace("_", "-"), known, 1, 0.8)
+        "_" in option
+        and not get_close_matches(option.replace("_", "-"), known_options, 1, 0.8)
     ):
         hint = f"Options of Beam come last, after --: -- {option}=..."
     else:

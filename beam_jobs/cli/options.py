@@ -69,11 +69,11 @@ class LaidOutCommand(click.Command):
         """Parses the arguments; adds the hidden options if an argument needs them."""
         if self.make_more is not None:
             params = self.get_params(ctx)
-            known = {
-                name for each in params for name in each.opts + each.secondary_opts
+            known_flags = {
+                name for param in params for name in param.opts + param.secondary_opts
             }
             flags = {arg.partition("=")[0] for arg in args if arg.startswith("--")}
-            if flags - known:
+            if flags - known_flags:
                 ctx.meta[__name__] = self.make_more()
         return super().parse_args(ctx, args)
 
@@ -87,8 +87,8 @@ class LaidOutCommand(click.Command):
             if record is not None and not isinstance(param, click.Argument):
                 group = getattr(param, "group", "")
                 groups.setdefault(group, []).append(record)
-        rest = "Options" if list(groups) == [""] else "General"
-        titled = {group or rest: rows for group, rows in groups.items()}
+        default_title = "Options" if list(groups) == [""] else "General"
+        titled = {group or default_title: rows for group, rows in groups.items()}
         _write_sections(formatter, titled)
 
     def get_help(self, ctx: click.Context) -> str:
@@ -101,8 +101,8 @@ class LaidOutCommand(click.Command):
             return
         with formatter.section("Examples"):
             indent = " " * formatter.current_indent
-            for what, line in self.examples:
-                formatter.write(f"{indent}# {what}\n{indent}{line}\n")
+            for purpose, line in self.examples:
+                formatter.write(f"{indent}# {purpose}\n{indent}{line}\n")
 
 
 class LaidOutGroup(LaidOutCommand, click.Group):
@@ -151,10 +151,10 @@ def command(
     """
 
     def decorate(function: Callable[..., object]) -> LaidOutCommand:
-        made = click.command(name, cls=LaidOutCommand, **texts)(function)
-        made.params += params
-        made.examples = examples
-        return made
+        laid_out_command = click.command(name, cls=LaidOutCommand, **texts)(function)
+        laid_out_command.params += params
+        laid_out_command.examples = examples
+        return laid_out_command
 
     return decorate
 
@@ -162,7 +162,7 @@ def command(
 def _write_sections(formatter: click.HelpFormatter, sections: _Sections) -> None:
     """Writes sections of (name, help), with their second columns aligned."""
     lengths = [len(name) for rows in sections.values() for name, _ in rows]
-    left = max((each for each in lengths if each <= _LEFT_COLUMNS), default=0)
+    left = max((length for length in lengths if length <= _LEFT_COLUMNS), default=0)
     for title, rows in sections.items():
         with formatter.section(title):
             padded = [
@@ -198,11 +198,11 @@ _COMPLETED: Mapping[str, Literal["file", "dir"]] = {
 }
 
 
-def _storage_sides(_: click.Context, __: click.Parameter, given: Any) -> BothSides:
+def _storage_sides(_: click.Context, __: click.Parameter, pairs: Any) -> BothSides:
     """Parses the storage options of both sides."""
     from recordmill.schemas.storage_options import parse_storage_options
 
-    return parse_storage_options(given)
+    return parse_storage_options(pairs)
 
 
 def _click_option(option: Option, *, replaces: bool, group: str | None) -> click.Option:
@@ -218,7 +218,7 @@ def _click_option(option: Option, *, replaces: bool, group: str | None) -> click
         kind.name = "integer"  # in its messages
     elif option.kind in _COMPLETED:
         kind = Name(_COMPLETED[option.kind])
-    made = GroupedOption(
+    click_option = GroupedOption(
         [flag, option.name],
         type=kind,
         is_flag=is_flag,
@@ -228,8 +228,8 @@ def _click_option(option: Option, *, replaces: bool, group: str | None) -> click
         callback=_storage_sides if option.kind == "storage" else None,
         help=_help(option, replaces=replaces),
     )
-    made.group = option.group if group is None else group
-    return made
+    click_option.group = option.group if group is None else group
+    return click_option
 
 
 def click_options(
@@ -240,7 +240,7 @@ def click_options(
     With `replaces`, options replace settings of a job file, so they have no defaults.
     `group` is the heading in the help: None for the declared heading, "" for none.
     """
-    return [_click_option(each, replaces=replaces, group=group) for each in options]
+    return [_click_option(option, replaces=replaces, group=group) for option in options]
 
 
 def _help(option: Option, *, replaces: bool) -> str:
@@ -284,14 +284,25 @@ class FormatGroup(LaidOutGroup):
         """Returns the subcommand of a format; an error suggests the intended format."""
         from recordmill.transforms.sources.registry import guess_format
 
-        given, names = args[0], self.list_commands(ctx)
-        if given in names or given.startswith("-") or ctx.resilient_parsing:
+        first_argument, names = args[0], self.list_commands(ctx)
+        if (
+            first_argument in names
+            or first_argument.startswith("-")
+            or ctx.resilient_parsing
+        ):
             return super().resolve_command(ctx, args)
-        is_path = Path(given).exists() or any(mark in given for mark in "./*")
-        format_name, rest = guess_format(given), args if is_path else args[1:]
-        line = shlex.join([*ctx.command_path.split(), format_name or "FORMAT", *rest])
+        is_path = Path(first_argument).exists() or any(
+            mark in first_argument for mark in "./*"
+        )
+        format_name, remaining_arguments = (
+            guess_format(first_argument),
+            args if is_path else args[1:],
+        )
+        line = shlex.join(
+            [*ctx.command_path.split(), format_name or "FORMAT", *remaining_arguments]
+        )
         raise click.UsageError(
-            f"expected a format, found {given!r}: {line}. Formats are {', '.join(names)}"
+            f"expected a format, found {first_argument!r}: {line}. Formats are {', '.join(names)}"
         )
 
     def get_command(
@@ -322,8 +333,10 @@ class FormatGroup(LaidOutGroup):
 
 def all_commands(group: FormatGroup) -> dict[str, click.Command]:
     """Returns the subcommands of all formats by their names."""
-    made = {name: group.get_command(None, name) for name in group.list_commands(None)}
-    return {name: command for name, command in made.items() if command is not None}
+    commands = {
+        name: group.get_command(None, name) for name in group.list_commands(None)
+    }
+    return {name: command for name, command in commands.items() if command is not None}
 
 
 def examples_of(source: Any, command: str) -> Examples:

@@ -72,16 +72,16 @@ _INFER_PARAMS = (
 def _infer_command(source: SourceFormat[Any]) -> click.Command:
     from recordmill.schemas.source_options import declared_options
 
-    own = declared_options(source.name, source.options)
+    format_options = declared_options(source.name, source.options)
 
     @command(
         source.name,
         *examples_of(source, "schema infer"),
-        params=[*_INFER_PARAMS, *click_options(own, group="")],
+        params=[*_INFER_PARAMS, *click_options(format_options, group="")],
         help=source.summary,
     )
     def infer_format(
-        output: str | None, overwrite: bool, as_json: bool, workers: int, **values: Any
+        output: str | None, overwrite: bool, as_json: bool, workers: int, **options: Any
     ) -> None:
         from recordmill.schemas.schema_file import dump_yaml
         from recordmill.transforms.statistics.input_statistics import (
@@ -93,8 +93,10 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
         started = time.perf_counter()
         if output is not None:
             _require_writable(Path(output), overwrite)
-        values[source.name] = {option.name: values.pop(option.name) for option in own}
-        inferred = _infer(source, values, workers, shown=not as_json)
+        options[source.name] = {
+            option.name: options.pop(option.name) for option in format_options
+        }
+        inferred = _infer(source, options, workers, shows_progress=not as_json)
         comments, head = feature_comments(inferred), header_lines(inferred)
         text = dump_yaml(inferred.declared, comments, head)
         if output is not None:
@@ -103,8 +105,8 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
             echo_lines(text)
         seconds = time.perf_counter() - started
         if as_json:
-            shown = stats_json(inferred) | {"seconds": round(seconds, 3)}
-            write_json(shown, indented=False)
+            inferred_stats = stats_json(inferred) | {"seconds": round(seconds, 3)}
+            write_json(inferred_stats, indented=False)
         else:
             _show(inferred, output, seconds)
 
@@ -146,7 +148,11 @@ schema.add_command(check)
 
 
 def _infer(
-    source: SourceFormat[Any], typed: dict[str, Any], workers: int, *, shown: bool
+    source: SourceFormat[Any],
+    typed: dict[str, Any],
+    workers: int,
+    *,
+    shows_progress: bool,
 ) -> Inferred:
     """Reads the whole input of a format, with the typed options."""
     from recordmill.beam_jobs.report.progress import showing
@@ -159,12 +165,14 @@ def _infer(
     job, options = load_typed(typed | {"source": name, "output": name})
     options = replace(options, output="")  # `schema infer` has no output folder
     doing = "listing the inputs"
-    with showing(sys.stderr, "read", doing, unit="range", wanted=shown) as on_progress:
+    with showing(
+        sys.stderr, "read", doing, unit="range", is_shown=shows_progress
+    ) as on_progress:
         inputs = list_all_inputs(job, options)
         files = inputs.files
-        made = make_source(job, storage.input, inputs.constants)
+        input_source = make_source(job, storage.input, inputs.constants)
         with naming_other_format(name, files, storage.input):
-            return input_statistics.infer(made, files, workers, on_progress)
+            return input_statistics.infer(input_source, files, workers, on_progress)
 
 
 def _write(text: str, output: str) -> None:
@@ -173,8 +181,8 @@ def _write(text: str, output: str) -> None:
     try:
         write_named_file(Path(output), text.encode())
     except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise OutputError(f"{output}: {what}") from error
+        problem = f"cannot be written: {error.strerror}"
+        raise OutputError(f"{output}: {problem}") from error
 
 
 def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
@@ -182,11 +190,11 @@ def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     from recordmill.transforms.statistics.input_statistics import reject_lines
 
     stats = inferred.stats
-    where = f"{output}: " if output is not None else ""
+    location = f"{output}: " if output is not None else ""
     features, rows = count(len(inferred.schema), "feature"), count(stats.rows, "row")
-    understood = inferred.source.understood(inferred.found)
-    warnings = understood.spelled(partial(spell, style="command")).warnings
-    lines = [f"{where}{features}, {rows}, {seconds:.1f} s", *reject_lines(stats)]
+    input_report = inferred.source.understood(inferred.found)
+    warnings = input_report.spelled(partial(spell, style="command")).warnings
+    lines = [f"{location}{features}, {rows}, {seconds:.1f} s", *reject_lines(stats)]
     lines += [f"Warning: {warning}" for warning in warnings]
     for line in lines:
         echo(line, err=True)

@@ -63,14 +63,14 @@ class Signals:
 
     @contextmanager
     def told_at_the_deadline(
-        self, tell: Callable[[Interrupted], None]
+        self, report_interruption: Callable[[Interrupted], None]
     ) -> Iterator[None]:
         """Calls a function in another thread if the main thread does not end in time."""
-        self._last_words.append(tell)
+        self._last_words.append(report_interruption)
         try:
             yield
         finally:
-            self._last_words.remove(tell)
+            self._last_words.remove(report_interruption)
 
     def _interrupt(self, number: int, _: FrameType | None) -> None:
         self._seen.append(number)
@@ -91,9 +91,9 @@ class Signals:
         os._exit(interrupted.status)
 
     def _tell(self, interrupted: Interrupted) -> None:
-        for tell in reversed(self._last_words):
+        for report_interruption in reversed(self._last_words):
             with suppress(Exception):
-                tell(interrupted)
+                report_interruption(interrupted)
         if interrupted.in_log:
             return
         with suppress(Exception):

@@ -169,23 +169,23 @@ def _understood(
     shards: list[ShardResult],
 ) -> dict[str, object]:
     """Returns the input report for run.json, after all rows were read."""
-    before = cast("dict[str, object]", run_metadata.get("understood", {}))
-    later = context.source.understood(_findings(context, results, shards))
+    report_before_run = cast("dict[str, object]", run_metadata.get("understood", {}))
+    report_after_run = context.source.understood(_findings(context, results, shards))
     records = Counter[str]()
     for shard in shards:
         records[shard.split] += shard.records
-    told = InputSummary.from_dict(before).updated(later)
-    told = told.with_warnings(context.warn_empty(records))
+    input_report = InputSummary.from_dict(report_before_run).updated(report_after_run)
+    input_report = input_report.with_warnings(context.warn_empty(records))
     if any(shard.rejects.rows for shard in shards) or any(
-        each.rows_rejected
-        or each.rows_dropped
-        or each.rows_added
-        or each.rows_left_out
-        or each.rows_copied
-        for each in results
+        range_result.rows_rejected
+        or range_result.rows_dropped
+        or range_result.rows_added
+        or range_result.rows_left_out
+        or range_result.rows_copied
+        for range_result in results
     ):
-        told = told.of_input()
-    return told.to_dict()
+        input_report = input_report.of_input()
+    return input_report.to_dict()
 
 
 def _findings(
@@ -195,9 +195,14 @@ def _findings(
 ) -> Findings:
     """Returns the findings of all ranges, and of shards that read rows by reference."""
     issues = RowIssue.merged(
-        [*(each.issues for each in results), *(each.issues for each in shards)]
+        [
+            *(range_result.issues for range_result in results),
+            *(shard_result.issues for shard_result in shards),
+        ]
     )
-    rows = sum(each.rows_read - each.rows_rejected for each in results)
+    rows = sum(
+        range_result.rows_read - range_result.rows_rejected for range_result in results
+    )
     return context.findings(*merge_column_info(results, shards), issues, rows)
 
 
@@ -247,11 +252,12 @@ def exchange(
         results = results | "RedoRanges" >> beam.Map(
             redo_some, context, final_types=final_types
         )
-    nothing = partial(Histogram.empty, context.num_splits, context.bucket_bits)
+    create_histogram = partial(Histogram.empty, context.num_splits, context.bucket_bits)
     plan = (
         results
         | "CountRanges" >> beam.FlatMap(count_range, context)  # PackedHistogram
-        | "SumHistograms" >> beam.CombineGlobally(Total(nothing)).without_defaults()
+        | "SumHistograms"
+        >> beam.CombineGlobally(Total(create_histogram)).without_defaults()
         | "PlanShards" >> beam.Map(plan_dataset, context, packed=AsList(results))
     )  # ShardPlan
     if by_engine:
@@ -267,8 +273,8 @@ def exchange(
 
 
 def settle_types(results: list[bytes], context: RunContext) -> TypeFlags:
-    found = _findings(context, RangeResult.unpack(results))
-    return context.source.input.settle_types(found)
+    range_findings = _findings(context, RangeResult.unpack(results))
+    return context.source.input.settle_types(range_findings)
 
 
 def convert_some(packed: bytes, context: RunContext) -> bytes:
@@ -285,18 +291,21 @@ def convert_some(packed: bytes, context: RunContext) -> bytes:
 def redo_some(packed: bytes, context: RunContext, final_types: TypeFlags) -> bytes:
     """Converts the ranges again whose assumed types differ from the final types."""
     results = RangeResult.unpack([packed])
-    again = [
-        (each.range, final_types, True)
-        for each in results
+    ranges_to_redo = [
+        (range_result.range, final_types, True)
+        for range_result in results
         if context.source.needs_reencode(
-            each.observed_types, each.encoded_types, final_types
+            range_result.observed_types, range_result.encoded_types, final_types
         )
     ]
-    if not again:
+    if not ranges_to_redo:
         return packed
-    redone = RangeResult.unpack([convert_some(pack(again), context)])
-    by_index = {each.range.index: each for each in (*results, *redone)}
-    return RangeResult.pack(list(by_index.values()))
+    redone_results = RangeResult.unpack([convert_some(pack(ranges_to_redo), context)])
+    results_by_index = {
+        range_result.range.index: range_result
+        for range_result in (*results, *redone_results)
+    }
+    return RangeResult.pack(list(results_by_index.values()))
 
 
 def count_range(packed: bytes, context: RunContext) -> Iterator[PackedHistogram]:
@@ -306,7 +315,9 @@ def count_range(packed: bytes, context: RunContext) -> Iterator[PackedHistogram]
 
 def list_runs(_: ShardPlan, results: Iterable[bytes]) -> bytes:
     """Returns all sorted runs in range order, as one table for all shard tasks."""
-    runs = chain.from_iterable(each.runs for each in RangeResult.unpack(results))
+    runs = chain.from_iterable(
+        range_result.runs for range_result in RangeResult.unpack(results)
+    )
     return pack_long(runs)
 
 
@@ -425,8 +436,8 @@ def input_ranges_of(
         at_once = min(SURVEYS_AT_ONCE, len(ranges) // SPREAD)
         together = 1 if is_local(ranges[0].uri) else at_once
         step = max(together, 1 + len(ranges) // MOST_ELEMENTS)
-        parts = (ranges[at : at + step] for at in range(0, len(ranges), step))
-        surveys = (
+        parts = (ranges[start : start + step] for start in range(0, len(ranges), step))
+        boundary_scans = (
             pipeline
             | "Ranges" >> beam.Create([pack(part) for part in parts])
             | "SurveyRanges" >> beam.Map(survey_part, context)
@@ -434,34 +445,38 @@ def input_ranges_of(
         )
     else:
         unread = pack(ranges), list[int]()
-        surveys = pipeline | "Ranges" >> beam.Create([[unread]], reshuffle=False)
+        boundary_scans = pipeline | "Ranges" >> beam.Create([[unread]], reshuffle=False)
     return (
-        surveys
+        boundary_scans
         | "ResolveRanges" >> beam.FlatMap(resolve_ranges, context)
         # Lists of (InputRange, guessed TypeFlags), packed.
         | "SpreadRanges" >> beam.Reshuffle()
     )
 
 
-def survey_part(packed: bytes, context: RunContext) -> tuple[bytes, list[int]]:
+def survey_part(packed_ranges: bytes, context: RunContext) -> tuple[bytes, list[int]]:
     """Returns packed ranges, with the boundaries that a scan of each range found."""
     with report_errors_to_launcher(context.workspace):
-        return packed, context.execute(survey_ranges, unpack(packed))
+        return packed_ranges, context.execute(survey_ranges, unpack(packed_ranges))
 
 
 def resolve_ranges(
-    surveys: list[tuple[bytes, list[int]]], context: RunContext
+    boundary_scans: list[tuple[bytes, list[int]]], context: RunContext
 ) -> Iterator[bytes]:
     """Yields the ranges with exact boundaries, and with types guessed from samples."""
     with report_errors_to_launcher(context.workspace):
-        parts = [(unpack(packed), found) for packed, found in surveys]
-        parts.sort(key=lambda part: [each.index for each in part[0][:1]])
-        resolved = [each for ranges, _ in parts for each in ranges]
-        if numbers := [number for _, found in parts for number in found]:
-            resolved = context.source.input.resolve_ranges(resolved, numbers)
+        parts = [(unpack(packed), boundaries) for packed, boundaries in boundary_scans]
+        parts.sort(key=lambda part: [input_range.index for input_range in part[0][:1]])
+        resolved = [input_range for ranges, _ in parts for input_range in ranges]
+        if all_boundaries := [
+            boundary for _, boundaries in parts for boundary in boundaries
+        ]:
+            resolved = context.source.input.resolve_ranges(resolved, all_boundaries)
         step = max(1, len(resolved) // NUM_SAMPLES)
         samples = ahead(resolved[::step], context.source.sample, SAMPLES_AT_ONCE)
         guess: TypeFlags = reduce(merge_type_flags, samples, ())
     step = 1 + len(resolved) // MOST_ELEMENTS
-    for at in range(0, len(resolved), step):
-        yield pack([(each, guess) for each in resolved[at : at + step]])
+    for start in range(0, len(resolved), step):
+        yield pack(
+            [(input_range, guess) for input_range in resolved[start : start + step]]
+        )

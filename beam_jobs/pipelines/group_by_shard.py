@@ -46,8 +46,8 @@ class Total(beam.CombineFn):
     element) and `merge` (for another total).
     """
 
-    def __init__(self, nothing: Callable[[], Any]) -> None:
-        self._nothing = nothing
+    def __init__(self, create_empty: Callable[[], Any]) -> None:
+        self._nothing = create_empty
 
     def create_accumulator(self) -> Any:
         return self._nothing()
@@ -159,7 +159,7 @@ def write_group(
         yield from pieces
         return
     with report_errors_to_launcher(to_write.context.workspace):
-        found = _no_pieces(to_write)
+        shard_pieces = _no_pieces(to_write)
         for piece in filter(None, pieces):
-            found.add(piece)
-        yield write_inline(to_write, number, found)
+            shard_pieces.add(piece)
+        yield write_inline(to_write, number, shard_pieces)

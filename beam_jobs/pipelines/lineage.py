@@ -27,10 +27,10 @@ def _place(uri: str) -> tuple[str, ...]:
     """Returns the system and its segments; () if a container's account is unknown."""
     if is_local(uri):
         return "filesystem", "localhost", full_uri(uri)
-    scheme, _, rest = uri.rstrip("/").partition("://")
+    scheme, _, address = uri.rstrip("/").partition("://")
     system, segments = (
         _SYSTEMS.get(scheme, scheme),
-        list(filter(None, rest.split("/", 1))),
+        list(filter(None, address.split("/", 1))),
     )
     if system == "abs":  # az://container/path, abfs://container@account.host/path
         container, _, host = segments[0].partition("@")

@@ -153,36 +153,40 @@ def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
         ("scratch", not is_local(arguments["scratch"]), "a local folder"),
     ):
         if is_wrong:
-            value = arguments[name]
-            raise UsageError(f"WriteDataset: {name}={value!r}: expected {expected}")
-    given = {
+            argument = arguments[name]
+            raise UsageError(f"WriteDataset: {name}={argument!r}: expected {expected}")
+    job_options = {
         name: value for name, value in arguments.items() if value != _ARGUMENTS[name]
     }
-    given |= {"source": PIPELINE_ROWS, "inputs": [PIPELINE_ROWS]}
-    for name in {"shard_size", "max_rejects"} & given.keys():
-        given[name] = str(given[name])
-    if "storage" in given:
-        given["storage"] = {"output": dict(given["storage"])}
-    given.pop("splits", None)
+    job_options |= {"source": PIPELINE_ROWS, "inputs": [PIPELINE_ROWS]}
+    for name in {"shard_size", "max_rejects"} & job_options.keys():
+        job_options[name] = str(job_options[name])
+    if "storage" in job_options:
+        job_options["storage"] = {"output": dict(job_options["storage"])}
+    job_options.pop("splits", None)
     if (shares := _shares_of(arguments)) is not None:
-        given["splits"] = shares
+        job_options["splits"] = shares
     problems: Problems = {}
-    values = check_options(given, {PIPELINE_ROWS: SourceOptions}, problems)
-    for place, what in problems.items():
-        where, what = ".".join(map(str, place)), spell(what, "python")
-        if not what.startswith(f"{where}="):  # some problems begin with their option
-            what = f"{where}: {what}"
-        raise UsageError(f"WriteDataset: {what}")
+    checked_options = check_options(
+        job_options, {PIPELINE_ROWS: SourceOptions}, problems
+    )
+    for option_path, problem in problems.items():
+        location, problem = ".".join(map(str, option_path)), spell(problem, "python")
+        if not problem.startswith(
+            f"{location}="
+        ):  # some problems begin with their option
+            problem = f"{location}: {problem}"
+        raise UsageError(f"WriteDataset: {problem}")
     names = arguments["splits"] if arguments["split_column"] is not None else ()
     if arguments["split_by_time"] is not None:
         names = parse_split_times(arguments["split_by_time"]).names
     if names:
         share = f"1/{len(names)}"
         try:
-            values["splits"] = check_splits((name, share) for name in names)
+            checked_options["splits"] = check_splits((name, share) for name in names)
         except ValueError as error:
             raise UsageError(f"WriteDataset: splits: {error}") from error
-    return make_job(values, "python", read_file)
+    return make_job(checked_options, "python", read_file)
 
 
 def declared_of(schema: Any) -> DeclaredSchema:
@@ -326,8 +330,8 @@ def _in_global_window(
     output: Piece | TaggedOutput[str, object],
 ) -> WindowedValue | TaggedOutput[str, WindowedValue]:
     if isinstance(output, TaggedOutput):
-        value = GlobalWindows.windowed_value(output.value)
-        return TaggedOutput(output.tag, value)
+        windowed_value = GlobalWindows.windowed_value(output.value)
+        return TaggedOutput(output.tag, windowed_value)
     return GlobalWindows.windowed_value(output)
 
 
@@ -437,8 +441,8 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
           UsageError: an argument is not valid.
           SchemaError: the schema is not valid, or does not suit the payload.
         """
-        given = locals()  # before further variables are bound
-        arguments = {name: given[name] for name in _ARGUMENTS}
+        local_variables = locals()  # before further variables are bound
+        arguments = {name: local_variables[name] for name in _ARGUMENTS}
         super().__init__()
         arguments |= {"output": fspath(output), "scratch": fspath(scratch)}
         self._schema = fspath(schema) if isinstance(schema, PathLike) else schema
@@ -463,7 +467,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
                 "its last row"
             )
         context = self._context(rows.pipeline)
-        nothing = partial(_no_rows, context.num_splits, context.bucket_bits)
+        create_totals = partial(_no_rows, context.num_splits, context.bucket_bits)
         begin = rows.pipeline | "Begin" >> beam.Create([None], reshuffle=False)
         # The embedded runner runs in this process.
         process = RunProcess.current() if is_embedded(rows.pipeline) else None
@@ -481,7 +485,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         summaries = encoded[SUMMARIES]  # RowsSummary
         plan = (
             summaries
-            | "SumSummaries" >> beam.CombineGlobally(Total(nothing))
+            | "SumSummaries" >> beam.CombineGlobally(Total(create_totals))
             | "PlanShards" >> beam.Map(plan_rows, context, replaces)  # RowsPlan
         )
         if context.exchange == "scratch":
@@ -524,8 +528,8 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
     def _context(self, pipeline: beam.Pipeline) -> RunContext:
         job, options = self._job, self._options
         if isinstance(self._schema, str):
-            data = read_file(self._schema)
-            job = with_schema(job, load_schema(data, self._schema))
+            schema_bytes = read_file(self._schema)
+            job = with_schema(job, load_schema(schema_bytes, self._schema))
         check_names(job, self._store)
         require_container(job.container)
         if options.exchange == "auto":

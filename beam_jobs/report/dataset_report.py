@@ -61,7 +61,7 @@ def show_inspect(
     output: str,
     *,
     selection: Selection = _FIRST,
-    where: Sequence[str] = (),
+    condition_texts: Sequence[str] = (),
     counts: bool = False,
     images: str = "",
     as_json: bool = False,
@@ -87,7 +87,7 @@ def show_inspect(
         write_json({"tf": code}) if as_json else echo_lines(code)
         return
     schema = schema_of(manifest, names)
-    conditions = tuple(parse_condition(text, schema, names) for text in where)
+    conditions = tuple(parse_condition(text, schema, names) for text in condition_texts)
     selection = replace(selection, conditions=conditions)
     features = {feature.name: feature for feature in manifest.features}
     if images and not any(map(holds_images, features.values())):
@@ -97,17 +97,17 @@ def show_inspect(
     examples = read_examples(store, manifest, selection)
     classes: Mapping[str, LabelCounts] | None
     if counts:
-        with showing(sys.stderr, "count", wanted=not as_json) as on_progress:
+        with showing(sys.stderr, "count", is_shown=not as_json) as on_progress:
             classes = count_classes(store, manifest, names, on_progress)
     else:
         classes = counts_if_small(store, manifest, names)
     if as_json:
-        shown = [
+        example_reports = [
             _example_json(example, features, names)
             | ({"images": _write_images(example, features, images)} if images else {})
             for example in examples
         ]
-        write_json(_inspect_json(manifest, names, shown, classes))
+        write_json(_inspect_json(manifest, names, example_reports, classes))
         return
     console = make_console()
     _print_header(console, output, manifest)
@@ -122,17 +122,17 @@ def show_inspect(
         print_table(console, _classes(counted), f"classes of {printable(name)}")
     for example in examples:
         _print_example(console, example, manifest, names)
-        for name, found in _write_images(example, features, images).items():
-            for image in found:
-                what = image.get("file") or image["error"]
-                console.print(printable(f"{name}: {what}"), soft_wrap=True)
+        for name, image_reports in _write_images(example, features, images).items():
+            for image in image_reports:
+                file_or_error = image.get("file") or image["error"]
+                console.print(printable(f"{name}: {file_or_error}"), soft_wrap=True)
 
 
 def _write_images(
     example: ExamplePreview, features: Mapping[str, FeatureSpec], folder: str
 ) -> _Images:
     """Writes the first images of each feature of an example; returns their reports."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    images_by_feature: dict[str, list[dict[str, Any]]] = {}
     number = 0
     for name, values in example.values.items() if folder else ():
         if not holds_images(features[name]):
@@ -142,7 +142,7 @@ def _write_images(
             try:
                 png, width, height = png_of(value, features[name])
             except (ImageHeaderError, ValueError) as error:
-                found.setdefault(name, []).append({"error": str(error)})
+                images_by_feature.setdefault(name, []).append({"error": str(error)})
                 continue
             # Feature names may contain slashes; shard names never do.
             path = Path(folder, f"{example.file}.{example.record_index}.{number}.png")
@@ -153,8 +153,8 @@ def _write_images(
             except OSError as error:
                 raise OutputError(f"{path}: cannot write: {error.strerror}") from error
             image = {"file": str(path), "width": width, "height": height}
-            found.setdefault(name, []).append(image)
-    return found
+            images_by_feature.setdefault(name, []).append(image)
+    return images_by_feature
 
 
 def _print_header(console: Console, output: str, manifest: Manifest) -> None:
@@ -187,10 +187,10 @@ def _classes(label: LabelCounts) -> Table:
     if len(label) > 1:
         columns.append("all")
     rows, classes = [], in_all_splits(label)
-    for name, together in islice(classes.items(), _CLASSES):
+    for name, num_rows in islice(classes.items(), _CLASSES):
         numbers = [counts[name] for counts in label.values()]
-        shown = (f"{n:,}" for n in [*numbers, together][: len(columns) - 1])
-        rows.append((printable(name), *shown))
+        cells = (f"{n:,}" for n in [*numbers, num_rows][: len(columns) - 1])
+        rows.append((printable(name), *cells))
     is_long = len(classes) > _CLASSES
     note = f"... {len(classes):,} classes in all; --json has them" if is_long else ""
     return Table(tuple(columns), rows, note=note)
@@ -206,8 +206,8 @@ def _print_example(
     for feature in sorted(manifest.features, key=lambda feature: feature.name):
         name = feature.name
         if name in example.values:
-            shown = readable(example.values[name], feature, names.get(name, ()))
-            rows.append((printable(name), shown))
+            text = readable(example.values[name], feature, names.get(name, ()))
+            rows.append((printable(name), text))
         elif manifest.payload != "raw":  # a raw record is the bytes of one feature
             rows.append((printable(name), "-"))
     print_table(console, Table(("=feature", "=value"), rows), title)
@@ -219,10 +219,10 @@ def _inspect_json(
     examples: Sequence[dict[str, Any]],
     classes: Mapping[str, LabelCounts] | None,
 ) -> dict[str, Any]:
-    found = manifest.model_dump(mode="json", exclude={"splits", "manifest_version"})
-    for feature in found["features"]:
+    report = manifest.model_dump(mode="json", exclude={"splits", "manifest_version"})
+    for feature in report["features"]:
         feature["class_names"] = list(names.get(feature["name"], ()))
-    found["splits"] = {
+    report["splits"] = {
         name: {
             "records": split.records,
             "bytes": split.bytes,
@@ -232,16 +232,16 @@ def _inspect_json(
         }
         for name, split in manifest.splits.items()
     }
-    return found | {"classes": classes, "examples": examples}
+    return report | {"classes": classes, "examples": examples}
 
 
 def _example_json(
-    example: ExamplePreview, entries: Mapping[str, FeatureSpec], names: _ClassNames
+    example: ExamplePreview, features: Mapping[str, FeatureSpec], names: _ClassNames
 ) -> dict[str, Any]:
-    shown: dict[str, Any] = {"split": example.split, "file": example.file}
-    shown["record"] = example.record_index
-    shown["features"] = {
-        name: to_json_value(value, entries[name], names.get(name, ()))
+    report: dict[str, Any] = {"split": example.split, "file": example.file}
+    report["record"] = example.record_index
+    report["features"] = {
+        name: to_json_value(value, features[name], names.get(name, ()))
         for name, value in example.values.items()
     }
-    return shown
+    return report

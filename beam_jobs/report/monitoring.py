@@ -209,30 +209,32 @@ class LogLines(Display):
 
     def event(self, event: str, level: str = "info", /, **facts: Any) -> None:
         """Writes an event as one line."""
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        timestamp = (
+            datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        )
         if self._form == "json":
-            line = {"time": now, "level": level, "event": event, **facts}
+            line = {"time": timestamp, "level": level, "event": event, **facts}
             text = printable_json(json.dumps(line, default=str))
         else:
             pairs = (f"{_plain_key(k)}={_plain(v)}" for k, v in facts.items())
-            text = " ".join([now, level.upper(), event, *pairs])
+            text = " ".join([timestamp, level.upper(), event, *pairs])
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def tell(self, understood: InputSummary) -> None:
+    def tell(self, input_report: InputSummary) -> None:
         """Writes the interpretation of the input, and its warnings."""
-        found = understood.to_dict()
-        facts = found["facts"]
-        if skipped := found["passed_over"]:
+        report_fields = input_report.to_dict()
+        facts = report_fields["facts"]
+        if skipped := report_fields["passed_over"]:
             facts |= {"passed_over": skipped}
         if facts:
             self.event("input_understood", **facts)
-        self.warn(understood)
+        self.warn(input_report)
 
-    def warn(self, understood: InputSummary) -> None:
+    def warn(self, input_report: InputSummary) -> None:
         """Writes the warnings that have not been written yet."""
-        for each in self.new_warnings(understood):
-            self.event("input_warning", "warning", **each._asdict())
+        for warning in self.new_warnings(input_report):
+            self.event("input_warning", "warning", **warning._asdict())
 
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
@@ -254,7 +256,7 @@ class LogLines(Display):
         if time.monotonic() - self._last_line < SECONDS_BETWEEN or not self.finished:
             return
         self._last_line = time.monotonic()
-        view, position = self.look(now=True), self.position
+        view, position = self.look(at_once=True), self.position
         if position is None:  # nothing could be read
             return
         is_bytes = view.unit == "bytes"

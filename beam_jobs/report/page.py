@@ -48,18 +48,24 @@ def loading_snippets(
     manifest: Manifest, names: Mapping[str, tuple[str, ...]], folder: str
 ) -> dict[str, str]:
     """Returns programs that load a split of the dataset, by framework."""
-    where, split = quoted(folder), quoted(next(iter(manifest.splits), "train"))
+    folder_literal, split_literal = (
+        quoted(folder),
+        quoted(next(iter(manifest.splits), "train")),
+    )
     if manifest.compression == "none":
         snippets = {"NumPy and PyTorch": _ROWS_BY_NUMBER}
     else:
         snippets = {"NumPy": _ROWS_IN_ORDER}
-    snippets = {k: v.replace("WHERE", f"{where}, {split}") for k, v in snippets.items()}
+    snippets = {
+        k: v.replace("WHERE", f"{folder_literal}, {split_literal}")
+        for k, v in snippets.items()
+    }
     if manifest.container == "tfrecord":  # tf.data reads no other
         snippets["TensorFlow"] = loading_code(manifest, names, folder)
     is_plain = manifest.compression == "none" and manifest.payload == "example"
     if is_plain and not manifest.appended:
         code = _TFDS if manifest.container == "tfrecord" else _TFDS_DATA_SOURCE
-        code = code.replace("SPLIT", split).replace("FOLDER", where)
+        code = code.replace("SPLIT", split_literal).replace("FOLDER", folder_literal)
         snippets["TensorFlow Datasets"] = code
     return snippets
 
@@ -107,7 +113,7 @@ def build_page(
     statistics: DatasetStatistics,
     folder: str,
     locator: RejectLocator,
-    understood: InputSummary = NOTHING,
+    input_report: InputSummary = NOTHING,
 ) -> dict[str, Any]:
     """Returns the content of the page, by the variable names of page.html.
 
@@ -126,13 +132,13 @@ def build_page(
         "title": f"{manifest.name} {manifest.version}",
         "folder": printable(folder),
         "tiles": _tiles(manifest),
-        "facts": _facts(manifest, understood),
+        "facts": _facts(manifest, input_report),
         "splits": _splits(manifest),
         "snippets": loading_snippets(manifest, statistics.names, folder),
         "classes": [
-            class_card(each.feature, statistics.classes[each.feature.name])
-            for each in statistics.columns
-            if each.feature.num_classes is not None
+            class_card(column.feature, statistics.classes[column.feature.name])
+            for column in statistics.columns
+            if column.feature.num_classes is not None
         ],
         "sheets": [_sheet(sheet, statistics) for sheet in statistics.sheets.values()],
         "images": [feature_card(f) for f in statistics.columns if f.images],
@@ -164,7 +170,7 @@ def _tiles(manifest: Manifest) -> list[Fact]:
     return list(starmap(Fact, tiles.items()))
 
 
-def _facts(manifest: Manifest, understood: InputSummary) -> list[Fact]:
+def _facts(manifest: Manifest, input_report: InputSummary) -> list[Fact]:
     order = f"shuffled, seed {manifest.seed}" if manifest.shuffle else "of the input"
     facts = {
         "Order": order,
@@ -182,8 +188,8 @@ def _facts(manifest: Manifest, understood: InputSummary) -> list[Fact]:
     if manifest.appended:
         facts["Appended"] = count(manifest.appended, "time")
     facts |= {key.capitalize(): text for key, text in manifest.about.items()}
-    if found := dict(understood.facts).get(DUPLICATES):
-        facts["Duplicates"] = found
+    if duplicates := dict(input_report.facts).get(DUPLICATES):
+        facts["Duplicates"] = duplicates
     return list(starmap(Fact, {**facts, "Fingerprint": manifest.fingerprint}.items()))
 
 
@@ -204,14 +210,26 @@ def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> dict[str, Any]
     """Returns a contact sheet: name, number of rows and first images of each class."""
     feature = shown(sheet.feature)
     if not sheet.label:
-        images = [each for _, row in sheet.rows for each in row]
-        rows = [("", "", [_image(*each, feature) for each in enumerate(images, 1)])]
+        images = [thumbnail for _, row in sheet.rows for thumbnail in row]
+        rows = [
+            (
+                "",
+                "",
+                [
+                    _image(*numbered_thumbnail, feature)
+                    for numbered_thumbnail in enumerate(images, 1)
+                ],
+            )
+        ]
         return {"feature": feature, "rows": rows, "note": "The first rejected rows."}
     counts = in_all_splits(statistics.classes[sheet.label])
     rows = []
     for (name, number), (_, row) in zip(counts.items(), sheet.rows, strict=False):
-        drawn = [_image(*each, shown(name)) for each in enumerate(row, 1)]
-        rows.append((shown(name), f"{number:,}", drawn))
+        images_of_class = [
+            _image(*numbered_thumbnail, shown(name))
+            for numbered_thumbnail in enumerate(row, 1)
+        ]
+        rows.append((shown(name), f"{number:,}", images_of_class))
     note = f"The first images of each class of {shown(sheet.label)}."
     if (more := sheet.of_classes - len(rows)) > 0:
         note += f" {count(more, 'class')} more."
@@ -224,9 +242,9 @@ def _image(number: int, thumbnail: Thumbnail, name: str) -> dict[str, Any]:
     if not thumbnail.mime:
         problem = shown(thumbnail.problem)
         return {"url": "", "alt": f"{name}, image {number}: {problem}"}
-    data = base64.b64encode(thumbnail.data).decode()
+    encoded_image = base64.b64encode(thumbnail.data).decode()
     return {
-        "url": f"data:{thumbnail.mime};base64,{data}",
+        "url": f"data:{thumbnail.mime};base64,{encoded_image}",
         "alt": f"{name}, image {number}: {width} × {height}",
         "width": width,
         "height": height,
@@ -267,8 +285,8 @@ def _rejects(
     rejected = manifest.rows_rejected
     if not rejected:
         return None, ""
-    known = [kind for kind in statistics.rejects if kind.kind != NOT_COUNTED]
-    firsts = [kind.first for kind in known[:LISTED_REASONS]]
+    counted_kinds = [kind for kind in statistics.rejects if kind.kind != NOT_COUNTED]
+    firsts = [kind.first for kind in counted_kinds[:LISTED_REASONS]]
     lines = {reject: locator.line(reject) for reject in firsts}
     rows = tuple(
         (
@@ -277,10 +295,10 @@ def _rejects(
             f"{locator.describe(kind.first, lines[kind.first])}: "
             f"{readable_raw(kind.first.raw)}",
         )
-        for kind in known[:LISTED_REASONS]
+        for kind in counted_kinds[:LISTED_REASONS]
     )
     notes = [f"{note}." for note in line_notes(locator, lines)]
-    if (more := rejected - sum(kind.rows for kind in known)) > 0:
+    if (more := rejected - sum(kind.rows for kind in counted_kinds)) > 0:
         notes.append(
             f"{more:,} of {count(rejected, 'reject')} are not in this table: the first "
             f"{MAX_COUNTED:,} are counted, and their files may be missing."
@@ -315,10 +333,10 @@ def render_page(page: Mapping[str, Any]) -> bytes:
     return template.render(page=page, generator=GENERATOR).encode()
 
 
-def _printable(value: Any) -> Any:
+def _printable(cell: Any) -> Any:
     """Returns a text for the page, printable; markup is unchanged."""
-    is_text = isinstance(value, str) and not hasattr(value, "__html__")
-    return printable_lines(value) if is_text else value
+    is_text = isinstance(cell, str) and not hasattr(cell, "__html__")
+    return printable_lines(cell) if is_text else cell
 
 
 def check_target(target: Path) -> None:
@@ -344,7 +362,7 @@ def check_target(target: Path) -> None:
 
 def write_page(page: Mapping[str, Any], target: Path) -> int:
     """Writes the page atomically; returns its size in bytes."""
-    data = render_page(page)
+    html = render_page(page)
     check_target(target)
-    write_windows(target, [data])
-    return len(data)
+    write_windows(target, [html])
+    return len(html)

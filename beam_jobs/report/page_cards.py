@@ -116,7 +116,8 @@ def feature_card(summary: ColumnSummary) -> Card:
             problem = f"such as: {shown(images.problem)}"
             facts.append(Fact("Not readable", f"{images.damaged:,}", problem))
         kinds, sizes = (
-            found.commonest(SHOWN_VALUES) for found in (images.kinds, images.sizes)
+            common_values.commonest(SHOWN_VALUES)
+            for common_values in (images.kinds, images.sizes)
         )
         tables += _value_tables("Formats and channels", kinds, "Format")
         tables += _value_tables("Most frequent sizes", sizes, "Width × height")
@@ -205,14 +206,14 @@ def _number_charts(caption: str, numbers: NumberSummary) -> list[Chart]:
         (name, f"{number:,}", number / largest)
         for name, number in zip(names, histogram.counts, strict=True)
     ]
-    told = (
+    description = (
         f"Histogram, {caption.lower()}: {count(total, 'value')} from "
         f"{number_text(numbers.minimum)} to {number_text(numbers.maximum)}, most of them "
         f"in {names[histogram.counts.index(largest)]}. The table below has its figures."
     )
     rows = tuple((name, *counted(number, total)) for name, number in bins)
     table = Table((caption, "Count", "Share"), rows)
-    return [Chart(caption, columns, told, table, note)]
+    return [Chart(caption, columns, description, table, note)]
 
 
 def _bin_labels(histogram: Histogram) -> list[str]:
@@ -244,7 +245,7 @@ def _stands_out(common: CommonValues) -> bool:
 
 
 def _value_tables(
-    title: str, common: CommonValues, what: str = "Value"
+    title: str, common: CommonValues, heading: str = "Value"
 ) -> list[tuple[str, Table]]:
     if not _stands_out(common):
         return []
@@ -268,7 +269,7 @@ def _value_tables(
         notes.append(
             f"Estimated: a count may be too low by {common.too_low:,} at most."
         )
-    table = Table((what, "Count", "Share"), rows, shares, " ".join(notes))
+    table = Table((heading, "Count", "Share"), rows, shares, " ".join(notes))
     return [(title, table)]
 
 
@@ -306,7 +307,7 @@ def _by_split(counts: LabelCounts, totals: dict[str, int]) -> Table:
     total, largest = sum(totals.values()), max(1, *totals.values())
     rows, shares = [], []
     for name in itertools.islice(totals, LISTED_CLASSES):
-        numbers = [own[name] for own in counts.values()]
+        numbers = [split_counts[name] for split_counts in counts.values()]
         figures = *(f"{number:,}" for number in numbers), *counted(totals[name], total)
         rows.append((shown(name), *figures))
         parts = numbers if len(numbers) <= COLOURS else [totals[name]]

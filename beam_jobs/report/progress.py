@@ -114,22 +114,22 @@ class Rate:
 
     seen: deque[tuple[float, float]] = field(default_factory=deque)
 
-    def add(self, now: float, value: float) -> None:
+    def add(self, timestamp: float, value: float) -> None:
         """Adds a count at a time in seconds; a decreasing count resets the rate."""
         if self.seen and value < self.seen[-1][1]:
             self.seen.clear()
-        self.seen.append((now, value))
-        while len(self.seen) > 2 and now - self.seen[1][0] >= _RATE_SECONDS:
+        self.seen.append((timestamp, value))
+        while len(self.seen) > 2 and timestamp - self.seen[1][0] >= _RATE_SECONDS:
             self.seen.popleft()
 
     def per_second(self) -> float | None:
         """Returns the rate; None if it is zero or not known yet."""
         if len(self.seen) < 2:
             return None
-        (start, before), (now, value) = self.seen[0], self.seen[-1]
-        if now - start < _LEAST_SECONDS or value <= before:
+        (start_time, first_total), (end_time, last_total) = self.seen[0], self.seen[-1]
+        if end_time - start_time < _LEAST_SECONDS or last_total <= first_total:
             return None
-        return (value - before) / (now - start)
+        return (last_total - first_total) / (end_time - start_time)
 
 
 @dataclass(slots=True)
@@ -147,17 +147,19 @@ class RunView:
     last: Position | None = None
     since: float = 0.0  # time of the first look at `last`
 
-    def at(self, now: float, position: Position) -> View:
+    def at(self, timestamp: float, position: Position) -> View:
         """Returns the view of a position; `timestamp` is in seconds of a clock."""
         if position != self.last:
-            self.last, self.since = position, now
-        view = self._at(now, position)
+            self.last, self.since = position, timestamp
+        view = self._at(timestamp, position)
         # While publishing, nothing is counted for long.
         return (
-            view if view.stage == "publish" else replace(view, still=now - self.since)
+            view
+            if view.stage == "publish"
+            else replace(view, still=timestamp - self.since)
         )
 
-    def _at(self, now: float, position: Position) -> View:
+    def _at(self, timestamp: float, position: Position) -> View:
         rejected = position.rejected
         all_read = position.ranges >= self.num_ranges * position.readings
         begun = position.shards or any(n.startswith("shard-") for n in position.working)
@@ -167,8 +169,8 @@ class RunView:
         if position.planned and position.shards >= position.planned.shards:
             return View("publish", "checking and moving the files", rejected=rejected)
         if position.planned and (all_read or begun):
-            self.write_rate.add(now, position.written.bytes)
-            self.record_rate.add(now, position.written.rows)
+            self.write_rate.add(timestamp, position.written.bytes)
+            self.record_rate.add(timestamp, position.written.rows)
             return replace(self._writing(position), rejected=rejected)
         if all_read and position.again:
             again = count(position.again, "range")
@@ -182,8 +184,8 @@ class RunView:
             return View("read", "starting")
         if self.by_reference:
             return View("scan", "listing the rows", position.ranges, *ranges)
-        self.read_rate.add(now, position.read.positions)
-        self.row_rate.add(now, position.read.rows)
+        self.read_rate.add(timestamp, position.read.positions)
+        self.row_rate.add(timestamp, position.read.rows)
         return replace(self._reading(position), rejected=rejected)
 
     def _reading(self, position: Position) -> View:
@@ -198,13 +200,13 @@ class RunView:
         of_rows = share
         if position.readings > 1:
             of_rows = share * 2 if share <= 0.5 else share * 2 - 1
-        known = position.knows_rows and of_rows > 0
+        is_row_count_known = position.knows_rows and of_rows > 0
         return View(
             "read",
             done=self.input_bytes * position.readings * share,
             total=self.input_bytes * position.readings,
-            rows=read.rows if known else None,
-            total_rows=round(read.rows / of_rows) if known else None,
+            rows=read.rows if is_row_count_known else None,
+            total_rows=round(read.rows / of_rows) if is_row_count_known else None,
             is_estimate=True,
             rows_per_second=self.row_rate.per_second(),
             seconds_left=left,
@@ -252,8 +254,8 @@ class Display(Reporter):
         self.finished = None
         self.view = view
 
-    def doing(self, stage: str, what: str) -> None:
-        self.set(View(stage, what))
+    def doing(self, stage: str, activity: str) -> None:
+        self.set(View(stage, activity))
 
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
@@ -272,19 +274,21 @@ class Display(Reporter):
         self._view = view
         self.finished = FinishedTasks(context.workspace, self._clock)
 
-    def new_warnings(self, understood: InputSummary) -> list[InputWarning]:
+    def new_warnings(self, input_report: InputSummary) -> list[InputWarning]:
         """Returns the warnings that were not returned before, with spelled options."""
-        found = understood.spelled(self._spell).warnings
-        new = [each for each in found if each not in self._warned]
-        self._warned.update(new)
-        return new
+        warnings = input_report.spelled(self._spell).warnings
+        unshown_warnings = [
+            warning for warning in warnings if warning not in self._warned
+        ]
+        self._warned.update(unshown_warnings)
+        return unshown_warnings
 
-    def look(self, *, now: bool = False) -> View:
+    def look(self, *, at_once: bool = False) -> View:
         """Returns the view; updates it from the run's tasks if due or forced."""
         finished = self.finished
         # If the folder or store cannot be read, the run itself reports it.
         with suppress(Exception):
-            if finished is not None and finished.look(now=now):
+            if finished is not None and finished.look(at_once=at_once):
                 self._view(finished)
         return self.view
 
@@ -311,19 +315,19 @@ class PlainLines(Display):
         with self._writing:  # no line follows the summary
             self._over.set()
 
-    def tell(self, understood: InputSummary) -> None:
-        for warning in self.new_warnings(understood):
+    def tell(self, input_report: InputSummary) -> None:
+        for warning in self.new_warnings(input_report):
             self._write_line(f"Warning: {warning}")
 
     def write(self) -> None:
         """Writes a progress line if it is due, and the first reject immediately."""
-        now = self._clock()
+        timestamp = self._clock()
         view = self.look()
         if self.first_reject and not self._reject_shown:
             self._reject_shown = True
             self._write_line(self.first_reject)
-        if now - self._last_line >= SECONDS_BETWEEN_LINES:
-            self._last_line = now
+        if timestamp - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = timestamp
             self._write_line(view.line())
 
     def _write_line(self, line: str) -> None:
@@ -375,19 +379,19 @@ class Bars(Display):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def doing(self, stage: str, what: str) -> None:
-        super().doing(stage, what)
+    def doing(self, stage: str, activity: str) -> None:
+        super().doing(stage, activity)
         self.draw()
 
-    def tell(self, understood: InputSummary) -> None:
-        for line in understood.lines():
+    def tell(self, input_report: InputSummary) -> None:
+        for line in input_report.lines():
             self._print(line)
-        for warning in self.new_warnings(understood):
+        for warning in self.new_warnings(input_report):
             self._print(f"Warning: {warning}")
 
     def end(self) -> None:
         super().end()
-        self.look(now=True)
+        self.look(at_once=True)
         self.draw()
 
     def draw(self) -> None:
@@ -429,14 +433,14 @@ def showing(
     doing: str = "",
     *,
     unit: str = "bytes",
-    wanted: bool = True,
+    is_shown: bool = True,
 ) -> Iterator[Callable[[float, float | None], None]]:
     """Yields a function that shows the progress (done, total) of a command's work.
 
     `stage` names the work in one word, `doing` the activity before the first counts are
     known, and `unit` the noun that is counted.
     """
-    if not wanted:
+    if not is_shown:
         yield lambda _done, _total: None
         return
     display: PlainLines | Bars = PlainLines(stream)

@@ -71,7 +71,7 @@ class Receivers:
         self._job = dataset, output
         for package in _PACKAGES:  # otherwise Python prints their log messages
             logging.getLogger(package).addHandler(logging.NullHandler())
-        self._lanes = [_Lane(*each) for each in _wanted(metrics_push, dataset)]
+        self._lanes = [_Lane(*receiver) for receiver in _wanted(metrics_push, dataset)]
 
     def begin(self, context: RunContext, input_bytes: int) -> None:
         """Sends the start of a run's tasks to all receivers, without waiting."""
@@ -85,7 +85,11 @@ class Receivers:
         deadline = time.monotonic() + seconds
         for lane in self._lanes:
             lane.events.put(end)
-        return [problem for each in self._lanes for problem in each.close(deadline)]
+        return [
+            problem
+            for open_lane in self._lanes
+            for problem in open_lane.close(deadline)
+        ]
 
 
 class _Lane:
@@ -115,8 +119,10 @@ class _Lane:
         """Waits until the deadline; returns the problems of this receiver."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         late = "no response in time" if self._thread.is_alive() else ""
-        found = *self.notes, self._problem or self._refused() or late
-        return [printable(f"{self._name}: {each}") for each in found if each]
+        problems = *self.notes, self._problem or self._refused() or late
+        return [
+            printable(f"{self._name}: {problem}") for problem in problems if problem
+        ]
 
     def session(self) -> requests.Session:
         """Returns a session that records the response to each request in this object."""
@@ -161,19 +167,27 @@ def _reason(error: Exception) -> str:
 
 def _wanted(push: str, dataset: str) -> Iterator[tuple[str, Callable[[_Lane], Send]]]:
     """Yields the name and the connect function of each requested receiver."""
-    given = os.environ
+    environment = os.environ
     if push:
         yield f"`metrics_push`: {push}", partial(_prometheus, push, dataset)
-    if given.get("OTEL_SDK_DISABLED", "").lower() != "true":
+    if environment.get("OTEL_SDK_DISABLED", "").lower() != "true":
         for signal, connect in (("METRICS", _otlp_metrics), ("TRACES", _otlp_traces)):
             names = "OTEL_EXPORTER_OTLP", f"OTEL_EXPORTER_OTLP_{signal}"
-            places = [name for each in names if given.get(name := f"{each}_ENDPOINT")]
-            if places and "otlp" in (given.get(f"OTEL_{signal}_EXPORTER") or "otlp"):
-                yield places[-1], connect
+            variables = [
+                name
+                for prefix in names
+                if environment.get(name := f"{prefix}_ENDPOINT")
+            ]
+            if variables and "otlp" in (
+                environment.get(f"OTEL_{signal}_EXPORTER") or "otlp"
+            ):
+                yield variables[-1], connect
     transport = "OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT"
-    if given.get("OPENLINEAGE_DISABLED", "").lower() != "true":
-        if places := [n for n in given if n.startswith(transport) and given[n]]:
-            yield min(places, key=len), _openlineage
+    if environment.get("OPENLINEAGE_DISABLED", "").lower() != "true":
+        if variables := [
+            n for n in environment if n.startswith(transport) and environment[n]
+        ]:
+            yield min(variables, key=len), _openlineage
 
 
 def _prometheus(url: str, dataset: str, lane: _Lane) -> Send:
@@ -210,18 +224,20 @@ def _otlp_parts(signal: str, lane: _Lane) -> tuple[Resource, requests.Session | 
     from opentelemetry.sdk.resources import Resource
 
     names = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
-    given = next((name for name in names if os.environ.get(name)), "")
-    if given and os.environ[given] != "http/protobuf":
+    variable = next((name for name in names if os.environ.get(name)), "")
+    if variable and os.environ[variable] != "http/protobuf":
         raise UsageError(
-            f"{given} is {os.environ[given]}, but only http/protobuf is supported: set "
+            f"{variable} is {os.environ[variable]}, but only http/protobuf is supported: set "
             "it, and an endpoint for it (port 4318)"
         )
-    found = Resource.create()
-    if str(found.attributes["service.name"]).startswith("unknown_service"):
-        found = found.merge(Resource({"service.name": "recordmill"}))
-    found = found.merge(Resource({"service.version": version("recordmill")}))
-    is_given = any(v and "_CREDENTIAL_PROVIDER" in n for n, v in os.environ.items())
-    return found, None if is_given else lane.session()
+    resource = Resource.create()
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": "recordmill"}))
+    resource = resource.merge(Resource({"service.version": version("recordmill")}))
+    has_credential_provider = any(
+        v and "_CREDENTIAL_PROVIDER" in n for n, v in os.environ.items()
+    )
+    return resource, None if has_credential_provider else lane.session()
 
 
 def _otlp_metrics(lane: _Lane) -> Send:
@@ -241,8 +257,11 @@ def _otlp_metrics(lane: _Lane) -> Send:
             gauge = meter.create_gauge(f"recordmill_{name}", description=HELP[name])
             for labels, value in samples:
                 gauge.set(value, {"dataset": event.dataset, **labels})
-        data = reader.get_metrics_data()
-        if data and exporter.export(data) is not export.MetricExportResult.SUCCESS:
+        metrics = reader.get_metrics_data()
+        if (
+            metrics
+            and exporter.export(metrics) is not export.MetricExportResult.SUCCESS
+        ):
             raise ConnectionError("the metrics were not accepted")
 
     return send
@@ -320,9 +339,9 @@ def _openlineage(lane: _Lane) -> Send:
                 "no transport is configured there, so no event is sent: name a file "
                 "with a transport, or set OPENLINEAGE_URL"
             )
-    for each in (client.transport, *getattr(client.transport, "transports", ())):
-        if isinstance(each, HttpTransport):
-            each.session = lane.session()
+    for transport in (client.transport, *getattr(client.transport, "transports", ())):
+        if isinstance(transport, HttpTransport):
+            transport.session = lane.session()
     facets.set_producer(f"urn:recordmill:{ours}")
     namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
     of_job: dict[str, facets.JobFacet] = {
@@ -379,17 +398,17 @@ def _parent_run(notes: list[str]) -> ParentRunFacet | None:
     """Returns the run that started this run, if the environment names one."""
     from openlineage.client.facet_v2 import parent_run as facets
 
-    given, name, form = os.environ, "OPENLINEAGE_PARENT_ID", "namespace/job/UUID"
+    environment, name, form = os.environ, "OPENLINEAGE_PARENT_ID", "namespace/job/UUID"
     try:
-        if found := given.get("OPENLINEAGE_CONTEXT"):
+        if text := environment.get("OPENLINEAGE_CONTEXT"):
             name, form = "OPENLINEAGE_CONTEXT", 'JSON with a "parent"'
-            parent = json.loads(found)["parent"]
+            parent = json.loads(text)["parent"]
             root = parent.get("root") or parent
-        elif found := given.get(name):
-            root = parent = _named_run(found)
-            if found := given.get("OPENLINEAGE_ROOT_PARENT_ID"):
+        elif text := environment.get(name):
+            root = parent = _named_run(text)
+            if text := environment.get("OPENLINEAGE_ROOT_PARENT_ID"):
                 name = "OPENLINEAGE_ROOT_PARENT_ID"
-                root = _named_run(found)
+                root = _named_run(text)
         else:
             return None
         return facets.ParentRunFacet(
@@ -399,7 +418,7 @@ def _parent_run(notes: list[str]) -> ParentRunFacet | None:
         )
     except (ValueError, LookupError, TypeError, AttributeError):
         notes.append(
-            f"{name} is {given[name]}, expected {form}: correct or unset it. The "
+            f"{name} is {environment[name]}, expected {form}: correct or unset it. The "
             "events have no parent"
         )
         return None
@@ -416,16 +435,16 @@ def _inputs(start: RunStart, end: RunEnd | None) -> list[events.InputDataset]:
     from openlineage.client import event_v2 as events
     from openlineage.client import facet_v2 as facets
 
-    found: dict[str, facets.InputDatasetFacet] = {}
+    input_facets: dict[str, facets.InputDatasetFacet] = {}
     outcome = end.outcome if end else None
     # The statistics cover all inputs together, so they need a single input root.
     if outcome and outcome.status == "done" and len(start.input_roots) == 1:
         rows = (appended_facts(outcome) or outcome_facts(outcome))["rows_read"]
         statistics = facets.input_statistics_input_dataset
         numbers = statistics.InputStatisticsInputDatasetFacet(rows, start.input_bytes)
-        found = {"inputStatistics": numbers}
+        input_facets = {"inputStatistics": numbers}
     places = map(_place, start.input_roots)
-    return [events.InputDataset(*place, inputFacets=found) for place in places]
+    return [events.InputDataset(*place, inputFacets=input_facets) for place in places]
 
 
 def _outputs(start: RunStart, end: RunEnd | None) -> list[events.OutputDataset]:
@@ -438,8 +457,10 @@ def _outputs(start: RunStart, end: RunEnd | None) -> list[events.OutputDataset]:
     outcome, manifest = end.outcome, end.outcome.manifest
     schema, dataset_version = facets.schema_dataset, facets.dataset_version_dataset
     fields = [
-        schema.SchemaDatasetFacetFields(each.name, each.dtype + shape_text(each.shape))
-        for each in manifest.features
+        schema.SchemaDatasetFacetFields(
+            feature.name, feature.dtype + shape_text(feature.shape)
+        )
+        for feature in manifest.features
     ]
     number = f"{manifest.version}+{manifest.fingerprint}"
     described: dict[str, facets.DatasetFacet] = {
@@ -448,8 +469,8 @@ def _outputs(start: RunStart, end: RunEnd | None) -> list[events.OutputDataset]:
     }
     written: dict[str, facets.OutputDatasetFacet] = {}
     if outcome.status == "done":
-        made = appended_facts(outcome) or outcome_facts(outcome)
-        numbers = (made[name] for name in ("records", "bytes", "shards"))
+        totals = appended_facts(outcome) or outcome_facts(outcome)
+        numbers = (totals[name] for name in ("records", "bytes", "shards"))
         statistics = facets.output_statistics_output_dataset
         facet = statistics.OutputStatisticsOutputDatasetFacet(*numbers)
         written["outputStatistics"] = facet
@@ -460,6 +481,6 @@ def _place(uri: str) -> tuple[str, str]:
     """Returns OpenLineage's namespace and name of a folder."""
     if is_local(uri):
         return "file", full_uri(uri)
-    scheme, _, rest = uri.partition("://")
-    bucket, _, path = rest.partition("/")
+    scheme, _, address = uri.partition("://")
+    bucket, _, path = address.partition("/")
     return f"{scheme}://{bucket}", path.rstrip("/") or "/"

@@ -155,8 +155,8 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
             f"  {count(manifest.rows_rejected, 'row')} rejected, kept in {outcome.rejects}"
             f" (recordmill rejects {shlex.quote(outcome.output)})"
         )
-        told = kind_lines(outcome.reject_kinds, outcome.locator)
-        lines += [f"    {line}" for line in told]
+        reject_lines = kind_lines(outcome.reject_kinds, outcome.locator)
+        lines += [f"    {line}" for line in reject_lines]
     if outcome.keeps_replaced:
         lines.append(
             "  the files of the replaced dataset are kept for its readers until the "
@@ -183,12 +183,14 @@ def _class_line(label: str, counts: LabelCounts) -> str:
 
 def _loading_lines(output: str, manifest: Manifest) -> list[str]:
     """Returns lines with the commands that show and load a dataset."""
-    where = shlex.quote(output)
+    quoted_output = shlex.quote(output)
     split = next((n for n, split in manifest.splits.items() if split.records), "train")
-    tensorflow = f"To load it in TensorFlow: recordmill inspect {where} --tf > load.py"
+    tensorflow = (
+        f"To load it in TensorFlow: recordmill inspect {quoted_output} --tf > load.py"
+    )
     return [
-        f"To show its content: recordmill inspect {where}",
-        f"To create an HTML report: recordmill report {where}",
+        f"To show its content: recordmill inspect {quoted_output}",
+        f"To create an HTML report: recordmill report {quoted_output}",
         *filter(None, [sizes_note(manifest)]),
         *([tensorflow] if manifest.container == "tfrecord" else []),
         "To load it in Python:",
@@ -213,7 +215,7 @@ _VERDICTS = {
 def show_plan(job: JobSpec, options: RunOptions) -> None:
     """Shows the plan of a run; exits with the run's status if it would be refused."""
     doing = "reading samples of the input"
-    with showing(sys.stderr, "plan", doing, wanted=not options.as_json):
+    with showing(sys.stderr, "plan", doing, is_shown=not options.as_json):
         plan = plan_run(job, options)
     in_style = partial(spell, style=options.style)
     plan = replace(
@@ -230,7 +232,7 @@ def show_plan(job: JobSpec, options: RunOptions) -> None:
 
 def _plan_json(plan: RunPlan) -> dict[str, Any]:
     run, estimate, prepared = plan.run, plan.estimate, plan.prepared
-    found: dict[str, Any] = {
+    plan_fields: dict[str, Any] = {
         "verdict": plan.verdict,
         "reason": plan.reason,
         "kind": plan.kind,
@@ -244,8 +246,8 @@ def _plan_json(plan: RunPlan) -> dict[str, Any]:
         "understood": plan.understood.to_dict(),
     }
     if estimate is None or prepared is None:
-        return found
-    return found | {
+        return plan_fields
+    return plan_fields | {
         "ranges": len(prepared.ranges),
         "finished_ranges": plan.finished_ranges,
         "removed": list(plan.removed),
@@ -289,10 +291,12 @@ def _plan_lines(plan: RunPlan) -> list[str]:
     rejected = f", {estimate.rejected:,} rejected" if estimate.rejected else ""
     lines.append(f"  rows     {about}{estimate.rows:,}{rejected}")
     for split in estimate.splits:
-        each = human_bytes(split.bytes // split.shards) if split.shards else "nothing"
+        shard_size = (
+            human_bytes(split.bytes // split.shards) if split.shards else "nothing"
+        )
         lines.append(
             f"  {split.name:<8} {about}{count(split.records, 'record')} in "
-            f"{count(split.shards, 'shard')} of {each}"
+            f"{count(split.shards, 'shard')} of {shard_size}"
         )
     lines.append(f"  exchange {prepared.context.exchange}")
     if prepared.processes:

@@ -46,8 +46,10 @@ class Table(NamedTuple):
 
 def sizes_note(manifest: Manifest) -> str:
     """Returns advice on batches of images that may differ in size, or ""."""
-    images = [each for each in manifest.features if each.content is Content.IMAGE]
-    if all(each.shape and None not in each.shape[:2] for each in images):
+    images = [
+        feature for feature in manifest.features if feature.content is Content.IMAGE
+    ]
+    if all(feature.shape and None not in feature.shape[:2] for feature in images):
         return ""
     return (
         "Images may differ in size: for batches of one shape convert with --resize, or "
@@ -58,18 +60,18 @@ def sizes_note(manifest: Manifest) -> str:
 
 def kind_text(feature: FeatureSpec) -> str:
     """Describes the content of a feature, as in "uint8 array, 32 x 32 x 3"."""
-    what = feature.dtype
+    text = feature.dtype
     if feature.content is not Content.VALUES:
         is_image = feature.content is Content.IMAGE
-        what += f" {'image' if is_image else feature.content}"
+        text += f" {'image' if is_image else feature.content}"
     if feature.num_classes is not None:
-        what += f", {count(feature.num_classes, 'class')}"
+        text += f", {count(feature.num_classes, 'class')}"
     if feature.shape:
         sides = ("any" if side is None else f"{side:,}" for side in feature.shape)
-        what += f", {' x '.join(sides)}"
+        text += f", {' x '.join(sides)}"
     if feature.sequence:
-        what = f"steps of {what}"
-    return f"{what}, optional" if feature.optional else what
+        text = f"steps of {text}"
+    return f"{text}, optional" if feature.optional else text
 
 
 def features_table(features: Sequence[FeatureSpec]) -> Table:
@@ -120,22 +122,24 @@ def print_table(console: Console, table: Table, title: str = "") -> None:
 
 def rows_text(manifest: Manifest) -> str:
     """Returns the row counts of `map` and sampling as text, or "" without either."""
-    made, sampled = manifest.map, manifest.sampling
-    told, more, fewer = [], "", ""
-    if made is not None:
-        dropped, added = made.rows_dropped, made.rows_added
-        told.append(f"by map: {count(dropped, 'row')} dropped, {added:,} added")
+    map_counts, sampling = manifest.map, manifest.sampling
+    sentences, more, fewer = [], "", ""
+    if map_counts is not None:
+        dropped, added = map_counts.rows_dropped, map_counts.rows_added
+        sentences.append(f"by map: {count(dropped, 'row')} dropped, {added:,} added")
         more, fewer = f" + {added:,} added", f" + {dropped:,} dropped"
-    if sampled is not None:
-        told.append(f"by sampling: {count(sampled.rows_left_out, 'row')} left out")
-        fewer += f" + {sampled.rows_left_out:,} left out"
-        if copied := sampled.rows_copied:
-            told[-1] += f", {copied:,} copied"
+    if sampling is not None:
+        sentences.append(
+            f"by sampling: {count(sampling.rows_left_out, 'row')} left out"
+        )
+        fewer += f" + {sampling.rows_left_out:,} left out"
+        if copied := sampling.rows_copied:
+            sentences[-1] += f", {copied:,} copied"
             more += f" + {copied:,} copied"
-    if not told:
+    if not sentences:
         return ""
     return (
-        f"{'; '.join(told)} ({manifest.rows_read:,} read{more} = "
+        f"{'; '.join(sentences)} ({manifest.rows_read:,} read{more} = "
         f"{manifest.records:,} records + {manifest.rows_rejected:,} rejected{fewer})"
     )
 
@@ -172,8 +176,8 @@ def show_rejects(
     `published` is True for the rejects of a dataset, and False for the rejects of
     unpublished runs.
     """
-    shown = [*(kind.first for kind in kinds), *rows]
-    lines = {reject: locator.line(reject) for reject in shown}
+    listed_rejects = [*(kind.first for kind in kinds), *rows]
+    lines = {reject: locator.line(reject) for reject in listed_rejects}
     notes = line_notes(locator, lines)
 
     def fields(reject: Reject) -> dict[str, Any]:
@@ -187,29 +191,34 @@ def show_rejects(
             "raw_base64": base64.b64encode(reject.raw).decode(),
         }
 
-    def where(reject: Reject) -> str:
+    def describe_location(reject: Reject) -> str:
         return locator.describe(reject, lines[reject])
 
     rejected = sum(kind.rows for kind in kinds)
     if as_json:
         reasons = [
-            {"code": each.code, "reason": each.kind, "rows": each.rows}
-            | {"first": fields(each.first)}
-            for each in kinds
+            {"code": kind.code, "reason": kind.kind, "rows": kind.rows}
+            | {"first": fields(kind.first)}
+            for kind in kinds
         ]
         facts = {"published": published, "rows_rejected": rejected, "reasons": reasons}
         write_json(facts | {"rows": list(map(fields, rows)), "notes": notes})
         return
     console = make_console()
-    which = "" if published else " by runs that published nothing"
-    console.print(f"{count(rejected, 'row')} rejected{which}")
+    origin_note = "" if published else " by runs that published nothing"
+    console.print(f"{count(rejected, 'row')} rejected{origin_note}")
     if not kinds:
         return
-    cells = [(f"{kind.rows:,}", kind.example, where(kind.first)) for kind in kinds]
+    cells = [
+        (f"{kind.rows:,}", kind.example, describe_location(kind.first))
+        for kind in kinds
+    ]
     columns = ("rows", "=reason, as of the first", "=first")
     print_table(console, Table(columns, cells))
     for row in rows:
-        console.print(f"{where(row)}: {printable(row.reason)}", soft_wrap=True)
+        console.print(
+            f"{describe_location(row)}: {printable(row.reason)}", soft_wrap=True
+        )
         console.print(f"    {readable_raw(row.raw)}", soft_wrap=True)
     for note in notes:
         console.print(note, soft_wrap=True)
@@ -246,14 +255,14 @@ def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
     if not console.is_terminal:
         console.width = _UNLIMITED  # programs read whole names
     size = human_bytes(result.bytes)
-    found = f"{count(result.shards, 'shard')}, {count(result.records, 'record')}"
+    totals = f"{count(result.shards, 'shard')}, {count(result.records, 'record')}"
     if result.ok:
-        what = "every checksum, count and size is" if result.full else "all sizes are"
+        claim = "every checksum, count and size is" if result.full else "all sizes are"
         if result.stored_checksums and not result.full:
-            what = "all sizes and stored checksums are"
+            claim = "all sizes and stored checksums are"
         fits = ", every record fits the schema" if result.deep else ""
         console.print(
-            f"{result.name}: {what} right{fits} ({found}, {size})",
+            f"{result.name}: {claim} right{fits} ({totals}, {size})",
             style="green",
             soft_wrap=True,
         )
@@ -261,8 +270,11 @@ def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
             console.print(f"duplicates: {result.duplicates}", soft_wrap=True)
         return
     problems = count(len(result.problems), "problem")
-    console.print(f"{result.name}: {problems} ({found} found, {size})", style="red")
-    rows = [(printable(each.file), printable(each.message)) for each in result.problems]
+    console.print(f"{result.name}: {problems} ({totals} found, {size})", style="red")
+    rows = [
+        (printable(problem.file), printable(problem.message))
+        for problem in result.problems
+    ]
     print_table(console, Table(("=file", "=problem"), rows))
     kinds = {problem.kind for problem in result.problems}
     output = printable(shlex.quote(result.output))
@@ -303,8 +315,8 @@ def _diff_lines(outputs: list[str], compared: Compared) -> list[str]:
     lines.append("schema: differs" if compared.schema else "schema: the same")
     lines += [f"  {printable(sentence)}" for sentence in compared.schema]
     for name, counts in compared.splits.items():
-        shown = ["no such split" if n is None else count(n, "row") for n in counts]
-        both = shown[0] if counts[0] == counts[1] else " | ".join(shown)
+        row_counts = ["no such split" if n is None else count(n, "row") for n in counts]
+        both = row_counts[0] if counts[0] == counts[1] else " | ".join(row_counts)
         lines.append(f"split {printable(name)}: {both}")
     facts = [f"{records.both:,} in both"]
     if records.moved:
@@ -314,11 +326,11 @@ def _diff_lines(outputs: list[str], compared: Compared) -> list[str]:
         for number, output in zip(records.only, outputs, strict=True)
         if number
     ]
-    how = " (by the checksums of their shards)" if compared.same_files else ""
-    lines.append(f"rows: {', '.join(facts)}{how}")
+    method_note = " (by the checksums of their shards)" if compared.same_files else ""
+    lines.append(f"rows: {', '.join(facts)}{method_note}")
     for side, output in enumerate(outputs):
         for file, index in records.examples[side]:
-            where = f"record {index} of {file}"
-            lines.append(f"  only in {output}: {printable(where)}")
+            location = f"record {index} of {file}"
+            lines.append(f"  only in {output}: {printable(location)}")
     lines.append("the same rows" if compared.same else "they differ")
     return lines

@@ -189,12 +189,12 @@ def run_pipeline(
             build(pipeline)
             pipeline.run().wait_until_finish()
 
-    before = sys.getswitchinterval()
+    previous_interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         run_in_thread(run, threading.Event(), on_poll, POLL_SECONDS)
     finally:
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(previous_interval)
 
 
 @contextmanager
@@ -205,16 +205,19 @@ def keeping_arguments() -> Iterator[None]:
     each step and worker. That is hundreds of times in a run, and a fifth of the processor
     time of a small pipeline.
     """
-    find, known = core.get_function_args_defaults, dict[FunctionType, _Arguments]()
+    find, known_arguments = (
+        core.get_function_args_defaults,
+        dict[FunctionType, _Arguments](),
+    )
     find_specs, known_specs = userstate.get_dofn_specs, dict[Any, Any]()
 
     def arguments_of(f: Any) -> _Arguments:
         inner = f.__func__ if isinstance(f, MethodType) else None
         if not isinstance(inner, FunctionType):
             return find(f)
-        if inner not in known:
-            known[inner] = find(f)
-        names, defaults = known[inner]
+        if inner not in known_arguments:
+            known_arguments[inner] = find(f)
+        names, defaults = known_arguments[inner]
         return [*names], [*defaults]
 
     def specs_of(dofn: Any) -> Any:
@@ -231,13 +234,13 @@ def keeping_arguments() -> Iterator[None]:
 
 
 @contextmanager
-def _replacing(module: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
+def _replacing(module: Any, name: str, replacement: Any) -> Iterator[None]:
+    original = getattr(module, name)
+    setattr(module, name, replacement)
     try:
         yield
     finally:
-        setattr(module, name, before)
+        setattr(module, name, original)
 
 
 # Flink holds each group of GroupByKey in memory as one value, and puts all elements

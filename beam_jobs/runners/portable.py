@@ -60,10 +60,10 @@ LOCAL_MASTERS = ("[auto]", "[local]", "local")
 class StrictOptions(PipelineOptions):
     """Options that are checked after the job server has declared its own options."""
 
-    def get_all_options(self, *args: Any, **named: Any) -> dict[str, Any]:
-        add_known = named.get("add_extra_args_fn")
+    def get_all_options(self, *args: Any, **keywords: Any) -> dict[str, Any]:
+        add_known = keywords.get("add_extra_args_fn")
         if add_known is None:
-            return dict(super().get_all_options(*args, **named))
+            return dict(super().get_all_options(*args, **keywords))
         unknown: list[str] = []
 
         def add_and_check(parser: Any) -> None:
@@ -71,7 +71,7 @@ class StrictOptions(PipelineOptions):
             unknown.extend(parser.parse_known_args(self._flags)[1])
 
         options = super().get_all_options(
-            *args, **{**named, "add_extra_args_fn": add_and_check}
+            *args, **{**keywords, "add_extra_args_fn": add_and_check}
         )
         if unknown:
             raise UsageError(
@@ -93,8 +93,10 @@ def check_remote(
         _require_job_server(runner, options)
     _require_environment(runner, options)
     # In spite of the class name, `job_name` is an option of all runners.
-    named = options.view_as(GoogleCloudOptions)
-    named.job_name = named.job_name or f"recordmill-{uuid.uuid4().hex[:12]}"
+    cloud_options = options.view_as(GoogleCloudOptions)
+    cloud_options.job_name = (
+        cloud_options.job_name or f"recordmill-{uuid.uuid4().hex[:12]}"
+    )
     if not any(arg.startswith("--job_server_timeout") for arg in beam_args):
         # The timeout limits each request. On Prism it limits the whole job, because the
         # stream of job states is one request. require_listening checks that the server

@@ -140,7 +140,9 @@ class Inputs:
 
 
 def list_all_inputs(
-    job: JobSpec, options: RunOptions, tell: Callable[[str], None] = lambda _: None
+    job: JobSpec,
+    options: RunOptions,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> Inputs:
     """Lists all input files, and the sidecar files that cells may name.
 
@@ -155,26 +157,28 @@ def list_all_inputs(
     # Unpacked archives and a long file list use the disk of the other temporary files.
     if options.scratch or (output and is_local(output)):
         TEMPORARY.choose_folder(options.scratch or full_uri(output))
-    apart, root, found = list_with_named(
+    option_files, root, listed_files = list_with_named(
         _inputs_outside(options.inputs, output),
         source.named_files,
         storage,
         notes=links,
         open_archives=not source.reads_archives,
     )
-    files = _files_outside(found, output)
-    shown = links[:_SHOWN_LINKS]
-    if (rest := len(links) - _SHOWN_LINKS) > 0:
-        shown.append(f"{count(rest, 'other link')} skipped")
-    warnings = [InputWarning("skipped-link", link) for link in shown]
-    if passed_over := len(found) - len(files):
-        left = f"{count(passed_over, 'file')} in the output folder {full_uri(output)}"
+    files = _files_outside(listed_files, output)
+    shown_links = links[:_SHOWN_LINKS]
+    if (num_hidden_links := len(links) - _SHOWN_LINKS) > 0:
+        shown_links.append(f"{count(num_hidden_links, 'other link')} skipped")
+    warnings = [InputWarning("skipped-link", link) for link in shown_links]
+    if passed_over := len(listed_files) - len(files):
+        skipped_text = (
+            f"{count(passed_over, 'file')} in the output folder {full_uri(output)}"
+        )
         if not files:
             raise InputError(
-                f"{', '.join(options.inputs)}: no files but {left}, which are never inputs"
+                f"{', '.join(options.inputs)}: no files but {skipped_text}, which are never inputs"
             )
-        what = f"skipped: {left}, because it is inside the input"
-        warnings.append(InputWarning("output-in-input", what))
+        message = f"skipped: {skipped_text}, because it is inside the input"
+        warnings.append(InputWarning("output-in-input", message))
     files, left_out, summary = exclude_files(files, options.exclude, source.named_files)
     current, constants = NOTHING, dict[str, Mapping[str, Any]]()
     if job.source == "parquet":
@@ -185,16 +189,16 @@ def list_all_inputs(
     of_lines = job.source == "text" and not getattr(
         job.source_options, "whole_files", False
     )
-    files, aside, documented = without_documents(
+    files, documents_report, documented = without_documents(
         files, "" if of_lines else job.source, storage
     )
     if not source.handles_unreadable and (unreadable := files.unreadable):
         raise unreadable_error(unreadable[0])
-    check = ContentCheck(storage, tell)
-    told = InputSummary(warnings=tuple(warnings)).updated(summary)
-    told = told.updated(current).updated(aside)
+    check = ContentCheck(storage, report_progress)
+    input_report = InputSummary(warnings=tuple(warnings)).updated(summary)
+    input_report = input_report.updated(current).updated(documents_report)
     inputs = Inputs(
-        *(files, NO_FILES, check, told, listed_at, apart, left_out),
+        *(files, NO_FILES, check, input_report, listed_at, option_files, left_out),
         *(constants, documented),
     )
     if not job.reads_files:
@@ -211,23 +215,27 @@ def list_all_inputs(
             "to the folder of the files"
         )
     roots = source.files_roots
-    below = NO_FILES
-    for named, mark in zip(roots, marks_of(roots), strict=True):
+    sidecar_files = NO_FILES
+    for files_root, mark in zip(roots, marks_of(roots), strict=True):
         try:
-            top, found = list_inputs([named], storage, keep_unreadable=True)
+            top, listed_files = list_inputs([files_root], storage, keep_unreadable=True)
         except InputError as error:
             raise InputError(f"`files_root`: {error}") from error
-        if full_uri(top) != named:
-            raise InputError(f"`files_root`: {named} is not a folder; expected one")
+        if full_uri(top) != files_root:
+            raise InputError(
+                f"`files_root`: {files_root} is not a folder; expected one"
+            )
         # The mark keeps the path distinct from an equal input path in the same inventory.
-        below += Inventory.of(
-            each._replace(path=f"{mark}{each.path}") for each in found
+        sidecar_files += Inventory.of(
+            file._replace(path=f"{mark}{file.path}") for file in listed_files
         )
     if not roots:
-        _, below = list_inputs([root], storage, keep_unreadable=True)
-    outside = _files_outside(below, output)
-    readable = outside.where(outside.table["problem"].is_null())
-    return replace(inputs, side_files=readable)
+        _, sidecar_files = list_inputs([root], storage, keep_unreadable=True)
+    sidecar_files_outside = _files_outside(sidecar_files, output)
+    readable_sidecar_files = sidecar_files_outside.where(
+        sidecar_files_outside.table["problem"].is_null()
+    )
+    return replace(inputs, side_files=readable_sidecar_files)
 
 
 # Standard input is written to a file, which is deleted at the end. The name and the
@@ -288,9 +296,11 @@ def _disk(options: RunOptions) -> Path:
         return Path(tempfile.gettempdir())
     # Never in the output itself, because files in the output are never inputs.
     path = Path(output).absolute()
-    above = (path, *path.parents) if options.scratch else path.parents
-    found = next((each for each in above if each.is_dir()), Path("/"))
-    return found if os.access(found, os.W_OK) else Path(tempfile.gettempdir())
+    candidates = (path, *path.parents) if options.scratch else path.parents
+    folder = next(
+        (candidate for candidate in candidates if candidate.is_dir()), Path("/")
+    )
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def _write(stream: IO[bytes], folder: Path) -> Path:
@@ -303,9 +313,9 @@ def _write(stream: IO[bytes], folder: Path) -> Path:
         raise InputError(
             "-: standard input is empty: did the program before it in the pipe fail?"
         )
-    named = path.rename(folder / f"stdin-{crc:08x}")
-    os.utime(named, ns=(crc, crc))
-    return named
+    stdin_file = path.rename(folder / f"stdin-{crc:08x}")
+    os.utime(stdin_file, ns=(crc, crc))
+    return stdin_file
 
 
 def _remove_left(root: Path) -> None:

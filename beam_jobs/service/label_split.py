@@ -55,8 +55,8 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
 
 def has_label_split(job: JobSpec) -> bool:
     """Tests whether a job has a label column, a split column or a split by time."""
-    given = (job.label, job.split_column, job.split_by_time)
-    return any(each is not None for each in given)
+    column_options = (job.label, job.split_column, job.split_by_time)
+    return any(option is not None for option in column_options)
 
 
 def schema_of_table(
@@ -73,7 +73,7 @@ def schema_of_table(
         columns = rows.columns()
         if label is not None and own_names(rows, label):
             label = None  # no label role, because the source converts values to labels
-    features = [each for each in schema.features if each.name != label]
+    features = [feature for feature in schema.features if feature.name != label]
     roles = filter(None, (label, job.split_column))
     features += [_as_read(columns, name) for name in roles]
     return Schema(tuple(features))
@@ -81,10 +81,10 @@ def schema_of_table(
 
 def _as_read(columns: pa.Schema, name: str) -> FeatureSpec:
     number = columns.get_field_index(name)
-    found = columns.field(number).type if number >= 0 else pa.string()
-    if pt.is_boolean(found):
+    column_type = columns.field(number).type if number >= 0 else pa.string()
+    if pt.is_boolean(column_type):
         return FeatureSpec(name, Kind.INT64, dtype="bool")
-    if pt.is_integer(found):
+    if pt.is_integer(column_type):
         return FeatureSpec(name, Kind.INT64, dtype="int64")
     return FeatureSpec(name, Kind.BYTES, dtype="string")
 
@@ -124,32 +124,36 @@ def add_label_split(
         )
     if split is not None:
         _require_column(job, source, "split_column", split)
-        found = counted("split_column", split)
+        sketches = counted("split_column", split)
         # Without any row, as in an appended file with only a header, any name is fine.
-        kept = _split_names(split, found) if found else (DEFAULT_SPLITS[0].name,)
-        rows = tuple(found[name].count if found else 1 for name in kept)
-        split_role = SplitRole(split, kept, rows, dropped=job.declared is None)
+        split_names = (
+            _split_names(split, sketches) if sketches else (DEFAULT_SPLITS[0].name,)
+        )
+        rows = tuple(sketches[name].count if sketches else 1 for name in split_names)
+        split_role = SplitRole(split, split_names, rows, dropped=job.declared is None)
         left = "" if job.declared else "; it does not become a feature"
-        told = f"rows by column {split}: {_rows_of(kept, rows)}{left}"
-        facts.append(("splits", told + _not_by_files(ranges)))
+        description = f"rows by column {split}: {_rows_of(split_names, rows)}{left}"
+        facts.append(("splits", description + _not_by_files(ranges)))
     if job.split_by_time is not None:
         times = parse_split_times(job.split_by_time)
         _require_column(job, source, "split_by_time", times.column, any_type=True)
         comma = has_decimal_commas(job, source, times.column)
         require_times(source, ranges, times, decimal_comma=comma)
         split_role = TimeRole.of(times, decimal_comma=comma)
-        told = f"by the value of {times.column}: {job.split_by_time}"
-        facts.append(("splits", told + _not_by_files(ranges)))
+        description = f"by the value of {times.column}: {job.split_by_time}"
+        facts.append(("splits", description + _not_by_files(ranges)))
     return LabelSplitRows(source, label_role, split_role, tuple(facts), warnings)
 
 
 def _rows_of(names: Iterable[str], rows: Iterable[int]) -> str:
-    return ", ".join(f"{name} {own:,}" for name, own in zip(names, rows, strict=True))
+    return ", ".join(
+        f"{name} {num_rows:,}" for name, num_rows in zip(names, rows, strict=True)
+    )
 
 
 def _not_by_files(ranges: Sequence[InputRange]) -> str:
     """Returns a note if file names also name splits, which are ignored; or ""."""
-    names = sorted({each.split for each in ranges if each.split})
+    names = sorted({input_range.split for input_range in ranges if input_range.split})
     return f"; not {', '.join(names)} from file names" if names else ""
 
 
@@ -158,8 +162,12 @@ def _require_column(
 ) -> None:
     """Checks that a column can be the label column or a split column."""
     if source.refuses_roles:
-        own = source.input.role_options.get(option)
-        instead = f"; for a column of `label_table` use `{own}`" if own else ""
+        table_option = source.input.role_options.get(option)
+        instead = (
+            f"; for a column of `label_table` use `{table_option}`"
+            if table_option
+            else ""
+        )
         raise UsageError(
             f"`{option}` names a column of a table, but {job.source} has no columns: "
             f"its files define labels and splits. Leave out `{option}`{instead}"
@@ -174,9 +182,11 @@ def _require_column(
         )
     if not any_type or column not in columns.names:
         require_class_column(option, column, columns)
-    elif pt.is_nested(found := columns.field(column).type) or pt.is_boolean(found):
+    elif pt.is_nested(column_type := columns.field(column).type) or pt.is_boolean(
+        column_type
+    ):
         raise UsageError(
-            f"`{option}` {column}: is {found}; expected times or numbers. Name another "
+            f"`{option}` {column}: is {column_type}; expected times or numbers. Name another "
             "column"
         )
 
@@ -189,10 +199,14 @@ def require_class_column(option: str, column: str, columns: pa.Schema) -> None:
             f"`{option}` {column}: no such column; the input has "
             f"{', '.join(columns.names)}"
         )
-    found = columns.field(number).type
-    if not (pt.is_string(found) or pt.is_integer(found) or pt.is_boolean(found)):
+    column_type = columns.field(number).type
+    if not (
+        pt.is_string(column_type)
+        or pt.is_integer(column_type)
+        or pt.is_boolean(column_type)
+    ):
         raise UsageError(
-            f"`{option}` {column}: is {found}; expected text, whole numbers or booleans. "
+            f"`{option}` {column}: is {column_type}; expected text, whole numbers or booleans. "
             f"Name another column, or leave out `{option}`"
         )
 
@@ -212,11 +226,13 @@ def own_names(source: RowSource, column: str) -> tuple[str, ...]:
     if source.infers_types:
         return ()
     features = source.schema().features
-    return next((each.class_names for each in features if each.column == column), ())
+    return next(
+        (feature.class_names for feature in features if feature.column == column), ()
+    )
 
 
-def _class_names(column: str, found: Sketches) -> tuple[str, ...]:
-    names = sorted_names([text for text in found if text])
+def _class_names(column: str, sketches: Sketches) -> tuple[str, ...]:
+    names = sorted_names([text for text in sketches if text])
     if not names:
         raise InputError(
             f"`label` {column}: no row has a value; name another column, or leave out "
@@ -227,23 +243,23 @@ def _class_names(column: str, found: Sketches) -> tuple[str, ...]:
 
 def _renumbered(column: str, names: Sequence[str]) -> tuple[InputWarning, ...]:
     """Returns a warning if the values are whole numbers that differ from their labels."""
-    others = [(i, name) for i, name in enumerate(names) if name != str(i)]
-    if not others or not all(map(_WHOLE.fullmatch, names)):
+    renumbered_names = [(i, name) for i, name in enumerate(names) if name != str(i)]
+    if not renumbered_names or not all(map(_WHOLE.fullmatch, names)):
         return ()
-    number, name = others[0]
-    what = (
+    number, name = renumbered_names[0]
+    message = (
         f"column {column}: the value {name} becomes label {number}, because labels "
         f"number the {count(len(names), 'class')} from 0; the labels file has their "
         "names"
     )
-    return (InputWarning("renumbered-labels", what),)
+    return (InputWarning("renumbered-labels", message),)
 
 
-def _split_names(column: str, found: Sketches) -> tuple[str, ...]:
+def _split_names(column: str, sketches: Sketches) -> tuple[str, ...]:
     """Returns the splits that a column names, train first."""
-    names = [text for text in found if text and SPLIT_PATTERN.fullmatch(text)]
+    names = [text for text in sketches if text and SPLIT_PATTERN.fullmatch(text)]
     if not names:
-        values = first_names(sorted(text for text in found if text))
+        values = first_names(sorted(text for text in sketches if text))
         raise InputError(
             f"`split_column` {column}: no value is a valid name of a split (letters, "
             f"digits, '_' and '-'){f'; it has {values}' if values else ''}. Name another "
@@ -288,7 +304,7 @@ def find_exact_limits(
         return rows, split_draws(rows.origins, job.seed)
 
     while True:
-        found = count_rows(
+        sketches_by_key = count_rows(
             source,
             ranges,
             column,
@@ -298,7 +314,9 @@ def find_exact_limits(
             draws_of=draws_of,
             values_of=partial(keys_of, decimal_comma=comma),
         )
-        sketches = {key or MISSING_KEY: sketch for key, sketch in found.items()}
+        sketches = {
+            key or MISSING_KEY: sketch for key, sketch in sketches_by_key.items()
+        }
         limits = find_limits(sketches, fractions)
         if limits is not None:
             return limits
@@ -307,8 +325,10 @@ def find_exact_limits(
 
 def told_of(job: JobSpec, limits: SplitLimits) -> InputSummary:
     """Returns the input report on exact splits, before the run."""
-    told = f"{_rows_of((split.name for split in job.splits), limits.records)} rows"
+    description = (
+        f"{_rows_of((split.name for split in job.splits), limits.records)} rows"
+    )
     if job.stratify_by is not None:
         classes = count(len(limits.classes), "class")
-        told += f", of each of {classes} by {job.stratify_by}"
-    return InputSummary(facts=(("exact splits", told),))
+        description += f", of each of {classes} by {job.stratify_by}"
+    return InputSummary(facts=(("exact splits", description),))

@@ -64,8 +64,10 @@ class Outcome:
     @property
     def rows_rejected(self) -> int:
         """Returns the number of rows that this run rejected."""
-        before = self.base if self.status == "done" else self.manifest
-        return self.manifest.rows_rejected - (before.rows_rejected if before else 0)
+        manifest_before_run = self.base if self.status == "done" else self.manifest
+        return self.manifest.rows_rejected - (
+            manifest_before_run.rows_rejected if manifest_before_run else 0
+        )
 
     @property
     def rejects(self) -> str:
@@ -84,7 +86,7 @@ def outcome_of(
 ) -> Outcome:
     """Returns the outcome of a run, with the reasons of the stored rejects."""
     store = run.store
-    found = Outcome(
+    outcome = Outcome(
         status=status,
         output=store.uri,
         manifest=manifest,
@@ -98,22 +100,22 @@ def outcome_of(
         description_changes=description_changes,
     )
     if status != "done":
-        return found
+        return outcome
     from recordmill.transforms.dataset.files import class_names
     from recordmill.transforms.statistics.class_counts import counts_if_small
 
-    classes, understood = None, found.understood
+    classes, input_report = None, outcome.understood
     # The dataset is published: an error in this report must not look like a failed run.
     with suppress(OutputError):
-        understood = understood_at_end(store, manifest)
+        input_report = understood_at_end(store, manifest)
     with suppress(Exception):
         names = class_names(store, manifest)
         classes = counts_if_small(store, manifest, names, _COUNTED_BYTES)
     is_later = manifest.generation > 0  # the output held a dataset before
     versions = run.version_plan.found.values() if run.version_plan else ()
     return replace(
-        found,
-        understood=understood,
+        outcome,
+        understood=input_report,
         keeps_replaced=is_later and run.base is None and run.options.grace != "0",
         classes=classes,
         is_first=not (is_later or any(versions)),
@@ -137,7 +139,7 @@ def _reject_kinds(store: Store, manifest: Manifest) -> tuple[RejectKind, ...]:
 def understood_at_end(store: Store, manifest: Manifest) -> InputSummary:
     """Returns the input report of the run that wrote a dataset, or its last part."""
     name = run_metadata_name(manifest.appended)
-    data = store.find(name)
-    if data is None:  # the dataset was written by WriteDataset
+    metadata_bytes = store.find(name)
+    if metadata_bytes is None:  # the dataset was written by WriteDataset
         return NOTHING
-    return parse_run_metadata(data, store.uri_of(name)).input_summary
+    return parse_run_metadata(metadata_bytes, store.uri_of(name)).input_summary

@@ -105,11 +105,14 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     estimate += inputs.side_files.num_bytes
     names = split_names(job, ranges, source.own_splits())
     check_names(job, run.store, names)
-    understood = describe_archives(inputs.files).updated(inputs.told)
-    understood = understood.updated(source.understood())
+    input_report = describe_archives(inputs.files).updated(inputs.told)
+    input_report = input_report.updated(source.understood())
     if keys := folder_keys(job, inputs.files, unread_by=source.input):
-        told = "folders not read as columns", ", ".join(f"{key}=..." for key in keys)
-        understood = understood.updated(InputSummary((told,)))
+        folder_fact = (
+            "folders not read as columns",
+            ", ".join(f"{key}=..." for key in keys),
+        )
+        input_report = input_report.updated(InputSummary((folder_fact,)))
     limits = None
     if is_exact(job):
         if job.map is not None and job.stratify_by and source.infers_types:
@@ -118,10 +121,14 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
                 f"types of {job.source} are only known after reading its rows. Leave "
                 "out one of them, or convert the table to Parquet"
             )
-        own = {*names} - {split.name for split in job.splits}
-        divided = [each for each in ranges if each.split not in own]
+        input_splits = {*names} - {split.name for split in job.splits}
+        divided = [
+            input_range
+            for input_range in ranges
+            if input_range.split not in input_splits
+        ]
         limits = find_exact_limits(job, source, divided, workers)
-        understood = understood.updated(told_of(job, limits))
+        input_report = input_report.updated(told_of(job, limits))
     context = RunContext(
         job=job,
         source=source,
@@ -152,10 +159,10 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         ),
     )
     if job.copies_rows:
-        context, told_copies = add_copies(context, ranges, workers)
-        understood = understood.updated(told_copies)
+        context, copies_report = add_copies(context, ranges, workers)
+        input_report = input_report.updated(copies_report)
     processes = _processes(options, context.exchange, ranges, inputs.num_bytes)
-    return PreparedRun(context, ranges, inputs, understood, processes)
+    return PreparedRun(context, ranges, inputs, input_report, processes)
 
 
 # The start of a process takes half a second of a core. For less input than
@@ -175,8 +182,10 @@ def _processes(
     """
     if not options.is_embedded or exchange == "engine" or len(ranges) < 2:
         return 0
-    asked = options.beam_option("--direct_num_workers") or ""
-    workers = (int(asked) if asked.isdecimal() else 0) or options.workers
+    requested_workers = options.beam_option("--direct_num_workers") or ""
+    workers = (
+        int(requested_workers) if requested_workers.isdecimal() else 0
+    ) or options.workers
     mode = options.beam_option("--direct_running_mode")
     least = max(PROCESS_BYTES, BYTES_BY_WORKERS // workers)
     if mode is None and (workers < 2 or num_bytes < least):
@@ -193,7 +202,7 @@ def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
     job, files, plan = run.job, run.inputs.files, run.append_plan
     source = make_source(job, run.options.storage.input, run.inputs.constants)
 
-    def made(
+    def prepare_rows(
         append: Append | None = None, fixed_schema: Schema | None = None
     ) -> RowSource:
         storage, is_append = run.options.storage.input, append is not None
@@ -212,23 +221,25 @@ def _prepare(run: ResolvedRun) -> tuple[RowSource, Schema | None]:
 
     if plan is None:  # in an append, the dataset's splits override a README.md
         run.inputs.require_documented_splits(job)
-        return made(), None
-    fixed_schema = asked = None if job.declared else plan.schema
+        return prepare_rows(), None
+    fixed_schema = row_schema = None if job.declared else plan.schema
     if fixed_schema is not None and has_label_split(job):
-        asked = schema_of_table(job, source, made, fixed_schema)
-    before = asked  # the features before the function
+        row_schema = schema_of_table(job, source, prepare_rows, fixed_schema)
+    schema_before_map = row_schema  # the features before the function
     if job.map is not None:
-        before = Schema(plan.base.map.features) if plan.base.map is not None else None
-    return made(Append(plan.kept, before), asked), fixed_schema
+        schema_before_map = (
+            Schema(plan.base.map.features) if plan.base.map is not None else None
+        )
+    return prepare_rows(Append(plan.kept, schema_before_map), row_schema), fixed_schema
 
 
 def _require_same_schema(append_plan: AppendPlan, source: RowSource) -> None:
     """Checks that records of the new files have the same schema as the dataset."""
-    found = source.schema()
-    stored = tuple(feature.as_stored() for feature in found.features)
-    changes = differences(append_plan.schema, found)
+    new_schema = source.schema()
+    stored = tuple(feature.as_stored() for feature in new_schema.features)
+    changes = differences(append_plan.schema, new_schema)
     if changes or stored != append_plan.base.features:
-        changes = changes or differences(found, append_plan.schema)
+        changes = changes or differences(new_schema, append_plan.schema)
         raise SchemaError(
             "the new files cannot be appended, because their records would differ from "
             "the dataset:\n"
@@ -277,20 +288,20 @@ def _full_disks(
 ) -> Iterator[InputWarning]:
     """Yields a warning for each local disk with less free space than the run needs."""
     workspace, needed = context.workspace, Counter[str]()
-    held = memory_budget(memory).num_bytes
-    needed[workspace.scratch_root] += max(0, estimate.scratch_bytes - held)
+    memory_bytes = memory_budget(memory).num_bytes
+    needed[workspace.scratch_root] += max(0, estimate.scratch_bytes - memory_bytes)
     if isinstance(workspace.store, LocalStore):  # otherwise shards are uploaded
         needed[workspace.root] += estimate.bytes
     for name, num_bytes in needed.items():
         folder = nearest_folder(Path(name))
         free = shutil.disk_usage(folder).free
         if num_bytes > free:
-            what = (
+            message = (
                 f"{folder}: about {human_bytes(num_bytes)} are needed, "
                 f"{human_bytes(free)} are free; free some space, or choose another folder "
                 "with `scratch` or `output`"
             )
-            yield InputWarning("full-disk", what)
+            yield InputWarning("full-disk", message)
 
 
 Verdict = Literal[
@@ -358,23 +369,23 @@ def _plan_of(run: ResolvedRun) -> RunPlan:
     # Imported late: a run with nothing to do does not need it.
     from recordmill.transforms.tasks.estimate import estimate_run
 
-    context, understood = prepared.context, prepared.understood
+    context, input_report = prepared.context, prepared.understood
     estimate = estimate_run(context, prepared.inputs.num_bytes, prepared.ranges)
     tasks = context.workspace.names(CHECKPOINTS)
     finished = sum(t.startswith(f"range-{context.exchange}-") for t in tasks)
     if estimate.found is not None:
-        understood = understood.updated(context.source.understood(estimate.found))
+        input_report = input_report.updated(context.source.understood(estimate.found))
     if estimate.rejected:
-        understood = understood.of_input()
+        input_report = input_report.of_input()
     warnings = []
     if estimate.rejected > run.job.max_rejects.allowed(estimate.rows):
-        what = (
+        message = (
             f"about {count(estimate.rejected, 'row')} would be rejected (limit "
             f"{run.job.max_rejects.text}): {estimate.reason}"
         )
-        warnings.append(InputWarning("reject-limit", what))
+        warnings.append(InputWarning("reject-limit", message))
     warnings += context.warn_empty(
-        {each.name: each.records for each in estimate.splits}
+        {split.name: split.records for split in estimate.splits}
     )
     if finished and verdict in ("convert", "append"):
         verdict = "resume"  # results of some ranges are already on disk
@@ -389,7 +400,7 @@ def _plan_of(run: ResolvedRun) -> RunPlan:
         plan,
         verdict=verdict,
         prepared=prepared,
-        understood=understood.with_warnings(warnings),
+        understood=input_report.with_warnings(warnings),
         estimate=estimate,
         finished_ranges=finished,
     )

@@ -119,17 +119,17 @@ class ResolvedRun:
         """Returns the fingerprint of the dataset that the run appends to, or ""."""
         return self.base.fingerprint if self.base else ""
 
-    def description_of(self, found: Manifest | None) -> Description:
+    def description_of(self, manifest: Manifest | None) -> Description:
         """Returns the description of the dataset after the run.
 
         Fields that the job does not set are kept from the published dataset, unless the
         job overwrites it.
         """
         about, card = self.options.description
-        if found and not self.options.overwrite:
-            known = {**found.about, **about}
-            about = {key: known[key] for key in ABOUT if key in known}
-            card = card or found.description.card
+        if manifest and not self.options.overwrite:
+            merged_about = {**manifest.about, **about}
+            about = {key: merged_about[key] for key in ABOUT if key in merged_about}
+            card = card or manifest.description.card
         return Description(about, card)
 
     @property
@@ -156,7 +156,7 @@ def resolve(
     job: JobSpec,
     options: RunOptions,
     inputs: Inputs | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> ResolvedRun:
     """Resolves the inputs, the version, the output and the key of a run.
 
@@ -175,12 +175,17 @@ def resolve(
     version_plan = append_plan = expected = None
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
-        own = job.map is None and job.declared is None  # columns that become features
-        if own and getattr(job.source_options, "extra_columns", "") == "ignore":
+        are_columns_features = (
+            job.map is None and job.declared is None
+        )  # columns that become features
+        if (
+            are_columns_features
+            and getattr(job.source_options, "extra_columns", "") == "ignore"
+        ):
             names = tuple(feature.name for feature in expected.features)
             job = job.model_copy(update={"columns": names})
     if inputs is None:
-        inputs = list_all_inputs(job, options, tell)
+        inputs = list_all_inputs(job, options, report_progress)
     if options.auto_version:
         job, version_plan = _choose_version(job, store, inputs)
         store = store.below(job.version)
@@ -210,29 +215,35 @@ def _append_to(
     base = find_manifest(store)
     if base is None:
         return None
-    known = read_inputs(store, base, job)
-    new, side = new_files(
-        known,
+    recorded_inputs = read_inputs(store, base, job)
+    new_inventory, sidecar_inventory = new_files(
+        recorded_inputs,
         inputs.files,
         inputs.side_files,
         store.uri,
         inputs.check,
         left_out=inputs.left_out,
     )
-    if new and base.appended >= MAX_APPENDS:
+    if new_inventory and base.appended >= MAX_APPENDS:
         raise OutputRefusedError(
             f"{store.uri}: was appended to {base.appended:,} times, the maximum; "
             "convert all inputs again with `overwrite=true`"
         )
     run_key = base.fingerprint  # without new inputs there is nothing to do
-    if new:
-        reading = describe_inputs(job, new, inputs.check.storage)
+    if new_inventory:
+        reading = describe_inputs(job, new_inventory, inputs.check.storage)
         if ARRAYS_MOVED in reading:
             require_arrays_moved(store, base, job, inputs.files, inputs.check)
-        run_key = appended_fingerprint(run_key, new, side, reading=reading)
-    kept = inputs.files.without(new.paths)
-    plan = AppendPlan(base, schema_of_dataset(store, base), kept)
-    return plan, replace(inputs, files=new, side_files=side), run_key
+        run_key = appended_fingerprint(
+            run_key, new_inventory, sidecar_inventory, reading=reading
+        )
+    existing_inventory = inputs.files.without(new_inventory.paths)
+    plan = AppendPlan(base, schema_of_dataset(store, base), existing_inventory)
+    return (
+        plan,
+        replace(inputs, files=new_inventory, side_files=sidecar_inventory),
+        run_key,
+    )
 
 
 def _choose_version(
@@ -240,19 +251,19 @@ def _choose_version(
 ) -> tuple[JobSpec, VersionPlan]:
     """Returns the job with its existing or its next version; changes no files."""
     # A store that does not answer is reported within seconds, not minutes.
-    seen = store.with_short_retries()
-    found = list_versions(seen)
-    whole = [version for version, is_whole in found.items() if is_whole]
+    short_retry_store = store.with_short_retries()
+    versions = list_versions(short_retry_store)
+    whole = [version for version, is_whole in versions.items() if is_whole]
     newest = None
     if whole:
-        folder = seen.below(whole[-1])
+        folder = short_retry_store.below(whole[-1])
         manifest = read_manifest(folder)
         same = job.model_copy(update={"version": whole[-1]})
         newest = manifest if inputs.give(folder, manifest, same) else None
     version = newest.version if newest else next_version(whole[-1] if whole else None)
     job = job.model_copy(update={"version": version})
-    stale = stale_versions(seen, found, version, inputs.run_key(job))
-    return job, VersionPlan(store, found, stale, newest)
+    stale = stale_versions(short_retry_store, versions, version, inputs.run_key(job))
+    return job, VersionPlan(store, versions, stale, newest)
 
 
 def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
@@ -266,10 +277,10 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
     """
     job, inputs = run.job, run.inputs
 
-    def is_same(found: Manifest) -> bool:
+    def is_same(published_manifest: Manifest) -> bool:
         if run.append_plan is not None:
-            return is_of_run(store, found, run.run_key)
-        return inputs.give(store, found, job)
+            return is_of_run(store, published_manifest, run.run_key)
+        return inputs.give(store, published_manifest, job)
 
     manifest = check_output(
         store,

@@ -176,7 +176,7 @@ def run_metadata(
     context: RunContext,
     beam_options: PipelineOptions,
     started: float,
-    understood: InputSummary,
+    input_report: InputSummary,
     processes: int = 0,
 ) -> dict[str, object]:
     """Returns the content of run.json, except the duration of the run."""
@@ -194,7 +194,7 @@ def run_metadata(
         "exchange": context.exchange,
         "source": context.job.source,
         "input_root": context.publishing.input_root,
-        "understood": understood.to_dict(),
+        "understood": input_report.to_dict(),
         "started_unix": round(started, 3),
     }
 
@@ -266,8 +266,8 @@ def _submit_detached(
             context.workspace.remove()
         if isinstance(error, RecordmillError):
             raise
-        what = f"{type(error).__name__}: {error}"
-        raise RecordmillError(f"the runner refused the job: {what}") from error
+        problem = f"{type(error).__name__}: {error}"
+        raise RecordmillError(f"the runner refused the job: {problem}") from error
     template = beam_options.view_as(GoogleCloudOptions).template_location or ""
     status = "translated" if translates else "submitted"
     raise JobSubmitted(status, context.workspace.store.uri, template, job)
@@ -288,11 +288,11 @@ def _explain(error: Exception, workspace: Workspace) -> RecordmillError:
     if notes := read_errors(workspace):
         note = notes[0]
         _log.error("%s", note.traceback)
-        what = "" if note.expected else f"unexpected {note.kind}: "
-        return _noted_error(note, what + note.message)
+        prefix = "" if note.expected else f"unexpected {note.kind}: "
+        return _noted_error(note, prefix + note.message)
     is_ours, kind = isinstance(error, RecordmillError), kind_of(error)
-    what = "" if is_ours else f"the runner failed: {type(error).__name__}: "
-    return error_of(kind, f"{what}{error}")
+    prefix = "" if is_ours else f"the runner failed: {type(error).__name__}: "
+    return error_of(kind, f"{prefix}{error}")
 
 
 _PUBLISHED = "the dataset was published before. Run the same command again to clean up"
@@ -316,9 +316,9 @@ class LastWords:
 
         It waits at most `seconds` for the storage.
         """
-        asked = ThreadPoolExecutor(1).submit(self._has_published, seconds)
+        publication_check = ThreadPoolExecutor(1).submit(self._has_published, seconds)
         try:
-            return _PUBLISHED if asked.result(seconds) else _UNPUBLISHED
+            return _PUBLISHED if publication_check.result(seconds) else _UNPUBLISHED
         except Exception:  # the storage failed, or the time is over
             return _UNKNOWN
 
@@ -329,8 +329,8 @@ class LastWords:
         ended = lease.end_publishing(-1 if seconds is None else seconds)
         if lease.published is not None:
             return True
-        found = find_manifest(run.store.with_short_retries())
-        if found is not None and is_of_run(run.store, found, run.run_key):
+        manifest = find_manifest(run.store.with_short_retries())
+        if manifest is not None and is_of_run(run.store, manifest, run.run_key):
             return True
         if not ended:
             raise TimeoutError
@@ -345,15 +345,15 @@ class LastWords:
         if state == _UNPUBLISHED:
             if workspace is None:
                 return
-            found = f"Log and rejects are in {workspace.root}. "
+            log_note = f"Log and rejects are in {workspace.root}. "
             if workspace.shared:
                 rejects = workspace.display_path(REJECTS_NAME)
-                found = f"The log is {workspace.log}, rejects are in {rejects}. "
+                log_note = f"The log is {workspace.log}, rejects are in {rejects}. "
             hint = "Run the same command again to resume"
             if kind in PERMANENT:
                 hint = "The same command would fail again: first fix the error"
-            found = found if workspace.log.exists() else ""
-            state = f"nothing was published. {found}{hint}"
+            log_note = log_note if workspace.log.exists() else ""
+            state = f"nothing was published. {log_note}{hint}"
         error.args = (f"{error}\n{state[0].upper()}{state[1:]}",)
 
 
@@ -471,7 +471,7 @@ def _published(lease: Lease, store: Store) -> Manifest:
 def _logging_to(workspace: Workspace) -> Iterator[None]:
     """Sends all logging and stderr to the run's log, to keep them off the terminal."""
     root = logging.getLogger()
-    before, level = root.handlers[:], root.level
+    handlers_before, level_before = root.handlers[:], root.level
     try:
         file = TextIOWrapper(
             workspace.open_log(), encoding="utf-8", errors="backslashreplace"
@@ -487,8 +487,8 @@ def _logging_to(workspace: Workspace) -> Iterator[None]:
         try:
             yield
         finally:
-            root.handlers[:] = before
-            root.setLevel(level)
+            root.handlers[:] = handlers_before
+            root.setLevel(level_before)
             with suppress(OSError):  # on a full disk, the end of the log is lost
                 file.close()
 
@@ -555,10 +555,10 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
             manifest = _execute_pipeline(
                 prepared, pipeline[1], run.options.memory, last_words, reporter, started
             )
-        wanted = run.description_of(manifest)
-        if changes := wanted.changes_from(manifest.description):
+        description = run.description_of(manifest)
+        if changes := description.changes_from(manifest.description):
             reporter.doing("publish", "writing the description")
-            manifest = describe(workspace, wanted, lease.holder.nonce)
+            manifest = describe(workspace, description, lease.holder.nonce)
             status = "described" if status == "unchanged" else status
         reporter.doing("publish", "removing temporary files")
         try:
@@ -566,9 +566,9 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
                 if status == "unchanged" or run.options.grace == "0":
                     clean_up(store)
                 workspace.remove()
-                found = find_leftovers(store, spare=workspace.name)
-                remove_leftovers(store, found)
-                at_work = found.at_work
+                leftovers = find_leftovers(store, spare=workspace.name)
+                remove_leftovers(store, leftovers)
+                at_work = leftovers.at_work
         except (RecordmillError, OSError):
             if lease.is_held():
                 raise
@@ -603,13 +603,13 @@ def run_versioned(
       JobSubmitted: the runner has accepted a detached job.
     """
 
-    def tell(text: str) -> None:
+    def report_progress(text: str) -> None:
         """Shows that inputs are read to decide whether the run has work to do."""
         reporter.doing("scan", text)
         reporter.tell(InputSummary(facts=(("inputs", text),)))
 
     reporter.doing("scan", "listing the inputs")
-    run = resolve(job, options, tell=tell)
+    run = resolve(job, options, report_progress=report_progress)
     reporter.tell(InputSummary(warnings=run.inputs.told.warnings))
     versions = run.version_plan
     if versions is None or _is_up_to_date(versions, options.keep):
@@ -641,8 +641,8 @@ def run_versioned(
                     "link was removed because of `keep`; remove its target if nobody "
                     "needs it",
                 )
-                understood = outcome.understood.with_warnings([warning])
-                outcome = replace(outcome, understood=understood)
+                input_report = outcome.understood.with_warnings([warning])
+                outcome = replace(outcome, understood=input_report)
     return outcome
 
 

@@ -51,20 +51,28 @@ def add_sampling(
     if job.sample is not None:
         share = Fraction(job.sample)
         below = None if share == 1 else int(share * _SPACE)
-        told = f"{float(share * 100):g}% of the rows, chosen by seed {job.seed}"
-        facts.append(("sample", told))
+        sample_text = f"{float(share * 100):g}% of the rows, chosen by seed {job.seed}"
+        facts.append(("sample", sample_text))
         sampled = replace(sampled, sample_below=below)
     if limit := job.limit:
-        found = count_rows(
+        smallest_keys = count_rows(
             *(sampled, ranges, None, ""),
             workers=workers,
             sketch=lambda _: SmallestKeys(limit),
-            draws_of=lambda each, rows: (rows, rows.order_keys(each, job)),
+            draws_of=lambda input_range, rows: (
+                rows,
+                rows.order_keys(input_range, job),
+            ),
         ).get(None, SmallestKeys(limit))
-        kept = min(limit, found.count)
-        facts.append(("limit", f"the first {kept:,} of {count(found.count, 'row')}"))
-        share *= Fraction(kept, max(1, found.count))
-        sampled = replace(sampled, last_key=found.last())
+        num_kept_rows = min(limit, smallest_keys.count)
+        facts.append(
+            (
+                "limit",
+                f"the first {num_kept_rows:,} of {count(smallest_keys.count, 'row')}",
+            )
+        )
+        share *= Fraction(num_kept_rows, max(1, smallest_keys.count))
+        sampled = replace(sampled, last_key=smallest_keys.last())
     if job.balance is not None and not job.copies_rows:
         if job.balance.endswith("=weights") and WEIGHT in source.columns().names:
             raise UsageError(
@@ -95,13 +103,13 @@ def add_copies(
 
     def draws_of(input_range: InputRange, rows: Rows) -> tuple[Rows, U64]:
         _, splits = keys_and_splits(context, input_range, rows)
-        own = rows.taken(np.flatnonzero(splits == split))
-        return own, sample_draws(own.origins, job.seed)
+        train_rows = rows.taken(np.flatnonzero(splits == split))
+        return train_rows, sample_draws(train_rows.origins, job.seed)
 
     balance, counts = _find_balance(job, context.source, ranges, workers, draws_of)
-    told = _told(job, context.source, counts)
+    balance_fact = _told(job, context.source, counts)
     copies = replace(balance, split=split)
-    return replace(context, copies=copies), InputSummary((told,))
+    return replace(context, copies=copies), InputSummary((balance_fact,))
 
 
 def _find_balance(
@@ -129,16 +137,21 @@ def _find_balance(
     comma = has_decimal_commas(job, source, column)
 
     def counted(sketch: Callable[[str | None], RankSketch]) -> dict[str, RankSketch]:
-        found = count_rows(
+        sketches = count_rows(
             *(source, ranges, column, too_many("balance", column)),
             workers=workers,
             sketch=sketch,
             draws_of=draws_of,
             values_of=partial(keys_of, decimal_comma=comma),
         )
-        return {key or MISSING_KEY: each for key, each in found.items()}
+        return {
+            key or MISSING_KEY: class_sketch for key, class_sketch in sketches.items()
+        }
 
-    counts = {key: each.count for key, each in counted(lambda _: RankSketch()).items()}
+    counts = {
+        key: class_sketch.count
+        for key, class_sketch in counted(lambda _: RankSketch()).items()
+    }
     if not counts:
         raise InputError(f"`balance` {column}: no rows to balance")
     target = max(counts.values()) if rule == "oversample" else min(counts.values())
@@ -152,9 +165,12 @@ def _find_balance(
             end = ranks.get(key, 0) * share / counts.get(key, 1)
             return RankSketch((int(end * _SPACE),), width)  # noqa: B023
 
-        limits = {k: each.limits([ranks[k]]) for k, each in counted(sketch).items()}
+        limits = {
+            k: class_sketch.limits([ranks[k]])
+            for k, class_sketch in counted(sketch).items()
+        }
         if None not in limits.values():
-            below = {key: found for key, found in limits.items() if found is not None}
+            below = {key: limit for key, limit in limits.items() if limit is not None}
             break
         width *= WIDER
     keys = sorted(counts, key=text_hash)
@@ -179,14 +195,16 @@ def _told(
     """Returns the fact about balanced classes for the input report."""
     column, rule = parse_balance(str(job.balance))
     names = own_names(source.unsampled()[0], column)
-    shown = []
+    class_texts = []
     for key in sorted(counts, key=lambda key: (-counts[key], key)):
         name = names[int(key)] if names and key.isdigit() else key or "no value"
-        shown.append(f"{name} {counts[key]:,}")
-    each = {
+        class_texts.append(f"{name} {counts[key]:,}")
+    rule_texts = {
         "undersample": f"{min(counts.values()):,} rows of each are kept",
         "oversample": f"copied to {max(counts.values()):,} rows of each in train",
         "weights": f"weighed by {WEIGHT}",
     }
-    told = f"{count(len(counts), 'class')} of {column}, {each[rule]}; rows: "
-    return "balance", told + first_names(shown)
+    description = (
+        f"{count(len(counts), 'class')} of {column}, {rule_texts[rule]}; rows: "
+    )
+    return "balance", description + first_names(class_texts)

@@ -235,9 +235,11 @@ def test_a_run_that_sleeps_amid_a_renewal_has_lost_it(
     monkeypatch.setattr(lease, "boot_clock", lambda: real() + slept[0])
 
     class Sleepy(LocalStore):
-        def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+        def swap(
+            self, data: bytes, name: str, *, expected_content: bytes | None
+        ) -> bool:
             slept[0] = 61.0
-            return LocalStore.swap(self, data, name, seen=seen)
+            return LocalStore.swap(self, data, name, expected_content=expected_content)
 
     with take(LocalStore(str(tmp_path)), 60) as mine:
         mine._store = Sleepy(str(tmp_path))
@@ -270,9 +272,11 @@ def test_a_lock_written_again_after_its_holder_slept(tmp_path: Path) -> None:
             self.sleep()
             LocalStore.put_bytes(self, data, name)
 
-        def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+        def swap(
+            self, data: bytes, name: str, *, expected_content: bytes | None
+        ) -> bool:
             self.sleep()
-            return LocalStore.swap(self, data, name, seen=seen)
+            return LocalStore.swap(self, data, name, expected_content=expected_content)
 
     slept: list[bool] = []
     with take(awake, 60) as mine:
@@ -290,9 +294,9 @@ def test_whoever_slept_before_its_release_removes_nothing(tmp_path: Path) -> Non
     awake, others = LocalStore(str(tmp_path)), list[Lease]()
 
     class Sleepy(LocalStore):
-        def discard(self, name: str, *, seen: bytes) -> bool:
+        def discard(self, name: str, *, expected_content: bytes) -> bool:
             others.append(take_over(awake))
-            return LocalStore.discard(self, name, seen=seen)
+            return LocalStore.discard(self, name, expected_content=expected_content)
 
     with take(Sleepy(str(tmp_path)), 60):
         pass
@@ -319,8 +323,10 @@ def test_only_a_lease_that_is_surely_dead_is_removed_unasked(
 
 def test_a_renewal_whose_answer_was_lost_is_no_loss(tmp_path: Path) -> None:
     class Lossy(LocalStore):
-        def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
-            assert LocalStore.swap(self, data, name, seen=seen)
+        def swap(
+            self, data: bytes, name: str, *, expected_content: bytes | None
+        ) -> bool:
+            assert LocalStore.swap(self, data, name, expected_content=expected_content)
             raise OutputError("no answer")
 
     store = LocalStore(str(tmp_path))
@@ -357,8 +363,10 @@ def test_without_exclusive_swaps_the_last_writer_has_it(tmp_path: Path) -> None:
         def exclusive(self) -> bool:
             return False
 
-        def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
-            if self.find(name) != seen:
+        def swap(
+            self, data: bytes, name: str, *, expected_content: bytes | None
+        ) -> bool:
+            if self.find(name) != expected_content:
                 return False
             time.sleep(0.2)  # all have looked, nobody has written
             self.put_bytes(data, name)

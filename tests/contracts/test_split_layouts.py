@@ -74,7 +74,7 @@ def test_appended_files_are_in_their_own_split(source: str, tmp_path: Path) -> N
 def test_a_dataset_of_train_alone_takes_files_of_any_name(
     source: str, tmp_path: Path
 ) -> None:
-    """For new runs, files of such names are in no split and asked about."""
+    """For new runs, files of such names in no split and asked about."""
     given, output = tmp_path / "in", tmp_path / "out"
     job = source, given, output, *OPTIONS.get(source, ())
     with without_beam():
@@ -97,7 +97,7 @@ def test_files_in_no_split_beside_others_are_asked_for(
     with without_beam():
         ran = recordmill("convert", source, given, tmp_path / "out", *options)
         assert ran.status == 65
-        assert f"but 1 file in none ({extra.name})" in ran.err
+        assert f"but 1 file in no split ({extra.name})" in ran.err
         assert f"--exclude /{extra.name}, or" in ran.err
         assert "use --split-from none" in ran.err
         for way, expected in (
@@ -126,7 +126,7 @@ def test_a_dataset_of_before_is_another_one(
             before.setattr(FileSplits, "found_in", lambda self, *_, **__: NO_SPLITS)
             before.setattr(FileSplits, "reading", lambda *_: "")
             convert(*job)
-            assert "is already there" in convert(*job).err
+            assert "already exists" in convert(*job).err
         ran = recordmill("convert", *job)
     assert ran.status != 0
     assert "which folders are read as splits" in ran.err

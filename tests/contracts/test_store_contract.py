@@ -226,8 +226,8 @@ def test_odd_names(store: Store) -> None:
     ]
     for name in names:
         store.put_bytes(name.encode(), name)
-        assert store.swap(b"1", name, seen=name.encode()), name
-        assert store.swap(name.encode(), name, seen=b"1"), name
+        assert store.swap(b"1", name, expected_content=name.encode()), name
+        assert store.swap(name.encode(), name, expected_content=b"1"), name
     assert contents(store) == {name: name.encode() for name in names}
     store.move_all([("a[1].bin", "a*b")])
     store.delete(["a*", "p/q,r;s#t"])
@@ -285,30 +285,32 @@ def test_moving_a_big_file(store: Store, tmp_path: Path) -> None:
 
 
 def test_swap_replaces_what_was_seen(store: Store) -> None:
-    assert not store.swap(b"2", "a/m.json", seen=b"1")  # there is no such file
+    assert not store.swap(
+        b"2", "a/m.json", expected_content=b"1"
+    )  # there is no such file
     assert store.list() == {}
-    assert store.swap(b"1", "a/m.json", seen=None)
-    assert not store.swap(b"2", "a/m.json", seen=None)
-    assert not store.swap(b"2", "a/m.json", seen=b"0")
-    assert not store.swap(b"2", "a/m.json", seen=b"")
+    assert store.swap(b"1", "a/m.json", expected_content=None)
+    assert not store.swap(b"2", "a/m.json", expected_content=None)
+    assert not store.swap(b"2", "a/m.json", expected_content=b"0")
+    assert not store.swap(b"2", "a/m.json", expected_content=b"")
     assert contents(store) == {"a/m.json": b"1"}
-    assert store.swap(b"", "a/m.json", seen=b"1")
-    assert not store.swap(b"2", "a/m.json", seen=None)  # empty, but there
-    assert store.swap(b"2", "a/m.json", seen=b"")
+    assert store.swap(b"", "a/m.json", expected_content=b"1")
+    assert not store.swap(b"2", "a/m.json", expected_content=None)  # empty, but there
+    assert store.swap(b"2", "a/m.json", expected_content=b"")
     assert contents(store) == {"a/m.json": b"2"}
     store.delete(["a/m.json"])
-    assert not store.swap(b"3", "a/m.json", seen=b"2")
+    assert not store.swap(b"3", "a/m.json", expected_content=b"2")
     assert store.list() == {}
     assert store.unfinished() == {}
 
 
 def test_discard_removes_what_was_seen(store: Store) -> None:
-    assert store.discard("a/m.json", seen=b"1")  # there is no such file
+    assert store.discard("a/m.json", expected_content=b"1")  # there is no such file
     store.put_bytes(b"1", "a/m.json")
-    assert not store.discard("a/m.json", seen=b"2")
+    assert not store.discard("a/m.json", expected_content=b"2")
     assert contents(store) == {"a/m.json": b"1"}
-    assert store.discard("a/m.json", seen=b"1")
-    assert store.discard("a/m.json", seen=b"1")
+    assert store.discard("a/m.json", expected_content=b"1")
+    assert store.discard("a/m.json", expected_content=b"1")
     assert store.list() == {}
     assert store.unfinished() == {}
 
@@ -330,29 +332,29 @@ def test_discard_spares_what_comes_amid_it(
 
     store.put_bytes(b"1", "m")
     monkeypatch.setattr(RemoteFile, "_look", look_and_pause)
-    gone = store.discard("m", seen=b"1")
+    gone = store.discard("m", expected_content=b"1")
     monkeypatch.undo()
     assert (gone, store.find("m")) == (False, b"2")
 
 
 def test_a_swap_is_safe_to_repeat(store: Store) -> None:
     """Its answer may have been lost."""
-    assert store.swap(b"1", "m", seen=None)
-    assert store.swap(b"1", "m", seen=None)
-    assert store.swap(b"2", "m", seen=b"1")
-    assert store.swap(b"2", "m", seen=b"1")
-    assert store.swap(b"2", "m", seen=b"2")
+    assert store.swap(b"1", "m", expected_content=None)
+    assert store.swap(b"1", "m", expected_content=None)
+    assert store.swap(b"2", "m", expected_content=b"1")
+    assert store.swap(b"2", "m", expected_content=b"1")
+    assert store.swap(b"2", "m", expected_content=b"2")
     assert contents(store) == {"m": b"2"}
 
 
 def test_swap_sees_what_came_by_other_means(store: Store, tmp_path: Path) -> None:
     store.put_bytes(b"1", "m")
-    assert store.swap(b"2", "m", seen=b"1")
+    assert store.swap(b"2", "m", expected_content=b"1")
     store.put_file(shard_tempfile(tmp_path, b"3"), "m")
-    assert not store.swap(b"4", "m", seen=b"2")
-    assert store.swap(b"4", "m", seen=b"3")
+    assert not store.swap(b"4", "m", expected_content=b"2")
+    assert store.swap(b"4", "m", expected_content=b"3")
     assert store.read("m") == b"4"
-    assert not store.swap(b"5", "m", seen=None)
+    assert not store.swap(b"5", "m", expected_content=None)
 
 
 def test_folders_alone_are_not_exclusive(store_place: Place) -> None:
@@ -363,7 +365,7 @@ def test_folders_alone_are_not_exclusive(store_place: Place) -> None:
 @pytest.mark.parametrize("seen", [None, b"0"])
 def test_one_of_many_gets_through(store: Store, seen: bytes | None) -> None:
     def put(wish: bytes) -> bool:
-        return store.swap(wish, name, seen=seen)
+        return store.swap(wish, name, expected_content=seen)
 
     for turn in range(3):
         name = f"lock{turn}"
@@ -382,7 +384,7 @@ def count_up(store: Store, times: int) -> None:
         seen = store.read("count")
         # Unique: two that write the same would both succeed.
         data = f"{int(seen.split()[0]) + 1} {uuid.uuid4().hex}".encode()
-        times -= store.swap(data, "count", seen=seen)
+        times -= store.swap(data, "count", expected_content=seen)
 
 
 @pytest.mark.not_on("folders")

@@ -148,7 +148,7 @@ def faults_of(act: str, world: World, template: Template) -> list[str]:
             ran = Ran(0, "", "")
     if ran.status not in DOCUMENTED:
         faults.append(f"status {ran.status}")
-    if "Traceback" in ran.err or "should not have happened" in ran.err:
+    if "Traceback" in ran.err or "is a bug in recordmill" in ran.err:
         faults.append(f"traceback: {ran.err[-300:]}")
     return faults + outside
 

@@ -395,7 +395,7 @@ def require_clean_end(
     assert ran.status in PERMANENT, (ran.status, ran.err[-300:])
     ran.out.encode()  # stdout takes nothing that is not UTF-8
     assert "Traceback" not in ran.err
-    assert "should not have happened" not in ran.err
+    assert "is a bug in recordmill" not in ran.err
     assert ran.status == 0 or "Error: " in ran.err or "problems" in ran.err, ran.err
     assert "SECRET" not in ran.out + ran.err
     sentinel.require_untouched()

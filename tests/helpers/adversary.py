@@ -187,19 +187,19 @@ class SlowStore(Store):
     def put_bytes(self, data: bytes, name: str) -> None:
         self._write(lambda: self._files.__setitem__(self.root + name, data))
 
-    def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+    def swap(self, data: bytes, name: str, *, expected_content: bytes | None) -> bool:
         def swap() -> bool:
             found = self._files.get(self.root + name)
-            if self.conditional and found not in (seen, data):
+            if self.conditional and found not in (expected_content, data):
                 return False
             self._files[self.root + name] = data
             return True
 
         return bool(self.baton.do(swap, writes=True, what=f"swap {name}"))
 
-    def discard(self, name: str, *, seen: bytes) -> bool:
+    def discard(self, name: str, *, expected_content: bytes) -> bool:
         def discard() -> bool:
-            if self._files.get(self.root + name) == seen:
+            if self._files.get(self.root + name) == expected_content:
                 del self._files[self.root + name]
             return self.root + name not in self._files
 

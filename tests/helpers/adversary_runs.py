@@ -144,7 +144,7 @@ class World(Checks):
 
         def work(allowed: RunContext) -> None:
             for number in range(SHARDS):
-                keep_alive(workspace, now=True)
+                keep_alive(workspace, at_once=True)
                 results.append(self._shard(allowed, number))
             workspace.put("rejects/rows-00.jsonl", reject + b"\n")
 

@@ -552,7 +552,7 @@ CASES = {
         ColumnarSource(kind="arrow", range_bytes=1),
         make_streams,
         cut_short=("1.arrows", 300),
-        reason="the stream has no mark of its end",
+        reason="the stream has no end-of-stream marker",
         empty="0.arrows",
         unit="row",
     ),
@@ -587,7 +587,7 @@ CASES = {
         WebDatasetSource(),
         make_shards,
         cut_short=("0.tar", 2 * 2048 + 512 + 10),
-        reason="the shard ends at byte 4,618 without the mark of its end",
+        reason="the shard ends at byte 4,618 without an end-of-archive marker",
         empty="3.tar",
     ),
 }

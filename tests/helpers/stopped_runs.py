@@ -81,7 +81,7 @@ class Ended:
         """Why what it said is wrong; "" if it is right."""
         said = self.said.lower()
         yes = self.status == 0 or "the dataset was published" in said
-        no = "nothing was published" in said or "nothing of this" in said
+        no = "nothing was published" in said or "this run published nothing" in said
         statuses = (0, 143) if fault == "SIGTERM" else (0, 75)
         for reason, is_wrong in (
             ("a traceback", "traceback" in said),

@@ -178,11 +178,11 @@ def test_an_upload_whose_answers_are_lost(
                 monkeypatch.setenv(name, value)
         store = open_store(place.root, StorageOptions.of(options))
         proxy.judge = lose_once
-        assert store.swap(b"mine", "lock", seen=None)
+        assert store.swap(b"mine", "lock", expected_content=None)
         store.put_bytes(b"1", "a")
         store.move_all([("a", "b")])
         proxy.judge = lambda number, line: ""
-        assert not store.swap(b"theirs", "lock", seen=None)
+        assert not store.swap(b"theirs", "lock", expected_content=None)
         store.delete(["lock"])
         assert proxy.spoiled > 0
     assert place.store.list() == {"b": 1}

@@ -145,5 +145,7 @@ def test_rows_that_spark_marks_as_deleted_are_refused(
         return
     ran = command("convert", "parquet", folder / "marked", tmp_path / "out")
     assert ran.status != 0
-    assert "uses deletionVectors, so its rows are not those of its files" in ran.err
+    assert (
+        "uses deletionVectors, so its rows differ from the rows in its files" in ran.err
+    )
     assert "Rewrite it in Spark (REORG TABLE name APPLY (PURGE))" in ran.err

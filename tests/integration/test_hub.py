@@ -63,7 +63,7 @@ def test_a_file_of_the_same_size_is_another_one(
     sizes = [each.stat().st_size for each in sorted((repository / "data").iterdir())]
     ran = [command("convert", "parquet", url, out) for _ in range(2)]
     assert [each.status for each in ran] == [0, 0], ran
-    assert "already there; nothing to do" in ran[1].err
+    assert "already exists; nothing to do" in ran[1].err
     fill(repository / "data", first=1)
     assert sizes == [
         each.stat().st_size for each in sorted((repository / "data").iterdir())

@@ -36,8 +36,8 @@ Answers = dict[str, dict[str, Json]]  # by dataset and reader
 NO_TFDS = "dataset_info.json"
 NO_NUMBERS = "compressed by gzip, so single records cannot be read"
 NO_INDEX = {
-    "gzip": "no reader can go to a record in them",
-    "array_record": "which have an index in them",
+    "gzip": "readers cannot seek to a record",
+    "array_record": "which contain an index",
 }
 # Readers that refuse a dataset, and what their error says.
 REFUSED = {

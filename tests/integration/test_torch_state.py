@@ -51,13 +51,12 @@ def test_continued_by_either_state(tmp_path: Path) -> None:
         "'num_workers' is 2, expected 1; .*is for any number of workers",
         "'data' is",
         "start=16: compressed shards .* StatefulDataLoader of torchdata, or convert with",
-        *["state after 9 rows: expected whole batches of `batch_size=16` rows, that"]
-        * 2,
+        *["state after 9 rows: expected whole batches of `batch_size=16` rows, as"] * 2,
         "rows_consumed=-9: expected a whole number, 0 or more",
-        "give TorchRows the `batch_size` of the loader",
+        "pass the `batch_size` of the loader to TorchRows",
         "lacks 'data', 'seed', 'epoch', 'start'; expected what `state.rows_consumed",
         "'buffer' is 10000, expected 7; .* with the same seed, buffer",
-        "began at a state of StatefulDataLoader; ask it for the next",
+        "started from a state of StatefulDataLoader; get the next",
     )
     for text, pattern in zip(refused, expected, strict=True):
         assert re.search(pattern, text), text

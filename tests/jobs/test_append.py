@@ -307,7 +307,7 @@ def test_other_columns(tmp_path: Path, table: list[Argument]) -> None:
     ):
         text(tmp_path / "in" / "b.csv", rows)
         error = refused("csv", *table)
-        assert "b.csv: its columns differ from those of the first file" in error
+        assert "b.csv: its columns differ from the first file" in error
         assert told in error
 
 
@@ -392,7 +392,7 @@ def test_other_class_names(tmp_path: Path) -> None:
     append("cifar", source, tmp_path / "out")
     (source / "batches.meta.txt").write_bytes(names)
     told = refused("cifar", source, tmp_path / "out")
-    assert "cannot be appended, because records would differ" in told
+    assert "cannot be appended, because their records would differ" in told
     assert "class 0 changed: was '0', is 'zero'" in told
 
 
@@ -413,7 +413,7 @@ def test_inputs_that_changed(tmp_path: Path) -> None:
     write_rows(source / "new.csv", 60, 10)
     told = refused("csv", source, output)
     assert (
-        "of the 6 files it was made from, 4 are missing (0.csv, 1.csv, 2.csv and 1 more) and "
+        "of its 6 files, 4 are missing (0.csv, 1.csv, 2.csv and 1 more) and "
         "1 changed (4.csv)" in told
     )
     assert "--overwrite" in told
@@ -435,7 +435,7 @@ def test_another_job(tmp_path: Path) -> None:
     write_rows(tmp_path / "in" / "a.csv", 0, 10)
     append("csv", tmp_path / "in", tmp_path / "out")
     error = refused("csv", tmp_path / "in", tmp_path / "out", "--seed", 1)
-    assert "was made by another job" in error
+    assert "was created by another job" in error
     assert "Changed: --seed 0, now --seed 1. " in error
 
 

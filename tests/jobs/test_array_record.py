@@ -48,7 +48,7 @@ def test_its_files_are_no_input(tmp_path: Path) -> None:
     ran = recordmill("convert", "tfrecord", tmp_path / "array", tmp_path / "out")
     assert ran.status == 65
     assert "no TFRecord file, but 1 ArrayRecord file, such as array-train." in ran.err
-    assert "made from again, with --container tfrecord" in ran.err
+    assert "original inputs again, with --container tfrecord" in ran.err
     convert("csv", IRIS, tmp_path / "plain", "--container", "tfrecord")
     convert("tfrecord", tmp_path / "plain", tmp_path / "out")
 
@@ -104,7 +104,7 @@ def test_what_is_for_tfrecord_alone_says_so(tmp_path: Path) -> None:
     output = tmp_path / "out"
     convert("csv", IRIS, output, *FORMAT)
     for words, told in (
-        (["index", output], "which have an index in them"),
+        (["index", output], "which contain an index"),
         (["inspect", output, "--tf"], "or convert with --container tfrecord"),
     ):
         ran = recordmill(*words)

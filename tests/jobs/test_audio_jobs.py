@@ -202,7 +202,7 @@ def test_samples_of_several_channels(tmp_path: Path) -> None:
     ran = recordmill(
         "convert", "audio", folder, tmp_path / "y", *RAW, "--label-from", "0"
     )
-    assert "are not known: set --channels, or leave out these files" in ran.err
+    assert "is unknown: set --channels, or leave out these files" in ran.err
 
 
 def test_files_are_appended(tmp_path: Path, sounds: Path) -> None:
@@ -301,6 +301,7 @@ def test_classes_of_the_same_folders_are_told_without_an_option_for_masks(
         (tmp_path / "in" / path / "0.wav").write_bytes(sound("16.wav", 2000))
     ran = convert("audio", tmp_path / "in", tmp_path / "out")
     assert (
-        "hold folders of the same names with as many files. If the folders" in ran.err
+        "contain folders with the same names and numbers of files. If the folders"
+        in ran.err
     )
     assert "--pair" not in ran.err

@@ -204,5 +204,5 @@ def test_a_column_of_that_name_is_refused(tmp_path: Path) -> None:
     job: list[Argument] = [tmp_path / "a.csv", tmp_path / "out"]
     ran = recordmill("convert", "csv", *job, "--balance", "kind=weights")
     assert ran.status != 0
-    assert "the input has a column sample_weight already" in ran.err
+    assert "the input already has a column sample_weight" in ran.err
     convert("csv", *job)  # the way out

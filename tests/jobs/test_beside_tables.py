@@ -139,9 +139,7 @@ def test_splits_that_only_the_readme_tells_are_asked_for(
     (given / "README.md").write_text(CONFIGURED)
     ran = recordmill("convert", source, given, tmp_path / "out")
     assert ran.status == 65
-    assert (
-        f"README.md: says that b.{source} is in the split test, but by the" in ran.err
-    )
+    assert f"README.md: puts b.{source} into the split test, but the" in ran.err
     # The ways out.
     convert(source, given, tmp_path / "one", "--split-from", "none")
     # The job divides the rows by itself; and to know the columns nobody needs splits.
@@ -163,14 +161,14 @@ def test_a_dataset_keeps_its_splits_whatever_a_readme_says(
     WRITERS[source](given / f"a.{source}")
     convert(source, given, output)
     (given / "README.md").write_text(CONFIGURED)
-    assert "is already there" in convert(source, given, output).err
+    assert "already exists" in convert(source, given, output).err
     WRITERS[source](given / f"c.{source}")
     convert(source, given, output, "--append")
     assert manifest_of(output)["splits"]["train"]["records"] == 6
     # Without a dataset, an append is a run as others.
     ran = recordmill("convert", source, given, tmp_path / "new", "--append")
     assert ran.status == 65
-    assert "README.md: says that" in ran.err
+    assert "README.md: puts" in ran.err
 
 
 def _configured(folder: Path, paths: Mapping[str, str], files: Iterable[str]) -> Path:
@@ -210,7 +208,7 @@ def test_splits_of_the_readme_are_not_merged(tmp_path: Path, case: str) -> None:
     given = _configured(tmp_path / "hub", paths, files)
     ran = recordmill("convert", "csv", given, tmp_path / "out")
     assert ran.status == 65
-    assert re.search(r"README\.md: says that \S+\.csv is in the split ", ran.err)
+    assert re.search(r"README\.md: puts \S+\.csv into the split ", ran.err)
     # The ways out.
     convert("csv", given, tmp_path / "one", "--split-from", "none")
     assert manifest_of(tmp_path / "one")["rows_read"] == 2 * len(files)
@@ -227,9 +225,9 @@ def test_splits_of_the_readme_are_not_merged(tmp_path: Path, case: str) -> None:
 def test_the_file_of_another_split_is_named(tmp_path: Path) -> None:
     given = _configured(tmp_path, SHARDS, SHARDS.values())
     assert (
-        f"says that {SHARDS['test_sft']} is in the split test_sft, but by the names of "
-        f"files and folders it is in test, next to {SHARDS['test_gen']} of the split "
-        "test_gen. Put"
+        f"puts {SHARDS['test_sft']} into the split test_sft, but the names of files "
+        f"and folders put it into test, next to {SHARDS['test_gen']} of the split "
+        "test_gen. Move"
     ) in recordmill("convert", "csv", given, tmp_path / "out").err
 
 
@@ -315,7 +313,7 @@ def test_several_configurations_are_asked_for(
     (given / "README.md").write_text(f"---\n{FORMS[form]}---\n# Words\n")
     ran = recordmill("convert", source, given, tmp_path / "out")
     assert ran.status == 65
-    assert "these are the files of 2 configurations: en (en/" in ran.err
+    assert "the files belong to 2 configurations: en (en/" in ran.err
     convert(source, given / "en", tmp_path / "one")
     convert(source, given, tmp_path / "all", "--exclude", "README.md")
     rows = [manifest_of(tmp_path / name)["rows_read"] for name in ("one", "all")]
@@ -347,9 +345,9 @@ UNREADABLE = {  # front matter of README.md, and what the warning names
     'tags: "\\UFFFFFFFF"': "README.md: not valid YAML",
     "configs: {config_name: a}": "found a value that is not a list",
     "configs: [{config_name: {a: b}}]": "an entry of configs has no config_name",
-    "configs: [{config_name: a, data_files: [{path: 5, split: [1]}]}]": "no path of text",
+    "configs: [{config_name: a, data_files: [{path: 5, split: [1]}]}]": "no path as text",
     "configs: [{config_name: a, data_dir: [b]}]": "data_dir is not the name of a folder",
-    'configs: [{config_name: "\\ud800", data_dir: b}]': "half a character",
+    'configs: [{config_name: "\\ud800", data_dir: b}]': "an unpaired surrogate",
 }
 
 

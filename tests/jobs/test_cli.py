@@ -275,7 +275,7 @@ def test_bug_shows_its_traceback() -> None:
     ran = python(code, *CONVERT)
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith("Traceback")
-    assert "\nZeroDivisionError: a bug\nError: this should not have happened" in ran.err
+    assert "\nZeroDivisionError: a bug\nError: this is a bug in recordmill" in ran.err
 
 
 def test_progress_on_a_terminal(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_schema_of_a_file(job: Path, tmp_path: Path) -> None:
     job.write_text(JOB + f"schema:\n  {indented}\nexpect_schema: features.yaml\n")
     run(job)
     job.write_text(JOB + "schema: features.yaml\n")
-    assert "already there; nothing to do" in run(job).err
+    assert "already exists; nothing to do" in run(job).err
     output = tmp_path / "sets" / "iris"
     names = [feature["name"] for feature in manifest_of(output)["features"]]
     assert sorted(names) == ["sepal_length_cm", "species"]

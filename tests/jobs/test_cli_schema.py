@@ -131,10 +131,7 @@ WRONG = {  # what is typed behind `schema`: status, and what is told
     f"infer csv {IRIS} --workers -1": (2, "-1 is not in the"),
     f"infer csv {IRIS} -- --runner=x": (2, "take arguments after"),
     "infer csv nothing.csv": (65, "nothing.csv: no such file"),
-    f"infer images {IRIS}": (
-        65,
-        "is text with delimiters, expected content of the format images",
-    ),
+    f"infer images {IRIS}": (65, "is text with delimiters, not images"),
     f"infer csv {IRIS} -o .": (1, ".: is a folder"),
     f"infer csv {IRIS} -o no/it.yaml": (1, "no such folder:"),
     f"infer csv {IRIS} -o s3://b/it": (1, "no such folder:"),

@@ -488,7 +488,7 @@ def test_a_run_killed_after_its_last_step_leaves_nothing_for_long(
     python(LEFT_BY_THE_DEAD, output)
     assert list(output.glob(".recordmill/lock/*"))
     ran = convert("csv", IRIS, output)
-    assert "is already there" in ran.err
+    assert "already exists" in ran.err
     assert_whole(output)
 
 

@@ -50,7 +50,7 @@ def test_a_first_row_that_may_be_one_is_warned_of(tmp_path: Path, text: str) -> 
     source = tmp_path / "in.csv"
     source.write_text(text)
     ran = convert("csv", source, tmp_path / "out")
-    assert "is taken for the header, though it looks like a row" in ran.err
+    assert "is used as the header, but looks like a row" in ran.err
     assert (
         "Warning" not in convert("csv", source, tmp_path / "b", "--header", "none").err
     )
@@ -193,8 +193,8 @@ def test_files_whose_first_rows_differ_may_have_no_header(
         (tmp_path / "in" / name).write_text(f"{row}\n{row.replace('s', 'z')}\n")
     job = ("convert", "csv", tmp_path / "in", tmp_path / "out")
     ran = recordmill(*job)
-    assert "its columns differ from those of the first file" in ran.err
-    assert "If the first lines are rows, use --header none, and give" in ran.err
+    assert "its columns differ from the first file" in ran.err
+    assert "If the first lines are rows, use --header none, and name" in ran.err
     names = ",".join("abc"[: rows[0].count('","') + 1])
     assert recordmill(*job, "--header", "none", "--columns", names).status == 0
     # Names are none.

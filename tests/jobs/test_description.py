@@ -110,7 +110,7 @@ def test_another_description_leaves_every_shard_as_it_is(tmp_path: Path) -> None
     convert("csv", IRIS, out, "--license", "MIT")
     before, shards = stand(out), manifest_of(out)["splits"]
     plan = recordmill("convert", "csv", IRIS, out, "--plan", *OPTIONS)
-    assert "would publish another description" in plan.out
+    assert "would publish a new description" in plan.out
     assert stand(out) == before
     ran = convert("csv", IRIS, out, *OPTIONS, "--json")
     assert json.loads(ran.out)["status"] == "described"
@@ -123,7 +123,7 @@ def test_another_description_leaves_every_shard_as_it_is(tmp_path: Path) -> None
     assert info["redistributionInfo"] == {"license": "CC-BY-4.0"}
     # The card comes later: the shards are read for it.
     said = convert("csv", IRIS, out, *OPTIONS, "--card").err
-    assert "a new description was published: card" in said
+    assert "published a new description: card" in said
     require_sums(out)
     # What a job does not name stays, as of one that runs each night.
     for options in ([*OPTIONS, "--card"], [], ["--license", TEXTS["license"]]):
@@ -167,8 +167,8 @@ def test_an_append_keeps_what_is_said_and_sums_all_shards(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("license_", "told"),
     [
-        ("https://me:hunter2@example.org/license", "the address carries a secret"),
-        ("https://example.org/license?sig=hunter2", "the address carries a secret"),
+        ("https://me:hunter2@example.org/license", "the URL contains a secret"),
+        ("https://example.org/license?sig=hunter2", "the URL contains a secret"),
         ("((MIT AND ISC)", "expected an SPDX identifier"),
         ("MIT) AND (ISC", "expected an SPDX identifier"),
     ],

@@ -169,7 +169,7 @@ def test_of_two_launches_the_first_publishes(tmp_path: Path) -> None:
     assert verify_dataset(str(folder)).ok
     assert dataset_files(folder) == published_first
     # It is over, so its files are nobody's; and the way out of the message works.
-    assert recordmill("clean", folder).err.count("is at work") == 0
+    assert recordmill("clean", folder).err.count("is active") == 0
     assert contents(folder) == published_first
     run_unattended(replace(options, overwrite=True), OTHER)
     assert manifest_of(folder)["seed"] == 2
@@ -190,7 +190,7 @@ def test_a_launch_replaces_what_it_saw(tmp_path: Path) -> None:
     convert("csv", IRIS, folder, "--shards", 3)
     launch = launched(replace(options, overwrite=True))
     ran = convert("csv", IRIS, folder, "--seed", 7, "--overwrite")
-    assert f"at work here, too: .recordmill/{launch[0].workspace.name}" in ran.err
+    assert f"also active here: .recordmill/{launch[0].workspace.name}" in ran.err
     with pytest.raises(Exception, match="changed since this job was launched"):
         work(*launch)
     assert verify_dataset(str(folder)).ok
@@ -218,7 +218,9 @@ def test_a_job_that_was_ended_publishes_nothing(tmp_path: Path) -> None:
     launch = launched(options)
     assert recordmill("clean", folder, "--detached").status == 0
     assert [path for path in folder.rglob("*") if path.is_file()] == []
-    with pytest.raises(Exception, match=r"alive.json: is gone.*submit it again"):
+    with pytest.raises(
+        Exception, match=r"alive.json: no longer exists.*submit it again"
+    ):
         work(*launch)
     assert not (folder / "manifest.json").exists()
     run_unattended(options)
@@ -235,7 +237,7 @@ def test_a_job_without_a_sign_of_life_for_a_day_is_dead(tmp_path: Path) -> None:
     # A clock that jumped is not enough: the store's says that it is young.
     assert recordmill("clean", folder).err.count("keeps its files") == 1
     os.utime(sign, (long_ago, long_ago))
-    launches.keep_alive(launch[0].workspace, now=True)
+    launches.keep_alive(launch[0].workspace, at_once=True)
     assert recordmill("clean", folder).err.count("keeps its files") == 1
     sign.write_text(json.dumps(text | {"renewed": long_ago}))
     os.utime(sign, (long_ago, long_ago))
@@ -250,7 +252,7 @@ def test_version_auto_waits_for_a_detached_job(tmp_path: Path) -> None:
     auto = ("convert", "csv", IRIS, folder, "--dataset-version", "auto")
     ran = recordmill(*auto)
     assert ran.status == 75
-    assert "a detached job is at work here" in ran.err
+    assert "a detached job is active here" in ran.err
     way_out = ran.err.partition("`recordmill ")[2].partition("`")[0]
     assert recordmill(*way_out.split()).status == 0
     assert recordmill(*auto).status == 0
@@ -281,12 +283,15 @@ PORTABLE = "-- --runner=PortableRunner --job_endpoint"
 @pytest.mark.parametrize(
     ("typed", "reason"),
     [
-        ("", "the embedded one ends with this process"),
+        ("", "the embedded runner ends with this process"),
         ("--dataset-version auto -- --runner=FlinkRunner", "--dataset-version auto"),
-        (f"{PORTABLE}=embed", "--detach needs a job server that outlives this command"),
+        (
+            f"{PORTABLE}=embed",
+            "--detach needs a job server that runs longer than this command",
+        ),
         (
             f"{PORTABLE}=127.0.0.1:9 --environment_type=LOOPBACK",
-            "--detach needs workers that stay after this command",
+            "--detach needs workers that run longer than this command",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def assert_shared_by_the_store(
     assert published(store_place) == local_files(model(source))
     assert not [path for path in cache.rglob("*") if path.is_file()]
     again = to_store(store_place, source, first, job, beam=["--", *PORTABLE])
-    assert "this dataset is already there" in again.err
+    assert "this dataset already exists" in again.err
 
 
 @pytest.fixture(scope="module")

@@ -298,7 +298,7 @@ def test_nothing_is_put_into_the_dataset(tmp_path: Path) -> None:
             ran = recordmill("export", name, out, target)
             assert ran.status == 2
             assert "is in the folder of the dataset" in ran.err
-            assert "Name a folder beside it" in ran.err
+            assert "Choose a folder next to it" in ran.err
         export(name, out, tmp_path / f"out-{name}")
     assert not (out / "more").exists()
 
@@ -325,7 +325,10 @@ def test_what_fits_into_no_file_is_refused_with_a_way_out(tmp_path: Path) -> Non
     table, schema = tmp_path / "t.jsonl", tmp_path / "s.yaml"
     table.write_text('{"a": ["eA==", "eQ=="], "B": "eA==", "b": "eA=="}\n')
     for features, said in (
-        ("a: {dtype: bytes, shape: [null]}", "lists of bytes fit into no file"),
+        (
+            "a: {dtype: bytes, shape: [null]}",
+            "lists of bytes cannot be stored as a file",
+        ),
         ("B: {dtype: bytes}\n  b: {dtype: bytes}", "KEY.b of a sample"),
     ):
         schema.write_text(f"features:\n  {features}\n")
@@ -348,7 +351,7 @@ def test_nothing_is_written_beside_other_files(tmp_path: Path, name: str) -> Non
     (full / "notes.txt").write_text("mine")
     ran = recordmill("export", name, out, full)
     assert ran.status == 2
-    assert "there is something in it" in ran.err
+    assert "is not empty; expected a new" in ran.err
     assert recordmill("export", name, out, full / "notes.txt").status == 2
     assert [path.name for path in full.iterdir()] == ["notes.txt"]
     (tmp_path / "empty").mkdir()
@@ -385,7 +388,7 @@ def test_stores_take_what_folders_take(tmp_path: Path, name: str) -> None:
         assert memory.cat_file(f"/bucket/{name}/{file}") == data
     ran = recordmill("export", name, out, f"memory://bucket/{name}")
     assert ran.status == 2
-    assert "there is something in it" in ran.err
+    assert "is not empty; expected a new" in ran.err
     MemoryFileSystem.store.clear()
 
 

@@ -132,7 +132,7 @@ def test_keys_that_the_first_lines_do_not_have(
     job: list[Argument] = ["jsonl", tmp_path / "in.jsonl", tmp_path / "out"]
     ran = recordmill("convert", *job)
     assert ran.status == 65
-    assert "'z': is in none of the" in ran.err
+    assert "'z': is not in the" in ran.err
     assert "--extra-columns ignore" in ran.err
     assert "or move such a row to the start of the first file" in ran.err
     ran = convert(*job, *IGNORE)

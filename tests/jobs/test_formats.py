@@ -83,7 +83,7 @@ def test_old_shards_get_other_splits_and_another_container(tmp_path: Path) -> No
     job = ["tfrecord", tmp_path / "old", tmp_path / "new", "--split", "a=0.5"]
     job += ["--split", "test=0.5", "--compression", "gzip"]
     ran = recordmill("convert", *job)
-    assert "the input has a split 'test' by itself" in ran.err
+    assert "the input defines a split 'test'" in ran.err
     convert(*job, "--split-from", "none")
     array = [*("tfrecord", tmp_path / "new"), tmp_path / "array"]
     convert(*array, "--container", "array_record")
@@ -103,13 +103,13 @@ def test_decoded_records_can_be_changed(tmp_path: Path) -> None:
     job = ["tfrecord", tmp_path / "old", tmp_path / "new"]
     job += ["--schema", tmp_path / "s.yaml"]
     ran = recordmill("convert", *job)
-    assert "but the records are kept as they are: use --records decode" in ran.err
+    assert "but the records are kept unchanged: use --records decode" in ran.err
     convert(*job, "--records", "decode")
     rows = list(open_dataset(str(tmp_path / "new"), "train"))
     assert rows[0].keys() == {"name", "length"}
     assert Counter(int(row["name"]) for row in rows) == {0: 50, 1: 50, 2: 50}
     ran = recordmill("convert", *job[:2], tmp_path / "by", "--split-by", "species")
-    assert "--split-by species: the records are kept as they are" in ran.err
+    assert "--split-by species: the records are kept unchanged" in ran.err
     by_species = ["--split-by", "species", "--split", "train=0.5", "--split", "b=0.5"]
     convert(*job[:2], tmp_path / "by", "--records", "decode", *by_species)
     found = [
@@ -158,7 +158,7 @@ def test_other_records_are_kept_by_the_payload_that_the_refusal_names(
     records = other_records(tmp_path / "old")
     ran = refused(tmp_path / "old", tmp_path / "out")
     assert "is not a tf.train.Example" in ran.err
-    assert "any records by --payload raw" in ran.err
+    assert "any records with --payload raw" in ran.err
     convert("tfrecord", tmp_path / "old", tmp_path / "out", "--payload", "raw")
     assert sorted(records_in(tmp_path / "out")) == sorted(records)
     rows = open_dataset(str(tmp_path / "out"), "train")
@@ -198,7 +198,7 @@ def test_records_that_are_appended_must_be_alike(tmp_path: Path) -> None:
     convert(*job)
     write_examples(tmp_path / "in/b.tfrecord", [{"n": 0.5}])
     ran = refused(*job[1:], "--append")
-    assert "at byte 0 is not as the dataset says: feature 'n'" in ran.err
+    assert "at byte 0 does not match the dataset: feature 'n'" in ran.err
     write_examples(tmp_path / "in/b.tfrecord", [{"n": 9}])
     convert(*job, "--append")
     assert max(int(r["n"]) for r in open_dataset(str(job[2]), "train")) == 9
@@ -210,7 +210,7 @@ def test_bounds_are_checked_only_where_values_are_read(tmp_path: Path) -> None:
     job = ["tfrecord", tmp_path / "in", tmp_path / "out"]
     job += ["--expect-schema", tmp_path / "s.yaml"]
     ran = refused(*job[1:])
-    assert "'n' has bounds, but records that are kept" in ran.err
+    assert "'n' has bounds, but unchanged records" in ran.err
     assert "use --records decode" in ran.err
     convert(*job, "--records", "decode")
 
@@ -345,7 +345,9 @@ def test_classes_and_splits(
         (tmp_path / archive).write_bytes(zip_of(members))
     out = tmp_path / "out"
     ran = recordmill("convert", "images", tmp_path, out)
-    assert "is an archive: what is in it is read if the archive itself" in ran.err
+    assert (
+        "is an archive: recordmill reads its content if the archive itself" in ran.err
+    )
     convert("images", *(tmp_path / archive for archive in archives), out)
     assert (out / "label.labels.txt").read_text().split() == ["cat", "dog"]
     assert sorted(manifest_of(out)["splits"]) == splits
@@ -421,7 +423,7 @@ def test_cells_cannot_name_members(tmp_path: Path) -> None:
     job: list[Argument] = [tmp_path / "in.zip", tmp_path / "out"]
     schema: list[Argument] = ["--schema", tmp_path / "schema.yaml"]
     ran = recordmill("convert", "csv", *job, *schema)
-    assert "unpack the archive and give its folder" in ran.err
+    assert "unpack the archive and use its folder" in ran.err
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "1.jpg").write_bytes(JPEG)
     convert("csv", *job, *schema, "--files-root", tmp_path / "files")
@@ -637,7 +639,7 @@ def test_numbers_of_rows_must_agree(tmp_path: Path) -> None:
     ran = recordmill("convert", "numpy", tmp_path, tmp_path / "out")
     assert ran.status != 0
     assert "has 3 rows, but" in ran.err
-    assert "has 4; expected as many" in ran.err
+    assert "has 4; expected the same number" in ran.err
     (tmp_path / "other").mkdir()
     (tmp_path / "more.npy").rename(tmp_path / "other/images.npy")
     ran = recordmill("convert", "numpy", tmp_path, tmp_path / "out")
@@ -651,7 +653,7 @@ def test_splits_of_names_and_of_the_job(tmp_path: Path) -> None:
         shutil.copy(file, digits)
     halves = shlex.split("--split a=1/2 --split b=1/2")
     ran = recordmill("convert", "idx", digits, tmp_path / "out", *halves)
-    assert "has nothing to divide" in ran.err
+    assert "has no rows to divide" in ran.err
     assert "--split-from none" in ran.err
     convert("idx", digits, tmp_path / "out", *halves, "--split-from", "none")
     counts = [len(open_dataset(str(tmp_path / "out"), s)) for s in "ab"]

@@ -139,7 +139,7 @@ Command = Callable[[Path, Path], int]  # (output, an empty folder) -> exit statu
 def run(*arguments: Argument) -> int:
     ran = recordmill(*arguments)
     assert "Traceback" not in ran.err, ran.err
-    assert "this should not have happened" not in ran.err, ran.err
+    assert "this is a bug in recordmill" not in ran.err, ran.err
     return ran.status
 
 

@@ -81,11 +81,11 @@ def test_scaled_and_cropped(tmp_path: Path) -> None:
     facts = told(tmp_path / "out")["facts"]
     assert facts["images when read"] == "decoded by TFDS"
     assert facts["pixels"].startswith(
-        "turned as EXIF says, shorter side 8 (bicubic), cropped to 8 x 8, JPEG as JPEG "
-        "of quality 92, others as PNG; by Pillow "
+        "rotated according to EXIF, shorter side 8 (bicubic), cropped to 8 x 8, JPEG as JPEG "
+        "of quality 92, others as PNG; with Pillow "
     )
     assert facts["changed images"] == (
-        "1 its first frame, 1 turned as its EXIF data say"
+        "1 only the first frame, 1 rotated according to EXIF"
     )
     (found_warning,) = told(tmp_path / "out")["warnings"]
     warning = found_warning["message"]
@@ -118,7 +118,7 @@ def test_neither_exchange_nor_ranges_change_a_byte(
     assert "  exchange scratch\n" in plan
     if options is REENCODE:
         assert (
-            "pixels: images that TFDS cannot decode as PNG, others unchanged; by "
+            "pixels: images that TFDS cannot decode as PNG, others unchanged; with "
         ) in plan
     refused = recordmill(*command, "--exchange", "reference")
     assert refused.status != 0
@@ -175,7 +175,7 @@ def test_only_what_is_turned_is_made_anew(tmp_path: Path) -> None:
     convert("images", data, tmp_path / "out", "--orientation", "apply", *again)
     assert image_feature(tmp_path / "out") == "Image"
     assert told(tmp_path / "out")["facts"]["changed images"] == (
-        "1 its first frame, 1 re-encoded as PNG, 1 turned as its EXIF data say"
+        "1 only the first frame, 1 re-encoded as PNG, 1 rotated according to EXIF"
     )
 
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_decoded_is_a_reject_with_its_bytes(tmp_path: Path) -> No
 
     told = [
         "has 1 x 400 pixels, too few to crop (expected 18 x 18",
-        "tiff has pixels of mode F (expected 8 or 16 bits a channel",
+        "tiff has pixels of mode F (expected 8 or 16 bits per channel",
         "webp cannot be decoded: ",
     ]
     for name, options in (("1", ["--crop", "18x18"]), ("2", REENCODE)):
@@ -248,7 +248,7 @@ def image_of(output: Path) -> Any:
     ("given", "told", "way_out"),
     [
         ("--crop 4x4 --pad 8x8", "--crop and --pad cannot be combined", "--pad 30x30"),
-        ("--pixels raw --reencode png", "an array is not encoded", "--pixels raw"),
+        ("--pixels raw --reencode png", "arrays are not encoded", "--pixels raw"),
         (
             "--channels 4 --reencode jpeg",
             "Use --reencode png or --channels 3",
@@ -344,10 +344,10 @@ def test_what_tfds_cannot_decode_becomes_png(tmp_path: Path) -> None:
     sizes = ["height", "width", "depth"]
     assert [feature(found[b"a/2.webp"], size) for size in sizes] == [5, 7, 4]
     assert_whole(tmp_path / "out")
-    fact = "4 re-encoded as PNG, 1 its first frame"
+    fact = "4 re-encoded as PNG, 1 only the first frame"
     warning = (
-        "these images are stored only in part: 1 image (gif, re-encoded as PNG, its "
-        "first frame) such as a/3.gif."
+        "these images are stored only in part: 1 image (gif, re-encoded as PNG, only "
+        "the first frame) such as a/3.gif."
     )
     assert told(tmp_path / "out")["facts"]["changed images"] == fact
     assert told(tmp_path / "out")["facts"]["images when read"] == "decoded by TFDS"
@@ -441,7 +441,7 @@ def test_content_decides(tmp_path: Path, exchange: str) -> None:
     job[1] = tmp_path / "out2"
     convert("images", *job, "--undecodable", "reject", "--max-rejects", 1)
     assert image_feature(tmp_path / "out2") == "Image"
-    assert "webp is not decoded by TFDS" in recordmill("rejects", job[1]).out
+    assert "webp cannot be decoded by TFDS" in recordmill("rejects", job[1]).out
     assert manifest_of(tmp_path / "out2")["rows_rejected"] == 1
     assert_whole(tmp_path / "out2")
 
@@ -486,7 +486,7 @@ def test_appended_to_images_that_readers_decode(tmp_path: Path) -> None:
     write(data, a__3_jpg=STILL_WEBP)
     ran = recordmill("convert", "images", *job)
     assert ran.status != 0
-    assert "webp is not decoded by TFDS" in ran.err
+    assert "webp cannot be decoded by TFDS" in ran.err
     convert("images", *job, "--max-rejects", 1)
     (image,) = [
         f for f in manifest_of(tmp_path / "out")["features"] if f["name"] == "image"

@@ -684,7 +684,7 @@ def test_boxes_of_other_units_are_an_error(tmp_path: Path, case: str) -> None:
         coco(folder / "instances.json", [image(0, "a.jpg")], annotations)
     ran = convert(folder)
     assert ran.status == 65
-    assert "12 of 12 boxes lie outside of their images, or have no area" in ran.err
+    assert "12 of 12 boxes are outside their images or have no area" in ran.err
     converted(folder, "--boxes-outside", "keep")
     # COCO's are within the image, however small.
     job: list[Argument] = [
@@ -747,7 +747,7 @@ def test_labels_count_with_the_names_of_their_own_folder(tmp_path: Path) -> None
     for name, names in (("one", "[a, b]"), ("two", "[c, d]")):
         yolo_folder(tmp_path / f"in/{name}", "", f"{name}0", text="1 .5 .5 .1 .1")
         (tmp_path / f"in/{name}/data.yaml").write_text(f"names: {names}\n")
-    assert "both have names of classes" in refused(tmp_path / "in")
+    assert "both contain class names" in refused(tmp_path / "in")
     job = ("--overwrite", "--annotations", "one/data.yaml", "--unlisted", "leave_out")
     for options in (("--exclude", "two"), job):
         ran = converted(tmp_path / "in", *options)
@@ -819,7 +819,7 @@ def test_instances_of_coco_count_where_its_other_files_are(tmp_path: Path) -> No
         ):
             coco(folder / f"annotations/{kind}_{split}.json", images, found)
     ran = converted(folder)
-    assert "person_keypoints_val2017.json: is beside instances_*" in ran.err
+    assert "person_keypoints_val2017.json: is next to instances_*" in ran.err
     for split in ("train", "val"):
         (row,) = rows_of(tmp_path / "out", split).values()
         assert len(row["objects/bbox"]) == 2
@@ -911,7 +911,7 @@ def test_labels_of_yolo_without_any_image_are_an_error(tmp_path: Path) -> None:
     for name in "ab":
         (folder / f"labels/{name}.txt").rename(folder / f"labels/{name}_label.txt")
     told = refused(folder)
-    assert "neither it nor another of 2 text files has the name of an image" in told
+    assert "no file (2 text files) has the name of an image" in told
     assert "data.yaml" in told
     converted(folder, "--annotations", "none", "--label-from", "none")
     for name in "ab":  # the other way out
@@ -950,7 +950,7 @@ def test_a_class_of_yolo_with_half_a_character_is_an_error(tmp_path: Path) -> No
     (folder / "labels").mkdir()
     (folder / "labels/a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
     (folder / "data.yaml").write_text('names: ["\\uD800"]\n')
-    assert "data.yaml: the name of a class has half a character" in refused(folder)
+    assert "data.yaml: a class name has an unpaired surrogate" in refused(folder)
     (folder / "data.yaml").write_text('names: ["cat"]\n')
     converted(folder)
 
@@ -1191,7 +1191,7 @@ def test_labels_of_yolo_need_the_names_of_the_classes(
     for name in "ab":
         (folder / labels / f"{name}.txt").write_text("0 .5 .5 .1 .1")
     told = refused(folder)
-    assert "a.txt: has labels of YOLO, which need the names of the classes" in told
+    assert "a.txt: has YOLO labels, which require class names" in told
     assert "Add one to the input and name it in --annotations" in told
     converted(folder, *as_the_way_out_says(told))
     (folder / "classes.txt").write_text("dog\n")  # the other one

@@ -228,7 +228,7 @@ def test_not_of_compressed_shards(tmp_path: Path) -> None:
     convert("csv", IRIS, output, "--compression", "gzip")
     ran = recordmill("index", output)
     assert ran.status == 2
-    assert "an index is of no use. Convert with --compression none" in ran.err
+    assert "an index is useless. Convert with --compression none" in ran.err
     convert("csv", IRIS, tmp_path / "plain", "--index", "--compression", "none")
     assert recordmill("index", tmp_path / "plain").status == 0
 
@@ -332,13 +332,13 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     convert("csv", IRIS, output, "--payload", "json")
     ran = recordmill("export", "tfds", output, tmp_path / "exported")
     assert ran.status == 2
-    assert "payload json, and TFDS reads example alone" in ran.err
+    assert "payload json, and TFDS reads only example" in ran.err
     assert recordmill("inspect", output, "--tf").status == 0  # the first remedy
     convert("csv", IRIS, tmp_path / "again", "--payload", "example")  # and the other
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
     ran = recordmill("export", "tfds", tmp_path / "again", tmp_path / "full")
     assert ran.status == 2
-    assert "there is something in it" in ran.err
+    assert "is not empty; expected a new" in ran.err
     again = recordmill("export", "tfds", tmp_path / "again", tmp_path / "new", "--json")
     assert "dataset_info.json" in json.loads(again.out)["files"]

@@ -164,7 +164,7 @@ def test_a_dataset_without_images(zoo: Path, tmp_path: Path) -> None:
     manifest["features"] = [f for f in manifest["features"] if f["name"] == "count"]
     (zoo / "manifest.json").write_text(json.dumps(manifest))
     ran = recordmill("inspect", zoo, "--image", tmp_path / "images")
-    assert "writes images, and no feature holds any" in ran.err
+    assert "writes images, but no feature contains images" in ran.err
     assert not (tmp_path / "images").exists()
 
 

@@ -201,10 +201,10 @@ def test_an_append_brings_its_own_table(photos: Path) -> None:
     assert found["4.jpg"] == (1, 5)
     assert len(found) == 5
     reasons = recordmill("rejects", out).out
-    assert "has no value, but all others of the dataset do" in reasons
+    assert "has no value, but all other rows of the dataset do" in reasons
     (photos / "third.csv").write_text("file,label\n0.jpg,dog\n")
     refused = refused_by(photos, *tables, "--append")
-    assert "change what is known of it in the dataset" in refused.err
+    assert "change its annotations in the dataset" in refused.err
     add_images(photos, (6,))
     (photos / "third.csv").write_text("file,label,split,age,note\n6.jpg,emu,test,5,x\n")
     refused = images(photos, out, *tables, "--append")
@@ -251,7 +251,7 @@ def test_no_labels_at_all_and_splits_of_lists(photos: Path) -> None:
     reasons = recordmill("rejects", out).out
     lists = "train.txt, val.txt"
     assert (
-        f"its lines of {lists} put it into several splits: leave it in one of"
+        f"its lines of {lists} put it into several splits: keep it in only one of"
     ) in reasons
     assert "7.jpg" in reasons
     one = (
@@ -324,7 +324,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
     tables = ("--label-table", "*.csv", "--append")
     refused = images(photos, out, *tables)
     assert refused.status == 65
-    assert "convert the files in parts, each with its own table, and append" in (
+    assert "convert the files in parts, each with a separate table, and append" in (
         refused.err
     )
     (photos / "labels.csv").unlink()
@@ -361,7 +361,7 @@ def test_a_column_that_is_not_one_of_splits(
     refused = images(photos, out, *table)
     assert refused.status == 65
     assert told in refused.err
-    assert "--table-split-column none if that column is not one" in refused.err
+    assert "--table-split-column none if that column does not contain" in refused.err
     converted(photos, *table, "--table-split-column", "none")
     assert {row[0] for row in rows_of(out, "split").values()} == {"train", wrong}
 
@@ -382,7 +382,7 @@ def test_numbers_as_labels_are_named_or_kept(photos: Path) -> None:
     assert (photos.parent / "b/label.labels.txt").read_text() == "cat\ndog\n"
     plain = ("--label-column", "none")
     kept = images(photos, photos.parent / "c", *given, *plain)
-    assert "count from 0" not in kept.err
+    assert "consecutive from 0" not in kept.err
     assert rows_of(photos.parent / "c", "label")["1.jpg"] == (7,)
 
 
@@ -474,7 +474,7 @@ def test_boxes_that_lack_something_are_rejects_of_their_image(photos: Path) -> N
     told = recordmill("rejects", out, "--json").out
     assert "its row of labels.csv has no label" in told
     assert "a row of it has no value in column 'x'" in told
-    assert "its rows of labels.csv are in several splits" in told
+    assert "its rows of labels.csv put it into several splits" in told
 
 
 @pytest.mark.parametrize(
@@ -485,11 +485,7 @@ def test_boxes_that_lack_something_are_rejects_of_their_image(photos: Path) -> N
         ("t.csv", "", "is empty; expected a header and a row for each file"),
         ("t.jsonl", "", "is empty; expected JSON objects, one per line, for each file"),
         ("t.jsonl", "\n", "only blank lines"),
-        (
-            "t.csv",
-            "file,label\na,b,c\n",
-            "none of its 1 row can be read; the first, at",
-        ),
+        ("t.csv", "file,label\na,b,c\n", "no row (1 row) can be read; the first, at"),
     ],
 )
 def test_a_table_without_rows_is_named_with_a_way_out(
@@ -614,11 +610,13 @@ def test_splits_that_contradict_the_folders(tmp_path: Path) -> None:
     data = write(tmp_path / "in", *IMAGENET)
     split = ("--split", "train=1/2", "--split", "val=1/2")
     told = refused(data, tmp_path / "out", *split)
-    assert "the input has a split 'val' by itself, and the job has one of that" in told
+    assert (
+        "the input defines a split 'val', and the job has a split of the same" in told
+    )
     assert "or use --split-from none" in told
     data = write(tmp_path / "in2", "val/a/1.jpg", "test/a/2.jpg")
     told = refused(data, tmp_path / "out", "--split", "train=1/2", "--split", "x=1/2")
-    assert "`--split` has nothing to divide" in told.replace(
+    assert "`--split` has no rows to divide" in told.replace(
         "--split has", "`--split` has"
     )
     convert("images", data, tmp_path / "out", "--split-from", "none")  # the way out
@@ -628,7 +626,7 @@ def test_splits_that_contradict_the_folders(tmp_path: Path) -> None:
 def test_flat_split_folders_are_asked_for(tmp_path: Path) -> None:
     data = write(tmp_path / "in", "train/1.jpg", "test/2.jpg")
     told = refused(data, tmp_path / "out")
-    assert "'test', 'train' are named like splits, but hold files" in told
+    assert "'test', 'train' are named like splits, but contain files" in told
     assert "use --split-from 1 with --label-from none for files" in told
     convert("images", data, tmp_path / "out", "--split-from", "none")
     assert classes(tmp_path / "out") == ["test", "train"]

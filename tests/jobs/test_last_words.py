@@ -119,11 +119,13 @@ def test_a_file_that_the_store_forgets(
     forgot: list[str] = []
     real = LocalStore.swap
 
-    def swap(store: LocalStore, data: bytes, name: str, *, seen: bytes | None) -> bool:
+    def swap(
+        store: LocalStore, data: bytes, name: str, *, expected_content: bytes | None
+    ) -> bool:
         if name == forgotten and len(forgot) < 2:
             forgot.append(name)
             return True
-        return real(store, data, name, seen=seen)
+        return real(store, data, name, seen=expected_content)
 
     monkeypatch.setattr(LocalStore, "swap", swap)
     convert("csv", IRIS, tmp_path / "out")
@@ -135,7 +137,7 @@ def test_a_file_that_the_store_forgets(
 def test_a_checksum_that_does_not_fit_once() -> None:
     error = FlexibleChecksumError(error_msg="Expected checksum A, found B")
     assert is_transient(error)
-    assert "the bytes that arrived" in describe_failure(error, "s3://bucket/x")
+    assert "the received bytes" in describe_failure(error, "s3://bucket/x")
 
 
 @pytest.mark.parametrize("side", ["input", "output"])

@@ -196,10 +196,10 @@ def test_a_label_of_what_the_function_makes_is_declared(tmp_path: Path) -> None:
     ran = recordmill("convert", "csv", *job, "--label", "t")
     assert ran.status == 2
     assert (
-        "--label: names a column of the input, but --map makes the columns" in ran.err
+        "--label: names a column of the input, but --map creates the columns" in ran.err
     )
     ran = recordmill("convert", "csv", *job, "--split-column", "t")
-    assert ran.err.endswith("--map makes the columns; leave out one of them\n")
+    assert ran.err.endswith("--map creates the columns; leave out one of them\n")
     declared = "features: {t: {classes: [t2, t1, t0]}}\n"  # the way out
     schema = script(tmp_path, declared, "schema.yaml")
     convert("csv", *job, "--schema", schema, "--no-shuffle")
@@ -369,7 +369,7 @@ def twice(batch):
     assert [len(rows_of(output, split)) for split in ("train", "test")] == [24, 6]
     more: list[Argument] = [*job, "--overwrite", "--map", f"{mapped}:twice"]
     ran = recordmill("convert", "csv", given, output, *more, "--split-exact")
-    assert "--map makes several rows of one" in ran.err
+    assert "--map makes several rows from one" in ran.err
     assert not (output / ".recordmill").exists()  # told before anything is written
     convert("csv", given, output, *more)  # the way out
     ran = recordmill("convert", "csv", given, output, *more, "--stratify-by", "t")

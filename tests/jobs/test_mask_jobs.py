@@ -227,7 +227,7 @@ def test_arrays_beside_images_keep_their_type_and_shape(
     ran = converted("--exchange", exchange, "--resize", "longer=9")
     plain = np.dtype(dtype).newbyteorder("<")
     shape = ", ".join(sides)
-    told = f"5 of arrays of {plain.name} of shape [{shape}], kept as they are"
+    told = f"5 of arrays of {plain.name} of shape [{shape}], kept unchanged"
     assert told in ran.out + ran.err
     feature = {each["name"]: each for each in manifest_of(Path("out"))["features"]}
     assert feature["embeddings"]["shape"] == list(map(int, sides))
@@ -271,8 +271,8 @@ def test_what_is_no_array_of_numbers_is_a_reject(data: Path) -> None:
     assert "npy/a.npy: the file: its header has 1,048,588 bytes, expected at" in told
     assert "name only .npy" not in told
     assert "says 8 bytes of values, but 7 follow" in told
-    assert "holds Python objects" in told
-    assert "expected the mark of a .npy file" in told
+    assert "contains Python objects" in told
+    assert "expected the signature of a .npy file" in told
     assert sorted(rows()) == ["e"]
 
 
@@ -361,7 +361,7 @@ def test_arrays_stay_as_they_are_where_no_option_moves_pixels(
     np.save("data/masks/b.npy", turned)
     np.save("data/masks/c.npy", np.zeros((5, 20), np.uint8))
     ran = converted(*options)
-    assert "of uint8 of shape [null, null], kept as they are" in ran.out + ran.err
+    assert "of uint8 of shape [null, null], kept unchanged" in ran.out + ran.err
     for name, row in by_name():
         assert np.array_equal(row["masks"], np.load(f"data/masks/{name}.npy"))
     assert len(by_name()) == 5
@@ -390,7 +390,7 @@ def test_lists_among_masks_that_are_arrays_are_no_pixels(data: Path) -> None:
         np.save(f"data/masks/more{number}.npy", np.arange(20, dtype=np.uint8))
     np.save("data/masks/e.npy", np.arange(20, dtype=np.uint8))
     ran = converted("--resize", "8x6", "--pair", "masks=masks", "--max-rejects", "4")
-    assert "of uint8 of shape [null], kept as they are" in ran.out + ran.err
+    assert "of uint8 of shape [null], kept unchanged" in ran.out + ran.err
     told = recordmill("rejects", "out").out
     assert "a.npy: has uint8 of shape [12, 20], expected uint8 of shape [null]" in told
 
@@ -403,7 +403,7 @@ def test_arrays_that_move_are_not_appended_to_others(
     with monkeypatch.context() as before:  # the fingerprint of earlier versions
         before.setattr(Paired, "moves_arrays", lambda *_: False)
         converted(*resize)
-    differs = "arrays beside images, which it has as they were and which now move"
+    differs = "arrays next to images, which the dataset stores unchanged and which recordmill now"
     said = refused_by(*resize)
     assert differs in said
     for folder, end in (("images", "jpg"), ("masks", "npy")):
@@ -413,7 +413,7 @@ def test_arrays_that_move_are_not_appended_to_others(
     assert f"differs in {differs} with the pixels; convert all inputs again" in said
     # The way out, and what is new then.
     converted("--overwrite", *resize)
-    assert "already there; nothing to do" in converted(*resize).err
+    assert "already exists; nothing to do" in converted(*resize).err
     for folder, end in (("images", "jpg"), ("masks", "npy")):
         path = data / folder / f"a.{end}"
         path.with_stem("g").write_bytes(path.read_bytes())
@@ -432,7 +432,7 @@ def test_other_arrays_keep_their_fingerprint(
     with monkeypatch.context() as before:
         before.setattr(Paired, "moves_arrays", lambda *_: False)
         converted(*options)
-    assert "already there; nothing to do" in converted(*options).err
+    assert "already exists; nothing to do" in converted(*options).err
 
 
 def test_masks_with_other_axes_are_asked_for_where_pixels_move(data: Path) -> None:
@@ -459,7 +459,7 @@ def test_a_list_beside_each_image_is_no_mask(data: Path) -> None:
         np.save(path.with_suffix(".npy"), np.arange(3))
         path.unlink()
     ran = converted("--resize", "8x6")
-    assert "5 of arrays of int64 of shape [3], kept as they are" in ran.out + ran.err
+    assert "5 of arrays of int64 of shape [3], kept unchanged" in ran.out + ran.err
 
 
 @pytest.mark.parametrize("exchange", ["scratch", "engine"])
@@ -507,7 +507,10 @@ def test_what_has_no_partner(data: Path) -> None:
     ran = converted("--max-rejects", 1)
     assert "1 image will be rejected" in ran.err
     assert "Use --unlisted leave_out" in ran.err
-    assert "if it has none of their masks or texts, use --pair none" in ran.err
+    assert (
+        "if the folder does not contain their masks or texts, use --pair none"
+        in ran.err
+    )
     assert (
         "1 file (no image is named like this 'masks'), such as masks/z.png"
         in ran.out + ran.err
@@ -564,7 +567,7 @@ def test_masks_of_other_names_are_asked_for(data: Path) -> None:
 
 
 def test_a_pair_is_not_named_like_another_feature(data: Path) -> None:
-    assert "--pair: a name is that of a feature" in refused_by("--pair", "image=masks")
+    assert "--pair: a name is already a feature" in refused_by("--pair", "image=masks")
 
 
 def test_texts_beside_images(data: Path) -> None:
@@ -755,7 +758,7 @@ def test_other_files_are_told_what_is_supported(
     for name in NAMES:
         (data / f"{folder}/{name}.{ending}").write_bytes(b"text")
     said = refused_by()
-    assert f"{folder}: is the folder of a class, but holds no image" in said
+    assert f"{folder}: is the folder of a class, but contains no image" in said
     assert "masks that are images, .txt, .json and .npy can belong to images" in said
     assert "leave this folder out with --exclude" in said
     converted("--exclude", f"{folder}/*")

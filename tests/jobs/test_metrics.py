@@ -340,7 +340,7 @@ def test_counts_of_a_run(
     assert shard.rows == ROWS
 
     finished = FinishedTasks(workspace)
-    finished.look(now=True)
+    finished.look(at_once=True)
     whole = InputRange(0, "in.csv", str(table), 0, size, 0, size)
     position = find_position(finished, [whole], readings)
     assert position.ranges == readings
@@ -401,7 +401,7 @@ def test_no_other_file_is_replaced(tmp_path: Path, iris: Path, remedy: str) -> N
     page.write_text("<html>mine</html>")
     ran = recordmill("report", iris, "-o", page)
     assert ran.status == 2
-    assert f"{page}: is there already" in ran.err
+    assert f"{page}: already exists" in ran.err
     assert "Choose another file with -o, or remove it" in ran.err
     assert page.read_text() == "<html>mine</html>"
     if remedy == "remove":

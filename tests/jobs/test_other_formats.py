@@ -37,6 +37,14 @@ FILES = {
 }
 
 
+TABLES = "export it to CSV or Parquet first"
+EXPORTS = {
+    "a ZIP file, such as an Excel file": "unpack it, or save each sheet",
+    "an SQLite database": "export it to CSV first, e.g. sqlite3 -header -csv FILE",
+    "JSON that is not JSON Lines": "convert it to JSON Lines first, e.g. jq -c",
+}
+
+
 @pytest.mark.parametrize(
     ("source", "name", "what", "other"),
     [
@@ -74,8 +82,8 @@ def test_content_of_another_format(
     path = tmp_path / "cat" / name
     path.parent.mkdir()
     path.write_bytes(FILES[name])
-    told = f"{path}: is {what}, expected content of the format {source}: "
-    told += f"use `recordmill convert {other}`" if other else "save it in a format"
+    told = f"{path}: is {what}, not {source}: "
+    told += f"use `recordmill convert {other}`" if other else EXPORTS.get(what, TABLES)
     ran = recordmill("convert", source, path, tmp_path / "out")
     assert (ran.status, told in ran.err) == (65, True), ran.err
     ran = recordmill("schema", "infer", source, path)

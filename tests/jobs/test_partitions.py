@@ -134,7 +134,7 @@ def test_a_folder_of_the_split_is_no_column_of_splits(
     given = write(tmp_path / "in", source, {"split=train": [1, 2], "split=test": [3]})
     job: list[Argument] = [source, given, tmp_path / "out"]
     ran = recordmill("convert", *job, "--split-column", "split")
-    assert "folders named split=... are the splits already" in ran.err
+    assert "folders named split=... already define the splits" in ran.err
     convert(*job)
     assert ints(tmp_path / "out", "id", "test") == [3]
     convert(
@@ -149,7 +149,7 @@ def test_what_is_refused(source: str, tmp_path: Path) -> None:
     other = write(tmp_path / "other", source, {"y=7": [1]})
     write_table(other / "alone", source, {"id": [2]})
     for folder, message in (
-        (given, "has a column 'id', and lies in a folder id=..., too"),
+        (given, "has a column 'id', and is in a folder id=...;"),
         (other, "is in no folder y=..., but others are"),
     ):
         ran = recordmill("convert", source, folder, tmp_path / "out")
@@ -348,7 +348,7 @@ def test_datasets_from_before_folders_were_columns_take_new_files(
     convert(kind, given, tmp_path / "new")
     refused = ("--append", "--partitions", "none")
     ran = recordmill("convert", kind, given, tmp_path / "new", *refused)
-    assert "was made by another job" in ran.err
+    assert "was created by another job" in ran.err
 
 
 def test_text_leaves_out_folders_that_a_schema_does_not_have(tmp_path: Path) -> None:
@@ -390,9 +390,7 @@ def test_a_column_that_is_a_folder_too_is_named_with_its_file(
             job: list[Argument] = [kind, given, out, "--extra-columns", more]
             ran = recordmill("convert", *job)
             assert ran.status == 65
-            assert (
-                f"k={own}/0.{kind}: has a column 'k', and lies in a folder" in ran.err
-            )
+            assert f"k={own}/0.{kind}: has a column 'k', and is in a folder" in ran.err
             if more == "ignore" and own == "b":
                 convert(*job, "--partitions", "none")
 
@@ -417,7 +415,7 @@ def test_a_later_row_with_a_key_that_its_folder_is_too(
     convert(*job, *options)
     assert sorted(set(ints(out, "k"))) == [7]
     told = recordmill("rejects", out).out
-    assert "k: is a key of the row, and its file lies in a folder k=..., too" in told
+    assert "k: is a key of the row, and also a folder k=... of its file" in told
     # The ways out.
     assert "Rename the folders, or use `partitions=none` and move such a row to" in told
     if more == "schema":
@@ -448,7 +446,7 @@ def test_a_folder_above_all_files_is_told(source: str, tmp_path: Path) -> None:
     given, out = write(tmp_path / "in", source, {"kind=cat/year=2025": [1]}), tmp_path
     job: list[Argument] = ["convert", source, given / "kind=cat/year=2025"]
     ran = recordmill(*job, out / "none")
-    told = "kind=cat/year=2025, above the files: give the folder that holds it"
+    told = "kind=cat/year=2025, above the files: use its parent folder"
     assert f"columns by folder: not {told}" in ran.err
     ran = recordmill("convert", source, given / "kind=cat", out / "one")
     assert "columns by folder: year; not kind=cat, above the files" in ran.err

@@ -463,7 +463,7 @@ def test_a_root_that_is_a_url(table: Path, tmp_path: Path, path: str) -> None:
 def test_a_root_with_a_secret(tmp_path: Path) -> None:
     ran = recordmill("rejects", tmp_path, "--input-root", "http://u:SECRET@h/x")
     assert ran.status == 2
-    assert "the address carries a secret" in ran.err
+    assert "the URL contains a secret" in ran.err
     assert "SECRET" not in ran.err
 
 
@@ -661,7 +661,7 @@ def test_counted_while_the_run_goes_on(
     [folder] = output.glob(".recordmill/[0-9a-f]*")
     workspace = Workspace.of(LocalStore(str(output)), folder.name)
     finished = FinishedTasks(workspace)
-    finished.look(now=True)
+    finished.look(at_once=True)
     ranges = [InputRange(0, "", "", 0, 0, 0, 0)] * 100
     readings = 2 if exchange == "engine" else 1
     assert find_position(finished, ranges, readings).rejected == 2

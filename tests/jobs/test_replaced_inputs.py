@@ -239,7 +239,9 @@ def test_labels_are_looked_at_again(inputs: Path) -> None:
     data[3073] = 255
     file.write_bytes(data)
     os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    with pytest.raises(ChangedInputError, match=r"data_batch_1.bin: holds labels that"):
+    with pytest.raises(
+        ChangedInputError, match=r"data_batch_1.bin: contains labels that"
+    ):
         next(reading.source.read_windows([rows.batch["reference"]], RowSink()))
 
 

@@ -232,7 +232,7 @@ def test_a_large_input_is_estimated(
         (["--sample", "120%"], "expected a share above 0 and at most 100%"),
         (["--sample", "1"], "1 may mean 1% or all rows: write 1% or 100%"),
         (["--sample", "few"], "expected a share like 1% or 0.01, found 'few'"),
-        (["--limit", 9, "--append"], "--limit: chooses among the rows of a whole"),
+        (["--limit", 9, "--append"], "--limit: selects from the rows of the whole"),
         (["--sample", "9%", "--append"], "nothing can be appended; leave out one"),
         (["--sample", "0.0001%"], "left out by sampling. Raise --sample"),
     ],

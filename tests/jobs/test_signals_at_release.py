@@ -68,15 +68,19 @@ def test_a_signal_amid_a_change_of_the_file(
                 os.kill(os.getpid(), signal.SIGTERM)
                 assert interrupts.wait(HANG_SECONDS)
 
-        def discard(self, name: str, *, seen: bytes) -> bool:
+        def discard(self, name: str, *, expected_content: bytes) -> bool:
             self.interrupt("before", "discard")
-            is_gone = LocalStore.discard(self, name, seen=seen)
+            is_gone = LocalStore.discard(self, name, expected_content=expected_content)
             self.interrupt("after", "discard")
             return is_gone
 
-        def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+        def swap(
+            self, data: bytes, name: str, *, expected_content: bytes | None
+        ) -> bool:
             self.interrupt("before", "swap")
-            is_put = LocalStore.swap(self, data, name, seen=seen)
+            is_put = LocalStore.swap(
+                self, data, name, expected_content=expected_content
+            )
             self.interrupt("after", "swap")
             return is_put
 

@@ -172,7 +172,7 @@ def test_what_can_be_no_label_is_told(
 
     assert "no such column; the input has id, animal, part" in said("--label", "kind")
     monkeypatch.setattr(input_statistics, "MAX_CLASSES", 3)
-    assert "different values; names of classes or splits are few" in said(
+    assert "different values; classes and splits have fewer names" in said(
         "--label", "animal"
     )
     convert(source, table, tmp_path / "out")  # the way out: leave it out
@@ -184,8 +184,11 @@ def test_options_that_exclude_each_other(tmp_path: Path) -> None:
     job: list[Argument] = ["convert", "csv", file, tmp_path / "out"]
     for options, told in (
         (["--label", "x", "--schema", tmp_path / "s.yaml"], "leave out --label or"),
-        (["--split-column", "x", "--split", "a=1"], "leaves nothing to --split;"),
-        (["--split-column", "x", "--split-by", "y"], "leaves nothing to --split-by;"),
+        (["--split-column", "x", "--split", "a=1"], "cannot be combined with --split;"),
+        (
+            ["--split-column", "x", "--split-by", "y"],
+            "cannot be combined with --split-by;",
+        ),
     ):
         ran = recordmill(*job, *options)
         assert ran.status == 2
@@ -237,7 +240,7 @@ def test_splits_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         *("day=a,2026,b,2025,c", "--split", "a=1"),
     )
     assert ran.status == 2
-    assert "--split-by-time: tells the split of each row" in ran.err
+    assert "--split-by-time: sets the split of each row" in ran.err
 
 
 @pytest.mark.parametrize("source", ["csv", "parquet"])
@@ -257,7 +260,7 @@ def test_a_column_without_times_is_refused_before_the_run(
     job: list[Argument] = [source, file, tmp_path / "out", "--max-rejects", 1]
     ran = recordmill("convert", *job, "--split-by-time", f"day=a,{bounds},b")
     assert ran.status == 2
-    assert "--split-by-time day: the first rows have no values like those" in ran.err
+    assert "--split-by-time day: the values in the first rows do not match" in ran.err
     assert found in ran.err
     assert not (tmp_path / "out").exists()
     if bounds == "7":
@@ -282,7 +285,7 @@ def test_compact_dates_are_numbers(tmp_path: Path) -> None:
     ran = recordmill("convert", "csv", *job, "day=a,2026-02-01,b")
     assert ran.status == 2
     assert "but '20260115'; expected times like 2026-01-31" in ran.err
-    assert "give boundaries that are like its values" in ran.err
+    assert "use boundaries of the same form" in ran.err
     convert("csv", *job, "day=a,20260201,b")
     assert ints(tmp_path / "out", "id", "b") == [9]
 
@@ -424,7 +427,7 @@ def test_what_cannot_be_exact_is_told(tmp_path: Path) -> None:
     job: list[Argument] = ["convert", "csv", SAMPLES / "iris", tmp_path / "out"]
     for options, told in (
         (["--split-exact"], "--split-exact: requires --split"),
-        ([*EIGHT_TWO, "--split-exact", "--split-by", "species"], "groups of them"),
+        ([*EIGHT_TWO, "--split-exact", "--split-by", "species"], "groups of rows"),
         ([*EIGHT_TWO, "--stratify-by", "kind"], "no such column; the input has sepal"),
         (["--split-column", "species", "--split-exact"], "nothing to --split-exact"),
     ):
@@ -538,7 +541,7 @@ def test_one_column_is_not_label_and_split(tmp_path: Path) -> None:
         "convert", "csv", *job, "--label", "part", "--split-column", "part"
     )
     assert ran.status == 2
-    assert "--label: part is the column of --split-column, too" in ran.err
+    assert "--label: part is also the column of --split-column" in ran.err
     assert not (tmp_path / "out").exists()
     convert("csv", *job, "--split-column", "part")  # the way out
 

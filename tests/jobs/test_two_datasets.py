@@ -154,7 +154,7 @@ def test_the_same_image_under_two_names(
     job: list[Argument] = ["convert", "images", tmp_path / "in", tmp_path / "out"]
     ran = recordmill(*job, "--duplicates", "fail")
     assert ran.status == 65
-    assert "3 records hold the same content as one of another split" in ran.err
+    assert "3 records have the same content as a record of another split" in ran.err
     assert "or use --duplicates report" in ran.err
     assert "The same command would fail again: first fix the error" in ran.err
     assert "Run the same command again" not in ran.err
@@ -163,7 +163,7 @@ def test_the_same_image_under_two_names(
         patch.setattr(ImagesSource, "read_windows", columns_only)
         ran = recordmill(*job, "--duplicates", "report")
     assert ran.status == 0, ran.err
-    assert "3 records hold the same content as one of another split" in ran.err
+    assert "3 records have the same content as a record of another split" in ran.err
     facts = json.loads((tmp_path / "out" / "run.json").read_bytes())
     assert codes_of(facts) == ["duplicates"]
     said = "duplicates: 3 records with the same content as a record in another split"
@@ -329,7 +329,7 @@ def test_schemas_and_classes(tmp_path: Path) -> None:
         "csv", table[0], tmp_path / "all", *table[2:], "--schema", tmp_path / "two.yaml"
     )
     ran = recordmill("diff", tmp_path / "few", tmp_path / "all")
-    assert "from the second to the first, feature 'a': is optional now" in ran.out
+    assert "from the second to the first, feature 'a': is now optional" in ran.out
 
 
 def test_what_is_no_dataset(tmp_path: Path, model: Path) -> None:

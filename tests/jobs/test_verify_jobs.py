@@ -383,7 +383,7 @@ def test_overwrite_makes_a_damaged_dataset_anew(
         damage(zoo / name)
     ran = recordmill("verify", zoo)
     assert ran.status == 1
-    assert "is damaged. Convert again with --overwrite to make it anew" in ran.out
+    assert "is damaged. Convert again with --overwrite to rebuild it" in ran.out
     ran = convert_again(zoo, "--overwrite", "--json")
     assert json.loads(ran.out)["status"] == "done", ran.err
     assert dataset_of(zoo) == dataset_of(whole)
@@ -436,7 +436,7 @@ def test_a_stray_file_is_named_and_deleted(zoo: Path) -> None:
     stray.write_bytes(b"")
     ran = recordmill("verify", zoo)
     assert ran.status == 1
-    assert "Delete those that the table names" in ran.out
+    assert "Delete the files that the table names" in ran.out
     assert "--overwrite" not in ran.out
     stray.unlink()
     assert recordmill("verify", zoo).status == 0
@@ -475,7 +475,7 @@ def test_files_of_a_run_that_lost_its_lease_are_cleaned(
     }
     stray = zoo / "zoo-train.tfrecord-00007-of-00009"
     stray.write_bytes(b"")
-    assert "Delete those that the table names" in recordmill("verify", zoo).out
+    assert "Delete the files that the table names" in recordmill("verify", zoo).out
     stray.unlink()
     assert recordmill("clean", zoo).status == 0
     assert recordmill("verify", zoo).status == 0
@@ -504,9 +504,7 @@ def test_the_way_out_where_versions_are_chosen(tmp_path: Path) -> None:
     convert(*job)
     lose(shards_of(tmp_path / "out" / "1.0.0")[0])
     ran = recordmill("verify", tmp_path / "out" / "1.0.0")
-    assert (
-        "Where --dataset-version auto chose its version, remove its folder" in ran.out
-    )
+    assert "If --dataset-version auto chose its version, remove its folder" in ran.out
     shutil.rmtree(tmp_path / "out" / "1.0.0")
     convert(*job)
     assert_whole(tmp_path / "out" / "1.0.0")
@@ -563,9 +561,7 @@ def test_records_that_were_written_so(tmp_path: Path) -> None:
     convert(*job)
     ran = recordmill("verify", tmp_path / "out", "--deep")
     assert ran.status == 1
-    assert (
-        "Mend the inputs or the schema, and convert again with --overwrite" in ran.out
-    )
+    assert "Fix the inputs or the schema, and convert again with --overwrite" in ran.out
     assert "is damaged" not in ran.out
     cut_one.write_bytes(whole.read_bytes())
     convert(*job, "--overwrite")

@@ -255,7 +255,7 @@ def test_a_run_that_slept_publishes_no_missing_shards(
                 lock.unlink()
             ran = recordmill("convert", "csv", IRIS, tmp_path / "iris", *AUTO, *other)
             assert "the power went" in ran.err
-        return swap(store, data, name, seen=seen)
+        return swap(store, data, name, expected_content=seen)
 
     other = ("--shards", 3)
     monkeypatch.setattr(LocalStore, "swap", late)
@@ -317,12 +317,12 @@ def files_in_the_next_version(folder: Path) -> list[Argument]:
         (file_in_the_way, 73, "out: is a file; expected a folder for the versions"),
         (iris_to(*AUTO, "--overwrite"), 2, "--dataset-version auto never overwrites"),
         (iris_to("--keep", 2), 2, "--keep: requires --dataset-version auto"),
-        (input_among_versions, 2, "is an input, but lies inside the output folder"),
+        (input_among_versions, 2, "is an input, but is inside the output folder"),
         (damaged_version, 73, "is missing, the manifest records"),
         (
             files_in_the_next_version,
             73,
-            "is not empty (thesis.txt) and does not hold a dataset",
+            "is not empty (thesis.txt) and does not contain a dataset",
         ),
     ],
 )
@@ -428,7 +428,7 @@ def test_a_folder_that_is_a_dataset(store_place: Place) -> None:
     before = store_place.store.list()
     ran = recordmill("convert", *job_for(store_place))
     assert ran.status == 73
-    assert "is a dataset itself, so it cannot hold versions of one" in ran.err
+    assert "is a dataset itself, so it cannot contain versions" in ran.err
     assert store_place.store.list() == before
 
 

@@ -356,7 +356,12 @@ def test_a_warning_is_told_once_in_each_form(tmp_path: Path, out: Path) -> None:
     job = ["convert", *RUNS["unused-exclude"](tmp_path), out]
     plain = recordmill(*job).err
     head, _, tail = plain.partition(" record in ")
-    assert head.count("Warning: --exclude nothing: no input file has such a name") == 1
+    assert (
+        head.count(
+            "Warning: --exclude nothing: no input file or folder has such a name"
+        )
+        == 1
+    )
     assert [line[-16:] for line in tail.splitlines() if "warning: " in line] == [
         "[unused-exclude]"
     ]

@@ -95,7 +95,9 @@ def test_test_rows_do_not_leak_into_training(tmp_path: Path) -> None:
         "jsonl": {"train": [1], "test": [2]},
         "webdataset": {"train": [0], "val": [1]},
     }
-    said = asked("in none (sample_submission.csv)", "csv", of_kaggle, tmp_path / "out")
+    said = asked(
+        "are in no split (sample_submission.csv)", "csv", of_kaggle, tmp_path / "out"
+    )
     (way_out,) = re.findall(r"with (--exclude \S+),", said)
     for source, ids in expected.items():
         more = shlex.split(way_out) if source == "csv" else []
@@ -202,7 +204,7 @@ def test_images_and_classes_of_hugging_face(tmp_path: Path) -> None:
         with pa.ipc.new_stream(file, made.schema) as writer:
             writer.write_table(made)
         expected[split] = sorted((png(n), n % 2) for n in numbers)
-    said = asked("1 file in none (unsupervised/", "arrow", saved, tmp_path / "out")
+    said = asked("1 file in no split (unsupervised/", "arrow", saved, tmp_path / "out")
     (way_out,) = re.findall(r"a split with (--split-from \d)", said)
     for source in ("parquet", "arrow"):
         out = tmp_path / f"out-{source}"
@@ -266,7 +268,7 @@ def test_addresses_of_a_bucket_in_cells(tmp_path: Path) -> None:
     assert labels == {"train": 0, "test": 1}
     # As a table it has no header, which a warning says, with the way out.
     ran = convert("csv", tmp_path / "import.csv", tmp_path / "warned")
-    assert "use --header none, and give the names" in ran.err
+    assert "use --header none, and name the names" in ran.err
     options = ("--header", "none", "--columns", "use,image,label")
     convert("csv", tmp_path / "import.csv", tmp_path / "table", *options)
     rows = rows_of(tmp_path / "table")["train"]

@@ -67,7 +67,9 @@ def test_the_second_run_is_the_first(
     assert contents(data / "out") == first
     told = recordmill("convert", source, *job).err
     assert "Warning: skipped: " in told
-    assert f"in the output folder {data / 'out'}, as it lies inside the input" in told
+    assert (
+        f"in the output folder {data / 'out'}, because it is inside the input" in told
+    )
 
 
 @pytest.mark.parametrize("pattern", ["data/*", "data/**", "data"])
@@ -131,7 +133,7 @@ def test_what_is_named_in_the_output_is_refused(tmp_path: Path) -> None:
     convert("csv", data, data / "out")
     before = contents(data)
     refused = {
-        "is an input, but lies inside the output folder": [
+        "is an input, but is inside the output folder": [
             data / "a.csv",
             data / "out" / "manifest.json",
         ],
@@ -233,7 +235,7 @@ OUTSIDE = {  # a cell, and why it is rejected
     "file:///etc/passwd": "'file:///etc/passwd' is absolute, expected a path relative",
     "link.jpg": "'link.jpg' is a link that leads out of the files root",
     "way out/secret": "'way out/secret' is a link that leads out of the files root",
-    "Thumbs.db": "nor what operating systems leave in folders",
+    "Thumbs.db": "recordmill skips hidden files and files of operating",
     "rows.csv": "'rows.csv': no such file",
 }
 
@@ -407,7 +409,7 @@ def test_what_cannot_be_read_twice_is_refused(
 ) -> None:
     for typed, problem in {
         "- in.csv out": "has to be the only input",
-        "- out --append": "write each into a file of one folder",
+        "- out --append": "write each to a file in one folder",
         "- out -- --runner=FlinkRunner": "write it to a file that they can",
     }.items():
         ran = piped(monkeypatch, ROWS, "convert", "csv", *typed.split())

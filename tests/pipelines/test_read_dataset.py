@@ -204,7 +204,7 @@ def test_what_cannot_be_read(tmp_path: Path, model: Path) -> None:
     assert "no split 'valid'; the dataset has 'train', 'test'" in error
     write([b"x"], tmp_path / "raw", None, payload="raw")
     error = error_of(lambda: read(tmp_path / "raw", as_="example"))
-    assert "its records have payload 'raw', which holds no examples" in error
+    assert "its records have payload 'raw', which does not contain examples" in error
     with pytest.raises(
         UsageError, match="expected 'bytes', 'example', 'dict' or 'batch'"
     ):

@@ -35,7 +35,7 @@ from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
 
 CHANGED = (
     "the dataset changed since this run began, because another run published here. It "
-    "was left as it is, and nothing of this run was published"
+    "was not changed, and this run published nothing"
 )
 ENDED = (
     "alive.json: no longer exists, so another run or `recordmill clean` ended this "
@@ -128,7 +128,7 @@ def test_clean_leaves_it_its_files(
             ran = recordmill("clean", output, *options)
             assert ran.status == 0
             assert ": 0 files" in ran.err
-            assert "a pipeline is at work and keeps its files: .recordmill/" in ran.err
+            assert "a pipeline is active and keeps its files: .recordmill/" in ran.err
         assert contents(output) == before
 
     assert write_around(output, step, monkeypatch, clean) == ""
@@ -146,7 +146,7 @@ def test_a_dataset_that_came_meanwhile_is_not_replaced(
     def publish() -> None:
         before = workspaces(output)
         ran = convert("csv", IRIS, output, "--overwrite", "--grace", 0)
-        assert "a pipeline is at work here, too: .recordmill/rows-" in ran.err
+        assert "a pipeline is also active here: .recordmill/rows-" in ran.err
         assert workspaces(output) == before
 
     assert CHANGED in write_around(output, step, monkeypatch, publish)
@@ -193,7 +193,7 @@ def test_version_auto_waits_for_a_pipeline(
     def convert_beside() -> None:
         ran = recordmill(*auto)
         assert ran.status == 75
-        assert "a pipeline is at work here: .recordmill/rows-" in ran.err
+        assert "a pipeline is active here: .recordmill/rows-" in ran.err
 
     output = tmp_path / "1.0.0"
     assert write_around(output, "rows", monkeypatch, convert_beside) == ""

@@ -72,7 +72,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("years of work")
     error = error_of(lambda: write(ROWS[:3], tmp_path / "out", overwrite=True))
-    assert "is not empty (thesis.txt) and does not hold a dataset" in error
+    assert "is not empty (thesis.txt) and does not contain a dataset" in error
     assert [p.name for p in (tmp_path / "out").iterdir() if p.is_file()] == [
         "thesis.txt"
     ]

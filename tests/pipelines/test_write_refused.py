@@ -145,7 +145,7 @@ def test_what_cannot_be_written(
     assert_unpublished(tmp_path / "out")
 
 
-_NOTHING_LEFT = "tells the split of each row, and so leaves nothing to splits="
+_NOTHING_LEFT = "sets the split of each row, so it cannot be combined with splits="
 USAGE: list[tuple[dict[str, Any], str]] = [
     ({"exchange": "reference"}, "exchange='reference': expected 'auto'"),
     ({"index": True, "compression": "gzip"}, "index= requires compression='none'"),
@@ -155,8 +155,8 @@ USAGE: list[tuple[dict[str, Any], str]] = [
     ),
     ({"splits": {"a": 0.5}}, "splits: the fractions of the splits must add up"),
     ({"shards": 0}, "expected 1 or more, found 0"),
-    ({"split_column": "part"}, "give them as splits=['train', 'test']"),
-    ({"splits": ["a", "b"]}, "splits without shares are for split_c"),
+    ({"split_column": "part"}, "pass splits=['train', 'test']"),
+    ({"splits": ["a", "b"]}, "splits without shares require split_c"),
     ({"split_column": "part", "splits": {"a": 1}}, _NOTHING_LEFT),
     ({"split_by_time": "day=a,90%,b"}, "expected a number, or a time like 2026-01-01"),
     ({"split_by_time": "day=a,1,b", "splits": ["a", "b"]}, _NOTHING_LEFT),
@@ -171,7 +171,7 @@ USAGE: list[tuple[dict[str, Any], str]] = [
 ]
 SCHEMAS: list[tuple[dict[str, Any], str]] = [
     ({"schema": {"a": "int65"}}, "int65"),
-    ({"schema": {"a": {"bytes_from": "path"}}}, "reads files beside a table"),
+    ({"schema": {"a": {"bytes_from": "path"}}}, "reads files next to a table"),
     ({"schema": {"a": "int64"}, "payload": "raw"}, "no feature has one bytes value"),
 ]
 

@@ -56,8 +56,8 @@ def audio_format(head: bytes) -> str:
 
     For a file with an ID3 tag of any length, usually MP3 and rarely FLAC, returns "id3".
     """
-    found = _SIGNATURE.match(head)
-    return (found and found.lastgroup) or ""
+    match = _SIGNATURE.match(head)
+    return (match and match.lastgroup) or ""
 
 
 def is_certain_audio(head: bytes) -> bool:
@@ -84,8 +84,8 @@ def read_audio_header(data: bytes) -> AudioHeader:
         end -= 128
     kind = audio_format(data[start : start + 16])
     if kind not in _READERS:
-        found = f"starts with {data[:9]!r}" if data else "has no bytes"
-        raise AudioHeaderError(f"not audio: {found} (expected WAV, FLAC, Ogg or MP3)")
+        actual = f"starts with {data[:9]!r}" if data else "has no bytes"
+        raise AudioHeaderError(f"not audio: {actual} (expected WAV, FLAC, Ogg or MP3)")
     try:
         header = _READERS[kind](data, start, end)
     except (struct.error, IndexError):
@@ -174,25 +174,25 @@ _FLAC_SEARCHED: Final = 1 << 20  # bytes that are searched for a last frame
 
 
 def _read_flac(data: bytes, start: int, end: int) -> AudioHeader:
-    at, info = start + 4, b""
+    at, stream_info = start + 4, b""
     is_last = False
     while not is_last:
         kind, size = data[at], int.from_bytes(data[at + 1 : at + 4], "big")
         if kind & 127 == 0:
-            info = data[at + 4 : at + 38]
+            stream_info = data[at + 4 : at + 38]
         is_last, at = bool(kind & 128), at + 4 + size
-    block, _, largest = struct.unpack_from(">HH3x3s", info)
-    (packed,) = struct.unpack_from(">Q", info, 10)
+    block, _, largest = struct.unpack_from(">HH3x3s", stream_info)
+    (packed,) = struct.unpack_from(">Q", stream_info, 10)
     rate, channels, frames = (
         packed >> 44,
         (packed >> 41 & 7) + 1,
         packed & (1 << 36) - 1,
     )
     most = int.from_bytes(largest, "big") or _FLAC_SEARCHED
-    found = end
-    while (found := data.rfind(b"\xff", max(at, end - most), found)) >= 0:
-        if _FLAC_FRAME.match(data, found):
-            last = _flac_samples(data[found:end], block)
+    frame_start = end
+    while (frame_start := data.rfind(b"\xff", max(at, end - most), frame_start)) >= 0:
+        if _FLAC_FRAME.match(data, frame_start):
+            last = _flac_samples(data[frame_start:end], block)
             if last and frames in (0, last):
                 return AudioHeader("flac", rate, channels, last)
     raise _cut("FLAC", len(data), f"a last frame that ends at sample {frames:,}")
@@ -229,12 +229,12 @@ def _crc(data: bytes, bits: int, polynomial: int) -> int:
 
 @cache
 def _crc_table(bits: int, polynomial: int) -> tuple[int, ...]:
-    found = []
+    table = []
     for crc in range(0, 256 << bits - 8, 1 << bits - 8):
         for _ in range(8):
             crc = crc << 1 ^ (polynomial | 1 << bits) * (crc >> bits - 1)
-        found.append(crc)
-    return tuple(found)
+        table.append(crc)
+    return tuple(table)
 
 
 # Ogg. Pages: "OggS" | 0 | u8 flags: 2 first, 4 last | u64 granule: samples up to its end
@@ -317,11 +317,11 @@ def _read_mp3(data: bytes, start: int, end: int) -> AudioHeader:
 
 def _contents_of_mp3(frame: bytes, samples: int) -> tuple[int, int]:
     """Returns the size of an MP3 in its table of contents, and the samples to skip."""
-    found = re.match(rb"(?s).{13,36}(Xing|Info)", frame)
-    if found is None:
+    match = re.match(rb"(?s).{13,36}(Xing|Info)", frame)
+    if match is None:
         return 0, 0
-    at = found.end() + 4
-    (flags,) = struct.unpack_from(">I", frame, found.end())
+    at = match.end() + 4
+    (flags,) = struct.unpack_from(">I", frame, match.end())
     at += 4 * (flags & 1)
     size = struct.unpack_from(">I", frame, at)[0] if flags & 2 else 0
     at += 2 * (flags & 2) + 25 * (flags & 4) + (flags & 8) // 2 + 21

@@ -77,25 +77,27 @@ def _decode(data: bytes, header: AudioHeader) -> bytes:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             is_exact = file.subtype in ("PCM_S8", "PCM_16", "PCM_24", "ULAW", "ALAW")
             dtype = "int16" if is_exact else "float32"
-            found = file.read(header.frames, dtype=dtype, always_2d=True)
+            samples = file.read(header.frames, dtype=dtype, always_2d=True)
             rate = file.samplerate
     except (soundfile.LibsndfileError, RuntimeError, ValueError) as error:
         raise AudioHeaderError(
             f"{header.format} cannot be decoded: {str(error).rpartition(': ')[2]}"
         ) from error
-    if (rate, *found.shape) != (header.sample_rate, header.frames, header.channels):
+    if (rate, *samples.shape) != (header.sample_rate, header.frames, header.channels):
         raise AudioHeaderError(
-            f"{header.format} decodes to {len(found):,} frames of {found.shape[1]} "
+            f"{header.format} decodes to {len(samples):,} frames of {samples.shape[1]} "
             f"channels at {rate} Hz (expected {header.frames:,} of {header.channels} "
             f"at {header.sample_rate}, as stored)"
         )
-    return found.astype("<i2").tobytes() if is_exact else _scaled(found)
+    return samples.astype("<i2").tobytes() if is_exact else _scaled(samples)
 
 
-def _scaled(found: npt.NDArray[Any]) -> bytes:
+def _scaled(samples: npt.NDArray[Any]) -> bytes:
     parts = []
-    for start in range(0, len(found), _BLOCK):  # in blocks, to limit the size of copies
-        block = found[start : start + _BLOCK]
+    for start in range(
+        0, len(samples), _BLOCK
+    ):  # in blocks, to limit the size of copies
+        block = samples[start : start + _BLOCK]
         if not np.isfinite(block).all():
             raise AudioHeaderError("has samples that are not numbers (NaN or infinite)")
         scaled = np.rint(block.clip(-1, 1) * np.float32(_SCALE))

@@ -63,40 +63,44 @@ def _cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     if feature.null_values and family_of(column.type) == BYTES:
         nulls = pa.array(feature.null_values, column.type)
         column = pc.if_else(pc.is_in(column, nulls), None, column)
-    made = _cast_checked(column, feature)
-    missing = ~present(made.array)
+    cast_result = _cast_checked(column, feature)
+    missing = ~present(cast_result.array)
     if not missing.any() or feature.optional:
-        return made
+        return cast_result
     if feature.default is not None:
-        return CastResult(made.array.fill_null(_cast_default(feature)), made.errors)
-    missing &= ~mask_of(made.errors, len(missing))
+        return CastResult(
+            cast_result.array.fill_null(_cast_default(feature)), cast_result.errors
+        )
+    missing &= ~mask_of(cast_result.errors, len(missing))
     errors = flag_invalid(
         missing, lambda _: "missing; it is neither optional nor has a default"
     )
-    return CastResult(made.array, merge(made.errors, errors))
+    return CastResult(cast_result.array, merge(cast_result.errors, errors))
 
 
-def _cast_default(feature: DeclaredFeature, where: str = "") -> pa.Scalar:
+def _cast_default(feature: DeclaredFeature, location: str = "") -> pa.Scalar:
     """Returns the default, parsed like a cell; for JSON cells, like the parsed value."""
     default = feature.default
     if feature.cell == "json" or isinstance(default, bytes):
         feature = feature.model_copy(update={"cell": "plain"})
     try:
-        made = _cast_checked(pa.array([default]), feature)
-        problem = made.errors.get(0, "no value" if made.array.null_count else "")
+        cast_result = _cast_checked(pa.array([default]), feature)
+        problem = cast_result.errors.get(
+            0, "no value" if cast_result.array.null_count else ""
+        )
     except (pa.ArrowException, OverflowError, SchemaError) as error:
-        raise SchemaError(f"{where}default {default!r}: {error}") from error
+        raise SchemaError(f"{location}default {default!r}: {error}") from error
     if problem:
-        raise SchemaError(f"{where}default {default!r}: {problem}")
-    return made.array[0]
+        raise SchemaError(f"{location}default {default!r}: {problem}")
+    return cast_result.array[0]
 
 
 def _cast_checked(column: pa.Array, feature: DeclaredFeature) -> CastResult:
-    made = _cast(column, feature)
+    cast_result = _cast(column, feature)
     if not feature.picture or feature.bytes_from:
-        return made
-    errors = _image_errors(made.array, feature.picture)
-    return CastResult(made.array, merge(made.errors, errors))
+        return cast_result
+    errors = _image_errors(cast_result.array, feature.picture)
+    return CastResult(cast_result.array, merge(cast_result.errors, errors))
 
 
 def _image_errors(images: pa.Array, rule: ImageRule) -> RowErrors:
@@ -117,14 +121,14 @@ def _image_reason(data: bytes, rule: ImageRule) -> str:
     except ImageHeaderError as error:
         return str(error)
     wrong = [
-        f"{name} {found}, expected {wanted}"
-        for name, found, wanted in (
+        f"{name} {actual}, expected {expected}"
+        for name, actual, expected in (
             ("format", header.format, rule.format),
             ("height", header.height, rule.height),
             ("width", header.width, rule.width),
             ("channels", header.depth, rule.channels),
         )
-        if wanted is not None and found != wanted
+        if expected is not None and actual != expected
     ]
     return f"image of {'; '.join(wrong)}" if wrong else ""
 
@@ -200,9 +204,9 @@ def cast(
     for name, feature in declared.features.items():
         column = declared.column_of(name)
         require_column(batch.schema, name, column)
-        made = _cast_feature(name, feature, column, batch[column])
-        columns[name] = made.array
-        errors = merge(errors, made.errors)
+        cast_result = _cast_feature(name, feature, column, batch[column])
+        columns[name] = cast_result.array
+        errors = merge(errors, cast_result.errors)
     by_path = [name for name, f in declared.features.items() if f.bytes_from]
     if not by_path:
         yield _keep_valid(columns, errors, 0, batch.num_rows)
@@ -218,10 +222,10 @@ def cast(
         part = {name: array.slice(start, size) for name, array in columns.items()}
         part |= contents
         invalid = {row: why for row, why in errors.items() if start <= row < stop}
-        for name, found in contents.items():
+        for name, file_column in contents.items():
             if rule := declared.features[name].picture:
-                images = prefixed(name, _image_errors(found, rule))
-                wrong = {start + row: why for row, why in images.items()}
+                images = prefixed(name, _image_errors(file_column, rule))
+                wrong = {start + row: reason for row, reason in images.items()}
                 invalid = merge(invalid, wrong)
         yield _keep_valid(part, invalid, start, stop)
 
@@ -234,14 +238,17 @@ def _read_parts(
 ) -> Iterator[tuple[int, int, dict[str, pa.Array]]]:
     """Yields (start, stop, files) of consecutive rows, with about FILE_BYTES each."""
     contents: dict[str, list[bytes | None]] = {name: [] for name in paths}
-    start = held = 0
+    start = num_bytes = 0
     for stop in range(num_rows + 1):
-        if held >= FILE_BYTES or stop == num_rows:
-            arrays = {n: pa.array(found, pa.binary()) for n, found in contents.items()}
-            for found in contents.values():
-                found.clear()
+        if num_bytes >= FILE_BYTES or stop == num_rows:
+            arrays = {
+                n: pa.array(column_contents, pa.binary())
+                for n, column_contents in contents.items()
+            }
+            for column_contents in contents.values():
+                column_contents.clear()
             yield start, stop, arrays
-            start, held = stop, 0
+            start, num_bytes = stop, 0
         # A loop over files, because each needs a system call or a request.
         for name in paths if stop < num_rows else ():
             path, content = paths[name][stop], None
@@ -251,7 +258,7 @@ def _read_parts(
                 except SideFileError as error:
                     errors[stop] = f"feature {name!r}: {error}"
             contents[name].append(content)
-            held += len(content or b"")
+            num_bytes += len(content or b"")
 
 
 def check_columns(arrow_schema: pa.Schema, declared: DeclaredSchema) -> None:
@@ -282,18 +289,18 @@ def _cast_feature(
 ) -> CastResult:
     """Casts a feature's column; reasons and errors name the feature."""
     try:
-        made = _cast_column(cells, feature)
+        cast_result = _cast_column(cells, feature)
     except SchemaError as error:
         raise SchemaError(f"feature {name!r}: column {column!r}: {error}") from error
-    return CastResult(made.array, prefixed(name, made.errors))
+    return CastResult(cast_result.array, prefixed(name, cast_result.errors))
 
 
 def _keep_valid(
     columns: dict[str, pa.Array], errors: RowErrors, start: int, stop: int
 ) -> CastBatch:
     batch = pa.RecordBatch.from_pydict(columns)
-    kept = np.arange(start, stop, dtype=np.int64)
+    row_indices = np.arange(start, stop, dtype=np.int64)
     if errors:
         good = ~mask_of(errors, stop)[start:]
-        batch, kept = batch.filter(pa.array(good)), kept[good]
-    return CastBatch(batch, kept, sorted(errors.items()))
+        batch, row_indices = batch.filter(pa.array(good)), row_indices[good]
+    return CastBatch(batch, row_indices, sorted(errors.items()))

@@ -79,18 +79,18 @@ def cast_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     """
     shape, valid = feature.shape, present(array)
     levels, values, errors = take_apart(array, len(shape) + feature.sequence)
-    made = cast_values(values, feature)
-    wrong_values = merge(made.errors, null_errors(made.array))
+    cast_result = cast_values(values, feature)
+    wrong_values = merge(cast_result.errors, null_errors(cast_result.array))
     errors = merge(errors, by_row(wrong_values, row_starts(levels)))
     ragged = shape.count(None) > 1
     if not feature.sequence:
         _require_depth(levels, shape, array.type)
         errors = merge(errors, shape_errors(levels, valid, shape, ragged=ragged))
-        return CastResult(_together(levels, shape, made.array, valid), errors)
+        return CastResult(_together(levels, shape, cast_result.array, valid), errors)
     if len(levels) == 1 and shape:
         levels, uneven = _cut_steps(levels[0], shape)
         errors = merge(errors, uneven)
-    outer, inner, steps = levels[0], levels[1:], made.array
+    outer, inner, steps = levels[0], levels[1:], cast_result.array
     if shape:
         _require_depth(inner, shape, array.type)
         wrong_steps = shape_errors(inner, None, shape, ragged=ragged)
@@ -185,16 +185,16 @@ def parse_json(
     parts, kind = [], lists_of(leaf.kind, (None,) * levels)
     for start in range(0, len(cells), _BLOCK_ROWS):
         block = cells.slice(start, _BLOCK_ROWS)
-        found = _read_block(block, kind)
-        if found is None:
+        block_array = _read_block(block, kind)
+        if block_array is None:
             values: list[Any] = [None] * len(block)
             for row, text in enumerate(block.to_pylist()):
                 try:
                     values[row] = text and _read_cell(text, levels, leaf)
                 except ValueError as error:
                     errors[start + row] = str(error)
-            found = pa.array(values, kind)
-        parts.append(found)
+            block_array = pa.array(values, kind)
+        parts.append(block_array)
     return CastResult(pa.concat_arrays(parts), errors)
 
 
@@ -247,8 +247,8 @@ class _Leaf:
             return value
         elif isinstance(value, float) and self.kind == pa.float64():
             return value
-        found = json.dumps(value) if isinstance(value, bool) else shown(value)
-        raise ValueError(f"{found} instead of {self.expected}")
+        actual = json.dumps(value) if isinstance(value, bool) else shown(value)
+        raise ValueError(f"{actual} instead of {self.expected}")
 
 
 def _read_block(cells: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
@@ -284,21 +284,21 @@ def _read_block(cells: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
 def _read_cell(text: str, levels: int, leaf: _Leaf) -> Any:
     to_float = leaf.kind == pa.float64()
     try:
-        value = json.loads(
+        json_value = json.loads(
             text, parse_float=_finite, parse_int=_finite if to_float else int
         )
     except json.JSONDecodeError as error:
         raise ValueError(f"{shown(text)} is not valid JSON: {error}") from None
     except RecursionError:
         raise ValueError(f"{shown(text)} nests too many lists") from None
-    return None if value is None else _checked(value, levels, leaf)
+    return None if json_value is None else _checked(json_value, levels, leaf)
 
 
 def _finite(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
+    number = float(digits)
+    if math.isinf(number):
         raise ValueError(beyond_float(shown(digits), "float64"))
-    return value
+    return number
 
 
 def _checked(value: Any, levels: int, leaf: _Leaf) -> Any:
@@ -310,4 +310,4 @@ def _checked(value: Any, levels: int, leaf: _Leaf) -> Any:
         return leaf.checked(value)
     if not isinstance(value, list):
         raise ValueError(f"{shown(value)} instead of a list")
-    return [_checked(item, levels - 1, leaf) for item in value]
+    return [_checked(element, levels - 1, leaf) for element in value]

@@ -109,10 +109,10 @@ class SideFiles:
             if not stat.S_ISREG(status.st_mode):
                 raise IsADirectoryError
             return status.st_size
-        info = with_retries(lambda: self._system().info(uri))
-        if info["type"] != "file" or info["size"] is None:
+        file_info = with_retries(lambda: self._system().info(uri))
+        if file_info["type"] != "file" or file_info["size"] is None:
             raise IsADirectoryError
-        return int(info["size"])
+        return int(file_info["size"])
 
     def checksums(self) -> Iterator[FileChecksum]:
         """Yields the checksum of each file that was read.
@@ -132,9 +132,11 @@ class SideFiles:
             path = path.removeprefix(self.root.rstrip("/") + "/")
         if path.startswith("/") or "://" in path:
             folder = self._root_name if self.mark else "the table's folder"
-            others = "".join(f", or a path below {each.root}" for each in self.more)
+            other_roots = "".join(
+                f", or a path below {side_files.root}" for side_files in self.more
+            )
             raise SideFileError(
-                f"{path!r} is absolute, expected a path relative to {folder}{others}"
+                f"{path!r} is absolute, expected a path relative to {folder}{other_roots}"
             )
         location = posixpath.normpath(posixpath.join(self._normal_paths[1], path))
         if not _within(location, self._normal_paths[0]):

@@ -234,17 +234,17 @@ def _read_integers(cells: pa.StringArray, dtype: str, written: Mask) -> pa.Array
     long = _lengths(whole) > _SURE_DIGITS
     short = whole.filter(pa.array(~long)).cast(pa.int64()).to_numpy()
     inside = (short >= limits.min) & (short <= min(limits.max, MAX_INT64))
-    where = rows[~long][inside]
-    values[where], fits[where] = short[inside], True
+    row_indices = rows[~long][inside]
+    values[row_indices], fits[row_indices] = short[inside], True
     # Row by row only here: integers of 19 digits or more.
     for row in np.flatnonzero(long).tolist():
         text = whole[row].as_py()
         digits = text.lstrip("-").lstrip("0") or "0"
         # Python does not convert thousands of digits.
-        value = int(digits) if len(digits) <= 20 else 1 << 70
-        value = -value if text.startswith("-") else value
-        if limits.min <= value <= limits.max:
-            values[rows[row]], fits[rows[row]] = value, True
+        number = int(digits) if len(digits) <= 20 else 1 << 70
+        number = -number if text.startswith("-") else number
+        if limits.min <= number <= limits.max:
+            values[rows[row]], fits[rows[row]] = number, True
     return pa.array(values, mask=~fits)
 
 
@@ -318,9 +318,9 @@ def _doubtful(cells: pa.StringArray) -> Mask:
     at = np.flatnonzero(doubtful)
     begin = offsets[at] + (first[at] == _MINUS)
     digit = data.take(begin, mode="clip")
-    after = data.take(begin + 1, mode="clip")
+    next_character = data.take(begin + 1, mode="clip")
     lone = offsets[at + 1] - offsets[at] == 1
-    is_zero = (digit == _ZERO) & ((after == _POINT) | lone)
+    is_zero = (digit == _ZERO) & ((next_character == _POINT) | lone)
     doubtful[at] = (digit - np.uint8(_ONE) > _NINE - _ONE) & ~is_zero
     return doubtful & present(cells) if cells.null_count else doubtful
 
@@ -374,13 +374,13 @@ def without_places(cells: pa.StringArray) -> pa.StringArray:
 
 def matches(cells: pa.StringArray, pattern: str) -> Mask:
     """Returns a mask of the cells that match a regular expression (RE2); not of nulls."""
-    found = pc.match_substring_regex(cells, pattern).fill_null(False)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+    mask = pc.match_substring_regex(cells, pattern).fill_null(False)
+    return np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _cast(cells: pa.Array, wanted: pa.DataType) -> pa.Array | None:
+def _cast(cells: pa.Array, target_type: pa.DataType) -> pa.Array | None:
     try:
-        return cells.cast(wanted)
+        return cells.cast(target_type)
     except pa.ArrowInvalid:
         return None
 
@@ -442,10 +442,12 @@ def read_times(cells: pa.StringArray, unit: str) -> CastResult:
     fraction = np.zeros(len(cells), np.int64)
     real = np.zeros(len(cells), np.bool_)
     for written, pattern in ((dated, _DATE_TIME), (clock, _TIME_OF_DAY)):
-        where = np.flatnonzero(written)
-        if len(where):
-            parts = pc.extract_regex(cells.take(pa.array(where)), pattern)
-            seconds[where], fraction[where], real[where] = _count(parts)
+        row_indices = np.flatnonzero(written)
+        if len(row_indices):
+            parts = pc.extract_regex(cells.take(pa.array(row_indices)), pattern)
+            seconds[row_indices], fraction[row_indices], real[row_indices] = _count(
+                parts
+            )
     counts, exact, inside = _in_unit(seconds, fraction, unit)
     valid = real & exact & inside
 
@@ -509,21 +511,21 @@ def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
         counts, exact, inside = rescale(seconds, "s", unit)
         return counts, exact & (fraction == 0), inside
     # Before 1970, count from the next second, with a fraction of -1 to 0 seconds.
-    size, before = NANOSECONDS[unit], seconds < 0
-    counts, _, inside = rescale(seconds + before, "s", unit)
-    rest = fraction // size - before * (NANOSECONDS["s"] // size)
-    total = counts + rest  # outside, this wraps round
-    inside &= (total >= counts) == (rest >= 0)
+    size, is_negative = NANOSECONDS[unit], seconds < 0
+    counts, _, inside = rescale(seconds + is_negative, "s", unit)
+    fraction_count = fraction // size - is_negative * (NANOSECONDS["s"] // size)
+    total = counts + fraction_count  # outside, this wraps round
+    inside &= (total >= counts) == (fraction_count >= 0)
     return total, fraction % size == 0, inside
 
 
-def rescale(counts: I64, unit: str, wanted: str) -> tuple[I64, Mask, Mask]:
+def rescale(counts: I64, unit: str, target_unit: str) -> tuple[I64, Mask, Mask]:
     """Converts counts of one unit to another; returns the same as `_in_unit`."""
-    size, wanted_size = NANOSECONDS[unit], NANOSECONDS[wanted]
-    if size < wanted_size:
-        ratio = wanted_size // size
+    size, target_size = NANOSECONDS[unit], NANOSECONDS[target_unit]
+    if size < target_size:
+        ratio = target_size // size
         return counts // ratio, counts % ratio == 0, np.ones(len(counts), np.bool_)
-    ratio = size // wanted_size
+    ratio = size // target_size
     inside = (counts >= -(-_LEAST // ratio)) & (counts <= _MOST // ratio)
     return counts * ratio, np.ones(len(counts), np.bool_), inside
 

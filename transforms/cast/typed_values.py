@@ -142,13 +142,13 @@ def _decimals(array: pa.Array, dtype: str) -> CastResult:
         return cast_floats(text.cast(pa.float64()), dtype)
     limits = np.iinfo(dtype)
 
-    def reason(value: Decimal | None) -> str:
-        if value is None:
+    def reason(number: Decimal | None) -> str:
+        if number is None:
             return ""
-        if value != value.to_integral_value():
-            return f"{value} is not a valid {dtype}"
-        inside = limits.min <= value <= limits.max
-        return "" if inside else beyond_integer(f"{value:f}", dtype)
+        if number != number.to_integral_value():
+            return f"{number} is not a valid {dtype}"
+        inside = limits.min <= number <= limits.max
+        return "" if inside else beyond_integer(f"{number:f}", dtype)
 
     # Row by row, only for a batch with an invalid value.
     return _cast_valid(
@@ -158,23 +158,23 @@ def _decimals(array: pa.Array, dtype: str) -> CastResult:
     )
 
 
-def _times(array: pa.Array, wanted: str | None) -> CastResult:
+def _times(array: pa.Array, target_unit: str | None) -> CastResult:
     kind = array.type
-    if wanted is None:
+    if target_unit is None:
         raise SchemaError(
             f"{kind} becomes int64 only with a declared unit: set unit to d, s, ms, us "
             "or ns"
         )
     unit = "d" if pt.is_date32(kind) else "ms" if pt.is_date64(kind) else kind.unit
-    if pt.is_time(kind) and wanted == "d":
+    if pt.is_time(kind) and target_unit == "d":
         raise SchemaError(
             f"{kind} is a time of day, which cannot be stored in days; use unit: s"
         )
     bits = pa.int32() if kind.bit_width == 32 else pa.int64()
     valid = present(array)
     raw = array.view(bits).cast(pa.int64()).fill_null(0).to_numpy()
-    counts, exact, inside = rescale(raw, unit, wanted)
-    bad: Mask = ~(exact & inside)
+    counts, exact, inside = rescale(raw, unit, target_unit)
+    is_invalid: Mask = ~(exact & inside)
 
     def reason(row: int) -> str:
         text, naive = f"{raw[row]} {unit}", array.slice(row, 1)
@@ -182,10 +182,10 @@ def _times(array: pa.Array, wanted: str | None) -> CastResult:
             naive = naive.cast(pa.timestamp(unit))
         if not pt.is_duration(kind):
             text = shown(naive.cast(pa.string())[0].as_py())
-        return inexact(text, wanted, is_exact=bool(exact[row]))
+        return inexact(text, target_unit, is_exact=bool(exact[row]))
 
-    errors = flag_invalid(valid & bad, reason)
-    return CastResult(pa.array(counts, mask=bad | ~valid), errors)
+    errors = flag_invalid(valid & is_invalid, reason)
+    return CastResult(pa.array(counts, mask=is_invalid | ~valid), errors)
 
 
 #     hex      two digits 0-9 a-f A-F for each byte
@@ -211,12 +211,12 @@ def _decode(cells: pa.StringArray, form: str) -> CastResult:
     # A loop over the cells: 0.7 us for a cell of 12 bytes. Decoding the whole column
     # together took 0.2 us, but as long as this for cells of 60 kB, such as images.
     for row, text in enumerate(pc.ascii_trim_whitespace(cells).to_pylist()):
-        value = None
+        decoded_bytes = None
         try:
-            value = None if text is None else decode(text)
+            decoded_bytes = None if text is None else decode(text)
         except ValueError:  # base class of binascii.Error
             errors[row] = f"{shown(text)} is not valid {_EXPECTED[form]}"
-        values.append(value)
+        values.append(decoded_bytes)
     return CastResult(pa.array(values, pa.binary()), errors)
 
 
@@ -301,17 +301,17 @@ def cast_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     array = plain(array)
     if pt.is_null(array.type):
         return CastResult(pa.nulls(len(array), ARROW_TYPES[feature.dtype]), {})
-    made = _cast(array, feature)
+    cast_result = _cast(array, feature)
     if feature.min is None and feature.max is None:
-        return made
-    numbers = made.array
+        return cast_result
+    numbers = cast_result.array
     if pt.is_boolean(numbers.type):
         numbers = numbers.cast(pa.uint8())
     outside = bound_errors(
         _numbers(numbers), feature.min, feature.max, present(numbers)
     )
-    inside = without(made.array, mask_of(outside, len(array)))
-    return CastResult(inside, merge(made.errors, outside))
+    inside = without(cast_result.array, mask_of(outside, len(array)))
+    return CastResult(inside, merge(cast_result.errors, outside))
 
 
 def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
@@ -324,13 +324,13 @@ def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     if is_text(array.type) or (written and family_of(array.type) == BYTES):
         cells, errors = cast_typed(array, "string", None)
         return _parse(cells, feature).after(errors)
-    made = cast_typed(array, dtype, feature.unit)
+    cast_result = cast_typed(array, dtype, feature.unit)
     if feature.classes:
         lowest = NO_LABEL if feature.min == NO_LABEL else 0
-        errors = index_errors(_numbers(made.array), feature.classes, lowest)
-        indices = without(made.array, mask_of(errors, len(array)))
-        return CastResult(indices, merge(made.errors, errors))
-    return made
+        errors = index_errors(_numbers(cast_result.array), feature.classes, lowest)
+        indices = without(cast_result.array, mask_of(errors, len(array)))
+        return CastResult(indices, merge(cast_result.errors, errors))
+    return cast_result
 
 
 def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:

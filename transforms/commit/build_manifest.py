@@ -100,51 +100,55 @@ def build_manifest(
     schema = context.schema(observed, nulls)
     # For rows that are read by reference, the schema is known only now.
     require_schema(context.expected_schema, schema, context.job)
-    rows_read = sum(result.rows_read for result in ranges)
-    rejected = sum(result.rows_rejected for result in ranges)
+    rows_read = sum(range_result.rows_read for range_result in ranges)
+    rejected = sum(range_result.rows_rejected for range_result in ranges)
     rejected += sum(shard.rejects.rows for shard in shards)
     check_run_rejects(context, rows_read, rejected)
     records = sum(shard.records for shard in shards)
-    kept = sum((result.rejects for result in ranges), NO_REJECTS)
-    kept = sum((shard.rejects for shard in shards), kept)
-    if kept.rows != rejected:
+    kept_rejects = sum((range_result.rejects for range_result in ranges), NO_REJECTS)
+    kept_rejects = sum((shard.rejects for shard in shards), kept_rejects)
+    if kept_rejects.rows != rejected:
         raise RecordmillError(
-            f"{count(rejected, 'row')} rejected, but {kept.rows:,} kept, so nothing is "
+            f"{count(rejected, 'row')} rejected, but {kept_rejects.rows:,} kept, so nothing is "
             "published. Run again; if it happens again, report it as a bug"
         )
-    made = sampled = None
-    if (given := context.source.input_schema(observed)) is not None:  # with `map`
-        made = MapEntry(
-            rows_dropped=sum(result.rows_dropped for result in ranges),
-            rows_added=sum(result.rows_added for result in ranges),
-            features=given.features,
+    map_entry = sampling_entry = None
+    if (
+        input_schema := context.source.input_schema(observed)
+    ) is not None:  # with `map`
+        map_entry = MapEntry(
+            rows_dropped=sum(range_result.rows_dropped for range_result in ranges),
+            rows_added=sum(range_result.rows_added for range_result in ranges),
+            features=input_schema.features,
         )
     if context.job.is_sampled:
-        sampled = SamplingEntry(
-            rows_left_out=sum(result.rows_left_out for result in ranges),
-            rows_copied=sum(result.rows_copied for result in ranges),
+        sampling_entry = SamplingEntry(
+            rows_left_out=sum(range_result.rows_left_out for range_result in ranges),
+            rows_copied=sum(range_result.rows_copied for range_result in ranges),
         )
-    others, told = other_rows(made, sampled)
-    if rows_read + others != records + rejected:
+    num_other_rows, other_rows_text = other_rows(map_entry, sampling_entry)
+    if rows_read + num_other_rows != records + rejected:
         raise RecordmillError(
             f"{count(rows_read, 'row')} read, but {count(records, 'record')} written and "
-            f"{count(rejected, 'row')} rejected{told}, so nothing is published. Run "
+            f"{count(rejected, 'row')} rejected{other_rows_text}, so nothing is published. Run "
             "again; if it happens again, report it as a bug"
         )
     if records == 0 and context.part == 0:
         raise InputError(
             f"no records to write: {count(rows_read, 'row')} read, {rejected:,} "
-            "rejected" + told + (". Raise `sample`" if context.job.sample else "")
+            "rejected"
+            + other_rows_text
+            + (". Raise `sample`" if context.job.sample else "")
         )
     splits = {}
     for name in context.split_names:
-        own = sorted(
+        split_shards = sorted(
             (shard for shard in shards if shard.split == name),
             key=lambda shard: shard.shard_index,
         )
         splits[name] = SplitEntry(
-            records=sum(shard.records for shard in own),
-            bytes=sum(shard.bytes for shard in own),
+            records=sum(shard.records for shard in split_shards),
+            bytes=sum(shard.bytes for shard in split_shards),
             shards=tuple(
                 ShardEntry(
                     file=shard.file,
@@ -154,7 +158,7 @@ def build_manifest(
                     sha256=shard.sha256 if context.publishing.description.card else "",
                     index=_index_entry(shard),
                 )
-                for shard in own
+                for shard in split_shards
             ),
         )
     return Manifest(
@@ -169,9 +173,9 @@ def build_manifest(
         features=schema.features,
         rows_read=rows_read,
         rows_rejected=rejected,
-        rejects=RejectsEntry.of(kept),
-        map=made,
-        sampling=sampled,
+        rejects=RejectsEntry.of(kept_rejects),
+        map=map_entry,
+        sampling=sampling_entry,
         about=dict(context.publishing.description.about),
         splits=splits,
     )
@@ -195,17 +199,21 @@ def merge_column_info(
     observed = reduce(
         merge_type_flags,
         chain(
-            (result.observed_types for result in ranges),
+            (range_result.observed_types for range_result in ranges),
             (shard.observed_types for shard in shards),
         ),
         no_flags,
     )
     no_counts: tuple[int, ...] = ()
-    return observed, reduce(_added, (result.nulls for result in ranges), no_counts)
+    return observed, reduce(
+        _added, (range_result.nulls for range_result in ranges), no_counts
+    )
 
 
-def _added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+def _added(
+    left_counts: tuple[int, ...], right_counts: tuple[int, ...]
+) -> tuple[int, ...]:
     """Adds the counts of each column; () means no counts."""
-    if not one or not other:
-        return one or other
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+    if not left_counts or not right_counts:
+        return left_counts or right_counts
+    return tuple(a + b for a, b in zip(left_counts, right_counts, strict=True))

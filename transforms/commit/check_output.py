@@ -40,8 +40,10 @@ def find_damage(store: Store, manifest: Manifest) -> list[Problem]:
     from recordmill.transforms.dataset.verify import verify_store
 
     for full in (False, True):
-        found = verify_store(store, manifest, full=full, workers=usable_cores())
-        if damage := [each for each in found.problems if each.kind == "damage"]:
+        verify_result = verify_store(store, manifest, full=full, workers=usable_cores())
+        if damage := [
+            problem for problem in verify_result.problems if problem.kind == "damage"
+        ]:
             return damage
     return []
 
@@ -82,7 +84,9 @@ def check_output(
         )
     manifest = find_manifest(store)
     if manifest is not None:
-        same = is_same or (lambda found: found.fingerprint == run_key)
+        same = is_same or (
+            lambda dataset_manifest: dataset_manifest.fingerprint == run_key
+        )
         if same(manifest):
             if overwrite and find_damage(store, manifest):
                 return None
@@ -165,21 +169,21 @@ def check_names(
             "datasets must be; choose another one"
         ) from error
     limit = _name_limit(store)
-    own = [split.name for split in job.splits]
-    longest = max((*own, *splits), key=len)
+    declared_splits = [split.name for split in job.splits]
+    longest = max((*declared_splits, *splits), key=len)
     mark = commit_mark("0" * 8, _MOST)
     of_shard = job.name, longest, _MOST, _MOST, job.compression, MAX_APPENDS, mark
     shard = shard_file_name(*of_shard, container=job.container)
     temporary = temp_path(Path(index_file_name(shard) if job.index else shard)).name
     if (excess := len(os.fsencode(temporary)) - limit) > 0:
         if len(longest) <= len(job.name):
-            what = f"`name` {_shown(job.name)}"
-        elif longest in own:
-            what = f"`splits`: split {_shown(longest)}"
+            subject = f"`name` {_shown(job.name)}"
+        elif longest in declared_splits:
+            subject = f"`splits`: split {_shown(longest)}"
         else:
-            what = f"split {_shown(longest)} of the input"
+            subject = f"split {_shown(longest)} of the input"
         raise UsageError(
-            f"{what}: the names of shard files would have up to {limit + excess:,} "
+            f"{subject}: the names of shard files would have up to {limit + excess:,} "
             f"bytes while they are written; the limit of {store.uri} is {limit:,}. "
             f"Choose a name shorter by {count(excess, 'character')}"
         )
@@ -201,14 +205,14 @@ def _check_path(store: Store, temporary: str) -> None:
     below = Workspace.of(store, "0" * 16).store_name(f"staging/{temporary}")
     if isinstance(store, LocalStore):
         size, limit = len(os.fsencode(f"{store.root}/{below}")) + 1, _PATH_BYTES
-        what = "paths"
+        noun = "paths"
     else:
         folder = store.uri.partition("://")[2].partition("/")[2]
         size, limit = len(f"{folder}/{below}".encode()), KEY_BYTES
-        what = "keys"
+        noun = "keys"
     if size > limit:
         raise UsageError(
-            f"{_shown(store.uri)}: {what} of files in this output folder would have up to "
+            f"{_shown(store.uri)}: {noun} of files in this output folder would have up to "
             f"{size:,} bytes, the limit is {limit:,}. Choose an output folder or a `name` "
             f"shorter by {count(size - limit, 'byte')}"
         )

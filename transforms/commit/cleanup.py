@@ -51,15 +51,15 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Lef
         require_idle(store)
         return _and_local(store, _found(store, detached=detached), dry_run=True)
     with acquire(store) as lease:
-        found = clean_held(store, lease.require_held, detached=detached)
-        return _and_local(store, found, dry_run=False)
+        leftovers = clean_held(store, lease.require_held, detached=detached)
+        return _and_local(store, leftovers, dry_run=False)
 
 
 def clean_held(
     store: Store, require_held: Callable[[], None], *, detached: bool
 ) -> Leftovers:
     """Removes the leftovers of dead runs for a holder of the lease; returns them."""
-    told = found = _found(store, detached=detached)
+    initial_leftovers = leftovers = _found(store, detached=detached)
     if store.size(MANIFEST_NAME) is not None:
         require_held()
         shut_out_commits(store)
@@ -70,30 +70,32 @@ def clean_held(
             raise BusyError(
                 f"{store.uri}: another run is publishing; clean again later"
             )
-        late = {n: told.files.get(n, 0) for n in stray_files(store, manifest)}
-        found = find_leftovers(store, detached=detached)
-        found = replace(found, files=late | found.files)
+        late = {
+            n: initial_leftovers.files.get(n, 0) for n in stray_files(store, manifest)
+        }
+        leftovers = find_leftovers(store, detached=detached)
+        leftovers = replace(leftovers, files=late | leftovers.files)
     require_held()
-    remove_leftovers(store, found)
-    return replace(found, files=told.files | found.files)
+    remove_leftovers(store, leftovers)
+    return replace(leftovers, files=initial_leftovers.files | leftovers.files)
 
 
 def _found(store: Store, *, detached: bool) -> Leftovers:
     """Finds the leftovers in an output; raises if a run was killed in its commit."""
-    beside: dict[str, int] = {}
+    files_to_remove: dict[str, int] = {}
     journals = open_journals(store, store.list(WORK_FOLDER))
     if store.size(MANIFEST_NAME) is not None:
         for name in files_to_clean(store, read_manifest(store)):
             if (size := store.size(name)) is not None:
-                beside[name] = size
+                files_to_remove[name] = size
     elif journals:
         raise OutputRefusedError(
             f"{store.uri}: a run was killed while it published its dataset here "
             f"({journals[0]}). Run its command again to finish it, or replace the "
             "dataset with `overwrite=true`. Nothing was removed"
         )
-    found = find_leftovers(store, detached=detached)
-    return replace(found, files=beside | found.files)
+    leftovers = find_leftovers(store, detached=detached)
+    return replace(leftovers, files=files_to_remove | leftovers.files)
 
 
 def with_leftovers(store: Store, verified: VerifyResult) -> VerifyResult:
@@ -102,7 +104,9 @@ def with_leftovers(store: Store, verified: VerifyResult) -> VerifyResult:
     Raises:
       BusyError: a run is at work there, and all problems may be files of its commit.
     """
-    if verified.problems and all(p.kind in PASSING for p in verified.problems):
+    if verified.problems and all(
+        problem.kind in PASSING for problem in verified.problems
+    ):
         require_idle(store)
     strays = {p.file for p in verified.problems if p.kind == "stray"}
     if not strays:
@@ -122,10 +126,10 @@ def with_leftovers(store: Store, verified: VerifyResult) -> VerifyResult:
     return replace(verified, problems=problems)
 
 
-def _and_local(store: Store, found: Leftovers, *, dry_run: bool) -> Leftovers:
-    kept_runs = {name for launch in found.at_work for name in launch.workspaces}
+def _and_local(store: Store, leftovers: Leftovers, *, dry_run: bool) -> Leftovers:
+    kept_runs = {name for launch in leftovers.at_work for name in launch.workspaces}
     local = clean_local(store, kept_runs, dry_run=dry_run)
-    return replace(found, files=found.files | local)
+    return replace(leftovers, files=leftovers.files | local)
 
 
 def clean_local(

@@ -109,8 +109,8 @@ class CommitRecord:
     def manifests(self) -> list[Manifest]:
         """Reads the manifest of the commit, and the manifest that it replaces."""
         names = [n for n in (self.manifest_name, self.replaced_name) if n in self.names]
-        found = self.store.for_each(partial(find_manifest, self.store), names)
-        return [manifest for manifest in found if manifest is not None]
+        manifests = self.store.for_each(partial(find_manifest, self.store), names)
+        return [manifest for manifest in manifests if manifest is not None]
 
     def write(
         self, manifest: bytes, replaced: bytes | None, fixed: dict[str, bytes]
@@ -135,7 +135,7 @@ def find_records(
         listed is None
     ):  # not the whole work folder, in which a run has files for each range
         folders = store.list_level(WORK_FOLDER).folders
-        of_commits = (each for each in folders if each.startswith(RECORD_PREFIX))
+        of_commits = (folder for folder in folders if folder.startswith(RECORD_PREFIX))
         listed = chain.from_iterable(map(store.list, of_commits))
     for name in listed:
         if match := _RECORD.fullmatch(name):
@@ -152,8 +152,10 @@ def fixed_names(manifest: Manifest) -> list[str]:
     descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
     parts = range(manifest.appended + 1)
     lists = [inputs_name(part) for part in parts]
-    own = [name for name in (LABEL_MAP_NAME, CARD_NAME) if name in manifest.files]
-    return [*descriptions, *own, *lists, *unnamed_files(manifest)]
+    optional_names = [
+        name for name in (LABEL_MAP_NAME, CARD_NAME) if name in manifest.files
+    ]
+    return [*descriptions, *optional_names, *lists, *unnamed_files(manifest)]
 
 
 def unnamed_files(manifest: Manifest) -> list[str]:
@@ -175,20 +177,24 @@ def unnamed_files_of_part(manifest: Manifest) -> list[str]:
 def _data_of(*manifests: Manifest) -> set[str]:
     """Returns the names of all shards, and the commit ids of the files of rejects."""
     shards = {file for manifest in manifests for file in manifest.shard_files}
-    rejects = [each.rejects for each in manifests if each.rejects is not None]
-    return shards.union(*(each.marks for each in rejects))
+    rejects = [
+        manifest.rejects for manifest in manifests if manifest.rejects is not None
+    ]
+    return shards.union(*(rejects_entry.marks for rejects_entry in rejects))
 
 
-def _files_of(store: Store, data: set[str]) -> list[str]:
+def _files_of(store: Store, names_in_use: set[str]) -> list[str]:
     """Returns the file names for `_data_of`: shards, possible index files and rejects.
 
     Only existing files of rejects are included.
     """
-    shards = {name for name in data if is_shard_name(name)}
+    shards = {name for name in names_in_use if is_shard_name(name)}
     indexes = (f"{shard}{INDEX_SUFFIX}" for shard in shards)
-    rejects = store.list(REJECTS_NAME) if data > shards else {}
-    own = (name for name in rejects if mark_of_rejects(name) in data)
-    return [*sorted([*shards, *indexes]), *own]
+    rejects = store.list(REJECTS_NAME) if names_in_use > shards else {}
+    matching_rejects = (
+        name for name in rejects if mark_of_rejects(name) in names_in_use
+    )
+    return [*sorted([*shards, *indexes]), *matching_rejects]
 
 
 def stray_files(store: Store, manifest: Manifest) -> list[str]:
@@ -198,18 +204,21 @@ def stray_files(store: Store, manifest: Manifest) -> list[str]:
     after its commit record was removed. Each name of a data file belongs to one commit,
     so no newer manifest will name such files, and they can be removed.
     """
-    kept = _data_of(manifest)
+    names_in_use = _data_of(manifest)
     shards = {
         name: mark_of(name)
         for name in store.list_level().files
         if name.startswith(f"{manifest.name}-")
-        and name.removesuffix(INDEX_SUFFIX) not in kept
+        and name.removesuffix(INDEX_SUFFIX) not in names_in_use
     }
     rejects = {name: mark_of_rejects(name) for name in store.list(REJECTS_NAME)}
-    found = {**shards, **{n: mark for n, mark in rejects.items() if mark not in kept}}
+    marks_by_name = {
+        **shards,
+        **{n: mark for n, mark in rejects.items() if mark not in names_in_use},
+    }
     return [
         name
-        for name, mark in found.items()
+        for name, mark in marks_by_name.items()
         if mark and generation_of(mark) <= manifest.generation
     ]
 
@@ -234,7 +243,7 @@ class _Superseded(Exception):  # noqa: N818  not an error: a newer commit contin
 
 
 def finish(
-    store: Store, data: bytes | None = None, *, end_grace: bool = False
+    store: Store, manifest_bytes: bytes | None = None, *, end_grace: bool = False
 ) -> bytes | None:
     """Finishes the last commit of any run; safe to repeat and to interrupt.
 
@@ -247,24 +256,32 @@ def finish(
       The bytes of the manifest whose commit is finished; None if there is no manifest or
       if another run continues.
     """
-    data = store.find(MANIFEST_NAME) if data is None else data
-    if data is None:
+    manifest_bytes = (
+        store.find(MANIFEST_NAME) if manifest_bytes is None else manifest_bytes
+    )
+    if manifest_bytes is None:
         return None
-    manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+    manifest = Manifest.from_bytes(manifest_bytes, store.uri_of(MANIFEST_NAME))
     records = find_records(store)
-    own = next((record for record in records if record.mark == manifest.mark), None)
+    current_record = next(
+        (record for record in records if record.mark == manifest.mark), None
+    )
     try:
-        if own is not None:
-            _settle(store, data, manifest, own)
+        if current_record is not None:
+            _settle(store, manifest_bytes, manifest, current_record)
     except _Superseded:
         return None
     store.delete(old_files(store, manifest, records, end_grace=end_grace))
-    if own is not None and not end_grace and _in_grace(manifest, own):
-        spared = own.replaced_name
+    if (
+        current_record is not None
+        and not end_grace
+        and _in_grace(manifest, current_record)
+    ):
+        spared = current_record.replaced_name
     else:
         spared = ""
     store.delete(name for name in old_records(manifest, records) if name != spared)
-    return data
+    return manifest_bytes
 
 
 def discard_fixed(store: Store, manifest: bytes, names: Iterable[str]) -> None:
@@ -278,14 +295,14 @@ def old_files(
     store: Store, manifest: Manifest, records: list[CommitRecord], *, end_grace: bool
 ) -> list[str]:
     """Returns the data files of commits that are no longer in use."""
-    kept, old = [manifest], list[Manifest]()
+    manifests_in_use, old_manifests = [manifest], list[Manifest]()
     for record in records:
         if generation_of(record.mark) > manifest.generation:
             continue  # it may still be swapped in
-        old += (found := record.manifests())
+        old_manifests += (record_manifests := record.manifests())
         if record.mark == manifest.mark and not end_grace:
-            kept += found
-    return _files_of(store, _data_of(*old) - _data_of(*kept))
+            manifests_in_use += record_manifests
+    return _files_of(store, _data_of(*old_manifests) - _data_of(*manifests_in_use))
 
 
 def old_records(manifest: Manifest, records: list[CommitRecord]) -> list[str]:
@@ -298,29 +315,29 @@ def old_records(manifest: Manifest, records: list[CommitRecord]) -> list[str]:
     ]
 
 
-def _in_grace(manifest: Manifest, own: CommitRecord) -> bool:
+def _in_grace(manifest: Manifest, record: CommitRecord) -> bool:
     """Checks whether the replaced dataset has files that the new one lacks.
 
     After an append it has none.
     """
-    replaced = own.replaced() if own.replaced_name in own.names else None
+    replaced = record.replaced() if record.replaced_name in record.names else None
     return replaced is not None and bool(_data_of(replaced) - _data_of(manifest))
 
 
 def _settle(
-    store: Store, data: bytes, manifest: Manifest, record: CommitRecord
+    store: Store, manifest_bytes: bytes, manifest: Manifest, record: CommitRecord
 ) -> None:
     """Puts the files with fixed names in place; removes obsolete ones."""
-    own = {*manifest.files, *unnamed_files(manifest)}
-    names = {name: copy for name, copy in record.files.items() if name in own}
+    current_names = {*manifest.files, *unnamed_files(manifest)}
+    names = {name: copy for name, copy in record.files.items() if name in current_names}
 
-    def put(name: str) -> None:
-        _replace(store, data, name, names[name])
+    def put_copy(name: str) -> None:
+        _replace(store, manifest_bytes, name, names[name])
 
-    store.for_each(put, names.keys() & {DATASET_INFO_NAME})
-    store.for_each(put, sorted(names.keys() - {DATASET_INFO_NAME}))
+    store.for_each(put_copy, names.keys() & {DATASET_INFO_NAME})
+    store.for_each(put_copy, sorted(names.keys() - {DATASET_INFO_NAME}))
     for name in _obsolete_names(manifest, record):
-        _replace(store, data, name)
+        _replace(store, manifest_bytes, name)
 
 
 def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
@@ -334,45 +351,57 @@ def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
     replaced = record.replaced()
     if replaced is None:
         return []
-    kept = {*manifest.files, *unnamed_files(manifest)}
-    return [name for name in fixed_names(replaced) if name not in kept]
+    current_names = {*manifest.files, *unnamed_files(manifest)}
+    return [name for name in fixed_names(replaced) if name not in current_names]
 
 
 def _replace(store: Store, manifest: bytes, name: str, copy: str = "") -> None:
     """Replaces a file with a fixed name by its copy, or removes it if there is none."""
-    found, *new = store.for_each(store.find, (name, copy) if copy else (name,))
-    if new == [None]:
+    current_bytes, *copies = store.for_each(
+        store.find, (name, copy) if copy else (name,)
+    )
+    if copies == [None]:
         raise _Superseded  # another run has finished this commit
-    data = new[0] if new else None
+    new_bytes = copies[0] if copies else None
     for _ in range(_TRIES):
-        if (seen := found) == data:
+        if (previous_bytes := current_bytes) == new_bytes:
             return
         if store.find(MANIFEST_NAME) != manifest:
             raise _Superseded
-        is_swapped = _swap(store, name, data, seen)
+        is_swapped = _swap(store, name, new_bytes, previous_bytes)
         # Checked after a swap as well, because the store may have lost it.
-        newer, found = store.for_each(store.find, (MANIFEST_NAME, name))
+        newer, current_bytes = store.for_each(store.find, (MANIFEST_NAME, name))
         if is_swapped and newer != manifest:
-            if newer is not None and _belongs(store, newer, name, seen, data):
-                _swap(store, name, seen, data)
+            if newer is not None and _belongs(
+                store, newer, name, previous_bytes, new_bytes
+            ):
+                _swap(store, name, previous_bytes, new_bytes)
             raise _Superseded
     raise OutputError(f"{store.uri_of(name)}: another program writes to it; run again")
 
 
 def _belongs(
-    store: Store, newer: bytes, name: str, seen: bytes | None, data: bytes | None
+    store: Store,
+    newer: bytes,
+    name: str,
+    previous_bytes: bytes | None,
+    new_bytes: bytes | None,
 ) -> bool:
     """Checks whether a newer dataset has the replaced file instead of the new one."""
-    entry = Manifest.from_bytes(newer, store.uri_of(MANIFEST_NAME)).files.get(name)
-    if entry is None:
+    file_entry = Manifest.from_bytes(newer, store.uri_of(MANIFEST_NAME)).files.get(name)
+    if file_entry is None:
         return False
-    return is_file(seen, entry) and not is_file(data, entry)
+    return is_file(previous_bytes, file_entry) and not is_file(new_bytes, file_entry)
 
 
-def _swap(store: Store, name: str, data: bytes | None, seen: bytes | None) -> bool:
-    if data is not None:
-        return store.swap(data, name, seen=seen)
-    return seen is None or store.discard(name, seen=seen)
+def _swap(
+    store: Store, name: str, new_bytes: bytes | None, previous_bytes: bytes | None
+) -> bool:
+    if new_bytes is not None:
+        return store.swap(new_bytes, name, expected_content=previous_bytes)
+    return previous_bytes is None or store.discard(
+        name, expected_content=previous_bytes
+    )
 
 
 #     .recordmill/RUN/staging/manifest.json     other files of the run are staged or moved
@@ -420,12 +449,12 @@ def clean_up(store: Store, *, end_grace: bool = True) -> Manifest | None:
     With `end_grace`, the files of a replaced dataset are removed as well. Returns the
     manifest; None as in `finish`.
     """
-    data = finish(store, end_grace=end_grace)
-    if data is None:
+    manifest_bytes = finish(store, end_grace=end_grace)
+    if manifest_bytes is None:
         return None
-    manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+    manifest = Manifest.from_bytes(manifest_bytes, store.uri_of(MANIFEST_NAME))
     # Detached jobs publish without a lease: remove only while the manifest is this one.
-    discard_fixed(store, data, _stale_files(store, manifest))
+    discard_fixed(store, manifest_bytes, _stale_files(store, manifest))
     return manifest
 
 
@@ -438,12 +467,14 @@ def shut_out_commits(store: Store) -> None:
     """
     if store.find(MANIFEST_NAME) is None:
         return
-    data = finish(store, end_grace=True)
-    if data is None:
+    manifest_bytes = finish(store, end_grace=True)
+    if manifest_bytes is None:
         raise BusyError(f"{store.uri}: another run is publishing; clean again later")
-    manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+    manifest = Manifest.from_bytes(manifest_bytes, store.uri_of(MANIFEST_NAME))
     newer = _above_all(store, manifest)
-    if newer != manifest and not store.swap(newer.to_bytes(), MANIFEST_NAME, seen=data):
+    if newer != manifest and not store.swap(
+        newer.to_bytes(), MANIFEST_NAME, expected_content=manifest_bytes
+    ):
         raise BusyError(f"{store.uri}: another run has just published; clean again")
 
 
@@ -514,12 +545,12 @@ def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
     store = workspace.store
     staged = store.list_level(workspace.store_name("staging"))
     placed = store.list_level()
-    for file, entry in data_entries(manifest).items():
+    for file, file_entry in data_entries(manifest).items():
         if mark_of(file) != manifest.mark:
             continue  # the file belongs to an earlier part
         name = workspace.store_name(f"staging/{staged_file_name(file)}")
         level, name = (staged, name) if name in staged.files else (placed, file)
-        if _difference(level, name, entry):
+        if _difference(level, name, file_entry):
             return False
     if wrong_files(store, manifest, staged_metadata(workspace)):
         return False
@@ -532,7 +563,7 @@ def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
 
 def data_entries(manifest: Manifest) -> dict[str, ShardEntry | FileEntry]:
     """Returns the manifest's entry of each shard and index file, by name."""
-    return {**manifest.index_files, **{each.file: each for each in manifest.shards}}
+    return {**manifest.index_files, **{shard.file: shard for shard in manifest.shards}}
 
 
 def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
@@ -543,8 +574,12 @@ def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
         for name in store.list_level(folder).files
         if name != workspace.store_name(STAGED_MANIFEST) and not is_shard_name(name)
     ]
-    found = zip(names, store.for_each(store.find, names), strict=True)
-    return {n.removeprefix(f"{folder}/"): data for n, data in found if data is not None}
+    named_contents = zip(names, store.for_each(store.find, names), strict=True)
+    return {
+        n.removeprefix(f"{folder}/"): content
+        for n, content in named_contents
+        if content is not None
+    }
 
 
 def wrong_files(
@@ -556,8 +591,8 @@ def wrong_files(
     """
     wrong = [
         name
-        for name, entry in manifest.files.items()
-        if not is_file(staged[name] if name in staged else store.find(name), entry)
+        for name, file_entry in manifest.files.items()
+        if not is_file(staged[name] if name in staged else store.find(name), file_entry)
     ]
     return wrong + [n for n in unnamed_files_of_part(manifest) if n not in staged]
 
@@ -568,9 +603,13 @@ DAMAGED = (
 )
 
 
-def manifest_digest(data: bytes | None) -> str:
+def manifest_digest(manifest_bytes: bytes | None) -> str:
     """Returns a digest of the bytes of a manifest; "" if there is none."""
-    return "" if data is None else blake2b(data, digest_size=16).hexdigest()
+    return (
+        ""
+        if manifest_bytes is None
+        else blake2b(manifest_bytes, digest_size=16).hexdigest()
+    )
 
 
 def seen_manifest(store: Store) -> str:
@@ -613,9 +652,11 @@ def commit(
       OutputError: a file of the dataset is missing, or a storage request failed.
     """
     store = workspace.store
-    own = (workspace.store_name(name) for name in (STAGED_MANIFEST, SEEN_NAME))
-    data, expected, seen = store.for_each(store.find, (*own, MANIFEST_NAME))
-    if data is None:  # an earlier try of this task committed
+    staged_names = (workspace.store_name(name) for name in (STAGED_MANIFEST, SEEN_NAME))
+    staged_bytes, expected, published_bytes = store.for_each(
+        store.find, (*staged_names, MANIFEST_NAME)
+    )
+    if staged_bytes is None:  # an earlier try of this task committed
         current = find_manifest(store)
         if current is None:
             raise BusyError(f"{store.uri}: there is no {MANIFEST_NAME}. {RUN_AGAIN}")
@@ -623,35 +664,42 @@ def commit(
             raise _changed(store)
         finish(store)
         return current
-    manifest = Manifest.from_bytes(data, store.uri_of(STAGED_MANIFEST))
-    if seen != data:
-        if manifest_digest(seen).encode() != (expected or b""):
+    manifest = Manifest.from_bytes(staged_bytes, store.uri_of(STAGED_MANIFEST))
+    if published_bytes != staged_bytes:
+        if manifest_digest(published_bytes).encode() != (expected or b""):
             raise _lost(store, manifest)
         fixed = staged_metadata(workspace)
         if wrong := wrong_files(store, manifest, fixed):
             raise BusyError(
                 f"{store.uri_of(wrong[0])}: not the file that this run staged. {RUN_AGAIN}"
             )
-        CommitRecord(store, manifest.mark).write(data, seen, fixed)
+        CommitRecord(store, manifest.mark).write(staged_bytes, published_bytes, fixed)
         del fixed  # the lists of inputs may be long
         placed = _place_data(workspace, manifest)
         require_stored(store, manifest, own_mark=manifest.mark)
         _require_rejects(store, manifest, placed)
-    with publishing(lease) as held:
-        if seen != data:
-            _swap_in(store, manifest, data, seen)
-        if held is not None:
-            held.published = data
-        finish(store, data)
+    with publishing(lease) as held_lease:
+        if published_bytes != staged_bytes:
+            _swap_in(store, manifest, staged_bytes, published_bytes)
+        if held_lease is not None:
+            held_lease.published = staged_bytes
+        finish(store, staged_bytes)
     return manifest
 
 
-def _swap_in(store: Store, manifest: Manifest, data: bytes, seen: bytes | None) -> None:
+def _swap_in(
+    store: Store,
+    manifest: Manifest,
+    manifest_bytes: bytes,
+    previous_bytes: bytes | None,
+) -> None:
     """Writes the manifest by a swap; repeats it if the store accepted but lost it."""
     for _ in range(_TRIES):
-        if not store.swap(data, MANIFEST_NAME, seen=seen):
+        if not store.swap(
+            manifest_bytes, MANIFEST_NAME, expected_content=previous_bytes
+        ):
             raise _lost(store, manifest)
-        if store.find(MANIFEST_NAME) != seen:
+        if store.find(MANIFEST_NAME) != previous_bytes:
             return
     uri = store.uri_of(MANIFEST_NAME)
     raise OutputError(
@@ -671,8 +719,10 @@ def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
         if mark_of(file) == mark
         and (source := f"{folder}/{staged_file_name(file)}") in staged
     ]
-    found = store.list(f"{folder}/{REJECTS_NAME}") if manifest.rejects else ()
-    rejects = {n: marked_rejects(n.removeprefix(f"{folder}/"), mark) for n in found}
+    staged_rejects = store.list(f"{folder}/{REJECTS_NAME}") if manifest.rejects else ()
+    rejects = {
+        n: marked_rejects(n.removeprefix(f"{folder}/"), mark) for n in staged_rejects
+    }
     try:
         store.move_all([*pairs, *rejects.items()])
     except MissingFileError as error:
@@ -691,13 +741,15 @@ def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None
     files = rejects_files(store, manifest)
     if sum(files.values()) > manifest.rejects.bytes:
         mark = manifest.mark
-        earlier = [n for n in files if n not in placed and mark_of_rejects(n) == mark]
-        store.delete(earlier)
+        earlier_files = [
+            n for n in files if n not in placed and mark_of_rejects(n) == mark
+        ]
+        store.delete(earlier_files)
         files = rejects_files(store, manifest)
-    found = sum(files.values())
-    if found != manifest.rejects.bytes:
+    num_bytes = sum(files.values())
+    if num_bytes != manifest.rejects.bytes:
         raise BusyError(
-            f"{store.uri_of(REJECTS_NAME)}: {count(found, 'byte')}, expected "
+            f"{store.uri_of(REJECTS_NAME)}: {count(num_bytes, 'byte')}, expected "
             f"{manifest.rejects.bytes:,}. {RUN_AGAIN}"
         )
 
@@ -728,19 +780,21 @@ def require_stored(store: Store, manifest: Manifest, *, own_mark: str = "") -> N
       OutputRefusedError: another file is missing or has another size or checksum.
     """
     level = store.list_level()
-    for file, entry in data_entries(manifest).items():
-        if found := _difference(level, file, entry):
+    for file, file_entry in data_entries(manifest).items():
+        if problem := _difference(level, file, file_entry):
             if own_mark and mark_of(file) == own_mark:
-                raise BusyError(f"{store.uri_of(file)}: {found}. {RUN_AGAIN}")
-            raise OutputRefusedError(f"{store.uri_of(file)}: {found}. {DAMAGED}")
+                raise BusyError(f"{store.uri_of(file)}: {problem}. {RUN_AGAIN}")
+            raise OutputRefusedError(f"{store.uri_of(file)}: {problem}. {DAMAGED}")
 
 
-def _difference(level: Level, name: str, entry: ShardEntry | FileEntry) -> str:
+def _difference(level: Level, name: str, file_entry: ShardEntry | FileEntry) -> str:
     """Returns the difference between a listed file and its manifest entry, or ""."""
     size, crc = level.files.get(name), level.checksums.get(name)
-    if size != entry.bytes:
-        found = "is missing" if size is None else f"has {size} bytes"
-        return f"{found}, the manifest records {entry.bytes} bytes"
-    if crc is not None and f"{crc:08x}" != entry.crc32c:
-        return f"the store has CRC-32C {crc:08x}, the manifest records {entry.crc32c}"
+    if size != file_entry.bytes:
+        actual = "is missing" if size is None else f"has {size} bytes"
+        return f"{actual}, the manifest records {file_entry.bytes} bytes"
+    if crc is not None and f"{crc:08x}" != file_entry.crc32c:
+        return (
+            f"the store has CRC-32C {crc:08x}, the manifest records {file_entry.crc32c}"
+        )
     return ""

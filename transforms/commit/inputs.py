@@ -119,7 +119,7 @@ class KeptFiles(FileTable):
     def listed(cls, files: Inventory, *, are_side: bool) -> KeptFiles:
         """Returns the files of an inventory, with unknown content."""
 
-        def kept(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def add_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns = {
                 **dict(zip(batch.schema.names, batch.columns, strict=True)),
                 "is_side": pa.repeat(are_side, len(batch)),
@@ -129,11 +129,11 @@ class KeptFiles(FileTable):
             arrays = [columns[name] for name in _KEPT.names]
             return pa.RecordBatch.from_arrays(arrays, schema=_KEPT)
 
-        return cls(gather(map(kept, files.batches()), _KEPT))
+        return cls(gather(map(add_columns, files.batches()), _KEPT))
 
     def __iter__(self) -> Iterator[tuple[str, KeptFile]]:
         for batch in self.batches():
-            paths, *columns = (each.to_pylist() for each in batch.columns)
+            paths, *columns = (column.to_pylist() for column in batch.columns)
             yield from zip(paths, map(KeptFile, *columns), strict=True)
 
 
@@ -152,8 +152,8 @@ class KeptInputs:
 def kept_files(files: Inventory, side_files: Inventory = NO_FILES) -> KeptFiles:
     """Returns the files that a run listed: inputs, then the other sidecar files."""
     sides = KeptFiles.listed(side_files.without(files.paths), are_side=True)
-    own = KeptFiles.listed(files, are_side=False).each_once()
-    return KeptFiles(pa.concat_tables([own.table, sides.table]))
+    input_files = KeptFiles.listed(files, are_side=False).each_once()
+    return KeptFiles(pa.concat_tables([input_files.table, sides.table]))
 
 
 def dump_kept(inputs: KeptInputs) -> Data:
@@ -169,14 +169,14 @@ def _packed(inputs: KeptInputs) -> Iterator[bytes]:
         **({"by": "content"} if inputs.by_content else {}),
         **({"run": inputs.run_key} if inputs.run_key else {}),
     }
-    told = "content" if inputs.by_content else "version"
+    column_name = "content" if inputs.by_content else "version"
     # Python's gzip module would write the operating system and, by default, the time. The
     # block size is fixed, because the compressed bytes depend on how the lines are cut.
     packer = gzip_packer(_LEVEL)
     text = json.dumps(head, ensure_ascii=False, separators=(",", ":"))
     lines = bytearray(f"{text}\n".encode())
     for batch in inputs.files.batches():
-        path, text = _quoted(batch["path"]), _quoted(batch[told].fill_null(""))
+        path, text = _quoted(batch["path"]), _quoted(batch[column_name].fill_null(""))
         kind = pc.if_else(batch["is_unreadable"], f',"{_UNREADABLE}"', "")
         side = pc.if_else(batch["is_side"], f',"{_SIDE}"', "")
         size = batch["size"].cast(pa.string())
@@ -234,7 +234,7 @@ class _KeptHead(ForeignModel):
     run: str = ""
 
 
-def parse_inputs(data: bytes, uri: str) -> KeptInputs:
+def parse_inputs(packed_lines: bytes, uri: str) -> KeptInputs:
     """Parses a list of inputs: inputs.jsonl.gz or inventory.jsonl.gz.
 
     Raises:
@@ -244,7 +244,7 @@ def parse_inputs(data: bytes, uri: str) -> KeptInputs:
     text = ForeignText(uri, "valid inventory of inputs", advice)
     with (
         text.parsing(lambda _: "expected lines of JSON, compressed with gzip"),
-        gzip.open(io.BytesIO(data)) as lines,
+        gzip.open(io.BytesIO(packed_lines)) as lines,
     ):
         if not (first := lines.readline()):
             raise EOFError
@@ -269,20 +269,20 @@ def parse_inputs(data: bytes, uri: str) -> KeptInputs:
 
 def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
     # One call for all lines: 1 second for a million files.
-    entries = [
-        (path, int(size), str(told), kind)
-        for path, size, told, *kind in json.loads(b"[%b]" % b",".join(lines))
+    fields_of_lines = [
+        (path, int(size), str(version_text), kind)
+        for path, size, version_text, *kind in json.loads(b"[%b]" % b",".join(lines))
     ]
-    paths, sizes, told, kinds = zip(*entries, strict=True)
+    paths, sizes, version_texts, kinds = zip(*fields_of_lines, strict=True)
     if not all(type(path) is str for path in paths) or min(sizes) < 0:
         raise TypeError
-    nothing = [None] * len(told)
-    if by_content and None in map(bytes_of_content, told, sizes):
+    null_column = [None] * len(version_texts)
+    if by_content and None in map(bytes_of_content, version_texts, sizes):
         raise ValueError
     columns = (
-        *(paths, sizes, nothing if by_content else told),
+        *(paths, sizes, null_column if by_content else version_texts),
         *([kind == [name] for kind in kinds] for name in (_SIDE, _UNREADABLE)),
-        told if by_content else nothing,
+        version_texts if by_content else null_column,
     )
     arrays = map(pa.array, columns, _KEPT.types)
     return pa.RecordBatch.from_arrays(list(arrays), schema=_KEPT)
@@ -303,8 +303,8 @@ def _line_problem(
 
 
 def _expected(number: int, fields: str, line: bytes) -> str:
-    shown = printable(line.rstrip()[:_SHOWN_BYTES].decode(errors="replace"))
-    return f"line {number}: expected {fields}, found {shown}"
+    line_start = printable(line.rstrip()[:_SHOWN_BYTES].decode(errors="replace"))
+    return f"line {number}: expected {fields}, found {line_start}"
 
 
 _SHARDING = {
@@ -321,14 +321,16 @@ _DEFAULTS = JobSpec(source="csv", name="data").model_dump(
 
 
 def option_changes(
-    before: Mapping[str, Any], now: Mapping[str, Any], free: Sequence[str] = ()
+    old_fields: Mapping[str, Any],
+    new_fields: Mapping[str, Any],
+    free: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yields the options that differ between two jobs, with both values.
 
     `old_fields` and `new_fields` are the `fixed_fields` of the jobs. Options in `free`
     may differ.
     """
-    old, new = _options_of(before), _options_of(now)
+    old, new = _options_of(old_fields), _options_of(new_fields)
     for option in sorted({*old, *new}.difference(free)):
         if old.get(option) == new.get(option):
             continue
@@ -356,18 +358,18 @@ def _options_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _function(value: Mapping[str, str] | None) -> str:
+def _function(map_fields: Mapping[str, str] | None) -> str:
     """Returns a text that identifies a `map` function by name and checksum."""
-    if value is None:
+    if map_fields is None:
         return "no `map`"
-    return f"the `map` function {value['function']} (checksum {value['checksum'][:8]})"
+    return f"the `map` function {map_fields['function']} (checksum {map_fields['checksum'][:8]})"
 
 
 def _option(name: str, options: Mapping[str, Any]) -> str:
     if name not in options:
         return f"no `{name}`"
-    value = options[name]
-    text = value if isinstance(value, str) else json.dumps(value)
+    option_value = options[name]
+    text = option_value if isinstance(option_value, str) else json.dumps(option_value)
     if not text or any(c.isspace() or c == "`" or not c.isprintable() for c in text):
         return f"`{name}` {json.dumps(text)}"  # front ends could not spell it
     return f"`{name}={text}`"
@@ -390,14 +392,16 @@ class Pairs(NamedTuple):
 
     def same_unread(self) -> pa.ChunkedArray:
         """Returns a mask of the files that are the same; null if reading must decide."""
-        old, now = self.kept.table, self.files.table
-        broken, content = old["is_unreadable"], old["content"]
+        converted_table, current_table = self.kept.table, self.files.table
+        broken, content = converted_table["is_unreadable"], converted_table["content"]
         is_whole = pc.and_(
-            pc.equal(old["size"], now["size"]),
-            pc.equal(broken, now["problem"].is_valid()),
+            pc.equal(converted_table["size"], current_table["size"]),
+            pc.equal(broken, current_table["problem"].is_valid()),
         )
-        times = pc.fill_null(pc.equal(old["version"], now["version"]), False)
-        unread = pc.or_(pc.equal(old["size"], 0), pc.equal(content, ""))
+        times = pc.fill_null(
+            pc.equal(converted_table["version"], current_table["version"]), False
+        )
+        unread = pc.or_(pc.equal(converted_table["size"], 0), pc.equal(content, ""))
         may_differ = pc.if_else(unread, True, pa.scalar(None, pa.bool_()))
         without_times = pc.if_else(content.is_null(), False, may_differ)
         is_same = pc.if_else(pc.or_(broken, times), True, without_times)
@@ -414,13 +418,13 @@ def read_contents(
 
     def read(part: tuple[InputFile, int, int]) -> FileChecksum:
         file, start, stop = part
-        data = read_range(file.uri, start, stop, storage, file.seen)
-        if len(data) < stop - start:
+        part_bytes = read_range(file.uri, start, stop, storage, file.seen)
+        if len(part_bytes) < stop - start:
             raise InputError(
-                f"{file.uri}: ends at byte {start + len(data)}, but had {file.size} "
+                f"{file.uri}: ends at byte {start + len(part_bytes)}, but had {file.size} "
                 "bytes when it was listed; did it change in the meantime?"
             )
-        return FileChecksum(file.path, start, stop, crc32c(data))
+        return FileChecksum(file.path, start, stop, crc32c(part_bytes))
 
     sizes = {file.path: file.size for file, _ in files}
     parts = (
@@ -429,8 +433,8 @@ def read_contents(
         for start in range(0, size, PART_BYTES)
     )
     checksums = ahead(parts, read, _THREADS, most=_AHEAD)
-    for path, own in groupby(checksums, lambda checksum: checksum.path):
-        yield content_of(path, own, sizes[path])
+    for path, file_checksums in groupby(checksums, lambda checksum: checksum.path):
+        yield content_of(path, file_checksums, sizes[path])
 
 
 @dataclass
@@ -447,14 +451,16 @@ class ContentCheck:
         No file is read if size or version alone show that some file changed.
         """
         same = pairs.same_unread()
-        if surely := pairs.files.where(pc.equal(same, False)):
-            yield from surely
+        if changed_files := pairs.files.where(pc.equal(same, False)):
+            yield from changed_files
             return
         files = list(pairs.files.where(same.is_null()))
-        before = pairs.kept.table["content"].filter(same.is_null()).to_pylist()
+        converted_contents = (
+            pairs.kept.table["content"].filter(same.is_null()).to_pylist()
+        )
         unread = [
             (file, bytes_of_content(content, file.size) or 0)
-            for file, content in zip(files, before, strict=True)
+            for file, content in zip(files, converted_contents, strict=True)
             if file not in self._known
         ]
         if unread:
@@ -468,10 +474,10 @@ class ContentCheck:
                 f"{count(len(unread), 'input file')} of the same name and size {have}: "
                 f"reading {size} to compare"
             )
-        found = read_contents(unread, self.storage)
-        for file, content in zip(files, before, strict=True):
+        current_contents = read_contents(unread, self.storage)
+        for file, content in zip(files, converted_contents, strict=True):
             if file not in self._known:
-                self._known[file] = next(found)
+                self._known[file] = next(current_contents)
             if self._known[file] != content:
                 yield file
 
@@ -482,9 +488,14 @@ class ContentCheck:
     def known_as_same(self, pairs: Pairs) -> pa.ChunkedArray:
         """Returns a mask of the files that are the same; reads no file."""
         same = pairs.same_unread()
-        before = pairs.kept.table["content"].filter(same.is_null()).to_pylist()
+        converted_contents = (
+            pairs.kept.table["content"].filter(same.is_null()).to_pylist()
+        )
         files = pairs.files.where(same.is_null())
-        read = [self._known.get(f) == c for f, c in zip(files, before, strict=True)]
+        read = [
+            self._known.get(f) == c
+            for f, c in zip(files, converted_contents, strict=True)
+        ]
         if not read:
             return same
         return pc.replace_with_mask(
@@ -498,15 +509,15 @@ _SHOWN = 3  # files in an error message
 def read_part(store: Store, manifest: Manifest, part: int) -> KeptInputs:
     """Reads the inputs of one part: their content, and their versions if known."""
     name = inputs_name(part)
-    kept = parse_inputs(read_fixed(store, manifest, name), store.uri_of(name))
-    if not kept.by_content:
-        return kept
+    part_inputs = parse_inputs(read_fixed(store, manifest, name), store.uri_of(name))
+    if not part_inputs.by_content:
+        return part_inputs
     listed = read_inventory(store, manifest, part)
-    if listed is None or listed.fingerprint != kept.fingerprint:
-        return kept
-    versions = listed.files.look_up("version", pa.string(), kept.files.paths)
-    files = kept.files.having("version", versions)
-    return replace(kept, files=files, run_key=listed.run_key)
+    if listed is None or listed.fingerprint != part_inputs.fingerprint:
+        return part_inputs
+    versions = listed.files.look_up("version", pa.string(), part_inputs.files.paths)
+    files = part_inputs.files.having("version", versions)
+    return replace(part_inputs, files=files, run_key=listed.run_key)
 
 
 def _read_parts(store: Store, manifest: Manifest) -> list[KeptInputs]:
@@ -558,17 +569,17 @@ def is_same_dataset(
     if manifest.appended:
         return False
     try:
-        kept = read_part(store, manifest, 0)
+        part_inputs = read_part(store, manifest, 0)
     except OutputError:
         return False
     files = files.each_once()
-    now = files + side_files.without(files.paths)
-    positions = kept.files.find(now.paths)
-    same_names = len(now) == len(kept.files) and not positions.null_count
-    if not (kept.by_content and same_names):
+    all_files = files + side_files.without(files.paths)
+    positions = part_inputs.files.find(all_files.paths)
+    same_names = len(all_files) == len(part_inputs.files) and not positions.null_count
+    if not (part_inputs.by_content and same_names):
         return False
-    pairs = Pairs(kept.files.take(positions), now)
-    by_content = now.having("version", pairs.kept.table["content"])
+    pairs = Pairs(part_inputs.files.take(positions), all_files)
+    by_content = all_files.having("version", pairs.kept.table["content"])
     parts = by_content[: len(files)], by_content[len(files) :]
     if fingerprint_of(job, *parts, reading=reading) != manifest.fingerprint:
         return False
@@ -584,20 +595,26 @@ def renew_inventories(
     key of the run that compared the inputs.
     """
     for part in range(manifest.appended + 1):
-        seen = store.find(inventory_name(part))
+        inventory_bytes = store.find(inventory_name(part))
         if find_manifest(store) != manifest:
             return  # another run was faster
-        kept = read_part(store, manifest, part)
+        part_inputs = read_part(store, manifest, part)
         paths = pa.array(list(versions), pa.string())
-        found = pc.index_in(kept.files.paths, value_set=paths)
-        if not kept.by_content or found.null_count == len(found):
+        version_indices = pc.index_in(part_inputs.files.paths, value_set=paths)
+        if not part_inputs.by_content or version_indices.null_count == len(
+            version_indices
+        ):
             continue
         times = pa.chunked_array([pa.array(versions.values(), pa.string())])
-        times = pc.coalesce(times.take(found), kept.files.table["version"])
-        files = kept.files.having("version", times)
-        key = kept.run_key if manifest.appended else run_key
-        renewed = replace(kept, files=files, run_key=key, by_content=False)
-        store.swap(dump_kept(renewed), inventory_name(part), seen=seen)
+        times = pc.coalesce(
+            times.take(version_indices), part_inputs.files.table["version"]
+        )
+        files = part_inputs.files.having("version", times)
+        key = part_inputs.run_key if manifest.appended else run_key
+        renewed = replace(part_inputs, files=files, run_key=key, by_content=False)
+        store.swap(
+            dump_kept(renewed), inventory_name(part), expected_content=inventory_bytes
+        )
 
 
 def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> KeptFiles:
@@ -614,22 +631,22 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> KeptFiles:
             f"{error}; without this inventory of the converted inputs, nothing can be "
             f"appended; {CONVERT_ALL}"
         ) from error
-    kept = parts[-1]
-    if kept.fingerprint != manifest.fingerprint:
+    last_part = parts[-1]
+    if last_part.fingerprint != manifest.fingerprint:
         raise OutputRefusedError(
-            f"{uri}: belongs to another dataset (fingerprint {kept.fingerprint}, the "
+            f"{uri}: belongs to another dataset (fingerprint {last_part.fingerprint}, the "
             f"manifest records {manifest.fingerprint}); {CONVERT_ALL}"
         )
-    if kept.format_version != FORMAT_VERSION:
+    if last_part.format_version != FORMAT_VERSION:
         raise OutputRefusedError(
             f"{store.uri}: was written by another version of recordmill in another "
-            f"format ({kept.format_version}, now {FORMAT_VERSION}); {CONVERT_ALL}"
+            f"format ({last_part.format_version}, now {FORMAT_VERSION}); {CONVERT_ALL}"
         )
     # Additional columns in new files do not affect the records of the dataset.
     free = ["columns", "extra_columns"]
     if _reads_no_folders(job, manifest, parts):
         free.append("partitions")
-    if changes := list(option_changes(kept.job, fixed_fields(job), free)):
+    if changes := list(option_changes(last_part.job, fixed_fields(job), free)):
         raise OutputRefusedError(
             f"{store.uri}: was created by another job. Changed: {'; '.join(changes)}. "
             f"Append with the options of the first run, or {CONVERT_ALL}"
@@ -655,25 +672,28 @@ def require_arrays_moved(
     Raises:
       OutputRefusedError: an earlier version wrote the dataset and left them unmoved.
     """
-    kept = read_part(store, manifest, 0)
-    if _keeps_arrays(kept, job, files, check):
+    first_part = read_part(store, manifest, 0)
+    if _keeps_arrays(first_part, job, files, check):
         raise OutputRefusedError(f"{store.uri}: differs in {_ARRAYS}; {CONVERT_ALL}")
 
 
 def _keeps_arrays(
-    kept: KeptInputs, job: JobSpec, files: Inventory, check: ContentCheck
+    part_inputs: KeptInputs, job: JobSpec, files: Inventory, check: ContentCheck
 ) -> bool:
     """Checks whether a version that did not move arrays with images wrote a dataset."""
-    own = files.where(
-        pc.is_in(files.paths, value_set=kept.files.paths.combine_chunks())
+    common_files = files.where(
+        pc.is_in(files.paths, value_set=part_inputs.files.paths.combine_chunks())
     )
-    reading = describe_inputs(job, own, check.storage) if own else ""
+    reading = describe_inputs(job, common_files, check.storage) if common_files else ""
     if ARRAYS_MOVED not in reading:
         return False
-    by = "content" if kept.by_content else "version"
-    as_hashed = kept.files.having("version", kept.files.table[by])
-    before = reading.replace(ARRAYS_MOVED, "")
-    return fingerprint_of(job, as_hashed, reading=before) == kept.fingerprint
+    by = "content" if part_inputs.by_content else "version"
+    as_hashed = part_inputs.files.having("version", part_inputs.files.table[by])
+    reading_before = reading.replace(ARRAYS_MOVED, "")
+    return (
+        fingerprint_of(job, as_hashed, reading=reading_before)
+        == part_inputs.fingerprint
+    )
 
 
 def _reads_no_folders(
@@ -701,7 +721,7 @@ def _joined(parts: Sequence[KeptInputs]) -> KeptFiles:
 
 
 def new_files(
-    kept: KeptFiles,
+    converted_files: KeptFiles,
     files: Inventory,
     side_files: Inventory,
     uri: str,
@@ -722,24 +742,33 @@ def new_files(
     Raises:
       InputError: a converted file is missing, left out, or has changed.
     """
-    is_side = kept.table["is_side"].combine_chunks()
+    is_side = converted_files.table["is_side"].combine_chunks()
     ones, sides = files.each_once(), side_files.each_once()
-    positions, of_side = ones.find(kept.paths), sides.find(kept.paths)
+    positions, of_side = (
+        ones.find(converted_files.paths),
+        sides.find(converted_files.paths),
+    )
     of_side = pc.if_else(is_side, pc.add(of_side, len(ones)), None)
     positions = pc.coalesce(positions, of_side)
-    missing = kept.paths.filter(positions.is_null()).to_pylist()
-    now = (ones + sides).take(positions.drop_null())
-    both = Pairs(kept.where(positions.is_valid()), now)
+    missing = converted_files.paths.filter(positions.is_null()).to_pylist()
+    current_files = (ones + sides).take(positions.drop_null())
+    file_pairs = Pairs(converted_files.where(positions.is_valid()), current_files)
     if missing:
-        changed = now.where(pc.equal(both.same_unread(), False)).paths.to_pylist()
+        changed = current_files.where(
+            pc.equal(file_pairs.same_unread(), False)
+        ).paths.to_pylist()
     else:
-        changed = [file.path for file in check.changed(both)]
+        changed = [file.path for file in check.changed(file_pairs)]
     if missing or changed:
-        own = [path for path in missing if path in left_out]
-        gone = [path for path in missing if path not in left_out]
-        raise InputError(_describe_changes(uri, len(kept), gone, own, changed, files))
-    new_inputs = files.without(kept.paths.filter(pc.invert(is_side)))
-    new_sides = side_files.without(kept.paths).without(new_inputs.paths)
+        excluded_paths = [path for path in missing if path in left_out]
+        lost_paths = [path for path in missing if path not in left_out]
+        raise InputError(
+            _describe_changes(
+                uri, len(converted_files), lost_paths, excluded_paths, changed, files
+            )
+        )
+    new_inputs = files.without(converted_files.paths.filter(pc.invert(is_side)))
+    new_sides = side_files.without(converted_files.paths).without(new_inputs.paths)
     return new_inputs, new_sides
 
 
@@ -760,7 +789,7 @@ def _describe_changes(
         )
         if paths
     ]
-    told = " and ".join(filter(None, (", ".join(changes[:-1]), changes[-1])))
+    changes_text = " and ".join(filter(None, (", ".join(changes[:-1]), changes[-1])))
     ways_out = ["restore these files"] if missing or changed else []
     if left_out:
         ways_out.append("name fewer files in `exclude`, so that they are inputs again")
@@ -772,7 +801,7 @@ def _describe_changes(
             "was it a different folder before?"
         )
     return (
-        f"{uri}: of its {count(total, 'file')}, {told}. An append keeps their records: "
+        f"{uri}: of its {count(total, 'file')}, {changes_text}. An append keeps their records: "
         f"{', '.join(ways_out)}, or {CONVERT_ALL}{hint}"
     )
 
@@ -801,11 +830,11 @@ def dataset_changes(
         changes.append(
             f"the format of the records: {last.format_version}, now {FORMAT_VERSION}"
         )
-    now = files + side_files.without(files.paths)
+    current_files = files + side_files.without(files.paths)
     check = check or ContentCheck()
-    told = _file_changes(_joined(parts), now, check)
-    if told:
-        changes.append(f"input files: {', '.join(told)}")
+    file_changes = _file_changes(_joined(parts), current_files, check)
+    if file_changes:
+        changes.append(f"input files: {', '.join(file_changes)}")
     if manifest.appended and not changes:
         changes.append(f"rows that {count(manifest.appended, 'append')} added")
     if not changes and folder_keys(job, files):
@@ -820,22 +849,24 @@ def dataset_changes(
     return changes
 
 
-def _file_changes(kept: KeptFiles, now: Inventory, check: ContentCheck) -> list[str]:
+def _file_changes(
+    converted_files: KeptFiles, current_files: Inventory, check: ContentCheck
+) -> list[str]:
     """Returns the numbers of new, missing and changed files, with the first names."""
-    now = now.each_once()
-    positions = kept.find(now.paths)
-    both = now.where(positions.is_valid())
-    pairs = Pairs(kept.take(positions.drop_null()), both)
-    has_size = pc.equal(pairs.kept.table["size"], both.table["size"])
+    current_files = current_files.each_once()
+    positions = converted_files.find(current_files.paths)
+    common_files = current_files.where(positions.is_valid())
+    pairs = Pairs(converted_files.take(positions.drop_null()), common_files)
+    has_size = pc.equal(pairs.kept.table["size"], common_files.table["size"])
     differs = pc.and_(has_size, pc.invert(check.known_as_same(pairs)))
     kinds = (
-        (now.without(kept.paths), "new"),
-        (kept.without(now.paths), "gone"),
-        (both.where(pc.invert(has_size)), "changed"),
-        (both.where(differs), "written again with the same size"),
+        (current_files.without(converted_files.paths), "new"),
+        (converted_files.without(current_files.paths), "gone"),
+        (common_files.where(pc.invert(has_size)), "changed"),
+        (common_files.where(differs), "written again with the same size"),
     )
     return [
-        f"{len(files):,} {what} ({first_names(files.paths.to_pylist(), _SHOWN)})"
-        for files, what in kinds
+        f"{len(files):,} {state} ({first_names(files.paths.to_pylist(), _SHOWN)})"
+        for files, state in kinds
         if len(files)
     ]

@@ -141,10 +141,10 @@ def _list_converted(
       and the files with their content texts, if known.
     """
     files = KeptFiles(read_table(*context.workspace.place(INPUTS_NAME)))
-    found = _contents(context, files, ranges, shards)
-    by_content = found is not None
+    file_contents = _contents(context, files, ranges, shards)
+    by_content = file_contents is not None
     if by_content:
-        files = files.having("content", found)
+        files = files.having("content", file_contents)
     parts = (
         _files(files, by="content" if by_content else "version", sides=sides)
         for sides in (False, True)
@@ -160,8 +160,8 @@ def _list_converted(
     as_listed = KeptInputs(
         FORMAT_VERSION, fingerprint, job, files, run_key=context.run_key
     )
-    own = replace(as_listed, run_key="", by_content=by_content)
-    return fingerprint, dump_kept(own), dump_kept(as_listed), files
+    inputs_by_content = replace(as_listed, run_key="", by_content=by_content)
+    return fingerprint, dump_kept(inputs_by_content), dump_kept(as_listed), files
 
 
 def _contents(
@@ -173,15 +173,16 @@ def _contents(
     """Returns the content text of each file, null if it was not read; None if unknown."""
     if not context.source.input.tells_checksums:
         return None
-    results = chain(
-        (result.checksums for result in ranges), (shard.checksums for shard in shards)
+    checksum_lists = chain(
+        (range_result.checksums for range_result in ranges),
+        (shard.checksums for shard in shards),
     )
-    checksums = load_checksums(context.workspace, results)
+    checksums = load_checksums(context.workspace, checksum_lists)
     if checksums is None:
         return None
     try:
-        own = files.table.select(["path", "size"])
-        return ask(own, checksums, contents, pa.string())
+        paths_and_sizes = files.table.select(["path", "size"])
+        return ask(paths_and_sizes, checksums, contents, pa.string())
     except ChangedInputError:
         forget_what_was_read(context)
         raise
@@ -196,12 +197,17 @@ def forget_what_was_read(context: RunContext) -> None:
 
 def _files(files: KeptFiles, *, by: str, sides: bool) -> FileTable:
     """Returns the inputs, or the sidecar files, by version or by content."""
-    own = files.where(pc.equal(files.table["is_side"], sides)).table
-    return FileTable(own.select(["path", "size", by]).rename_columns(_SEEN.names))
+    file_table = files.where(pc.equal(files.table["is_side"], sides)).table
+    return FileTable(
+        file_table.select(["path", "size", by]).rename_columns(_SEEN.names)
+    )
 
 
 def _check_duplicates(
-    context: RunContext, own: Manifest, base: Manifest | None, run_metadata: bytes
+    context: RunContext,
+    part_manifest: Manifest,
+    base: Manifest | None,
+    run_metadata: bytes,
 ) -> bytes:
     """Compares the records of different splits, including those of the base dataset.
 
@@ -215,21 +221,21 @@ def _check_duplicates(
 
     workspace = context.workspace
     staged = workspace.store.below(workspace.store_name("staging"))
-    shards = shards_to_read(staged, own)
+    shards = shards_to_read(staged, part_manifest)
     if context.part and base is not None:
         shards = shards_to_read(workspace.store, base) + shards
     with counting(workspace, "publish-duplicates") as live:
-        found = find_overlap(shards, live.note_written)
-    told = found.lines()
-    if told and context.publishing.duplicates == "fail":
+        overlap = find_overlap(shards, live.note_written)
+    overlap_lines = overlap.lines()
+    if overlap_lines and context.publishing.duplicates == "fail":
         raise InputError(
-            f"{told[0]}. Remove the copies from the inputs, or use `duplicates=report`"
+            f"{overlap_lines[0]}. Remove the copies from the inputs, or use `duplicates=report`"
         )
-    warnings = tuple(InputWarning("duplicates", line) for line in told)
-    later = InputSummary(((DUPLICATES, found.summary()),), warnings)
+    warnings = tuple(InputWarning("duplicates", line) for line in overlap_lines)
+    overlap_report = InputSummary(((DUPLICATES, overlap.summary()),), warnings)
     metadata = json.loads(run_metadata)
-    before = InputSummary.from_dict(metadata.get("understood", {}))
-    metadata["understood"] = before.updated(later).to_dict()
+    input_report = InputSummary.from_dict(metadata.get("understood", {}))
+    metadata["understood"] = input_report.updated(overlap_report).to_dict()
     return json_bytes(metadata)
 
 
@@ -296,18 +302,20 @@ def _changed_locally(files: KeptFiles, folder: str, since: float) -> Iterator[st
         )
         is_old = pa.array(changed / 1e9 <= since - _CLOCK_SECONDS)
         is_seen = pc.fill_null(pc.and_(is_same, is_old), False)
-        rest = batch.filter(pc.invert(is_seen))
-        for path, file in KeptFiles(pa.Table.from_batches([rest])):
-            name, seen = _file_of(above + path, file)
+        unconfirmed_rows = batch.filter(pc.invert(is_seen))
+        for path, file in KeptFiles(pa.Table.from_batches([unconfirmed_rows])):
+            name, stat = _file_of(above + path, file)
             try:
-                found = status(name)
+                current_status = status(name)
             except OSError as error:
                 yield f"{name}: {error.strerror}"
                 continue
-            difference = _difference(name, seen, found.st_size, str(found.st_mtime_ns))
+            difference = _difference(
+                name, stat, current_status.st_size, str(current_status.st_mtime_ns)
+            )
             if difference:
                 yield difference
-            elif found.st_ctime > since and not _is_as_read(
+            elif current_status.st_ctime > since and not _is_as_read(
                 InputFile(path, above + path, file.size, file.version or ""),
                 file.content or "",
             ):
@@ -340,26 +348,33 @@ def _changed_in_store(
     top = posixpath.join(root, "")
 
     def below(part: Inventory) -> pa.RecordBatch:
-        own = part.where(pc.starts_with(part.uris, top))
-        path = pc.utf8_slice_codeunits(own.uris, len(top))
-        columns = (path, own.table["size"], own.table["version"])
+        files_below = part.where(pc.starts_with(part.uris, top))
+        path = pc.utf8_slice_codeunits(files_below.uris, len(top))
+        columns = (path, files_below.table["size"], files_below.table["version"])
         arrays = [column.combine_chunks() for column in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=_SEEN)
 
-    def same(was: pa.Table, there: pa.Table) -> pa.Array:
-        now = there.take(pc.index_in(was["path"], value_set=there["path"]))
-        is_same = (pc.equal(was[name], now[name]) for name in ("size", "version"))
+    def same(recorded_rows: pa.Table, listed_rows: pa.Table) -> pa.Array:
+        matched_rows = listed_rows.take(
+            pc.index_in(recorded_rows["path"], value_set=listed_rows["path"])
+        )
+        is_same = (
+            pc.equal(recorded_rows[name], matched_rows[name])
+            for name in ("size", "version")
+        )
         return pc.and_(*is_same).combine_chunks()
 
-    now = gather(map(below, listed.parts()), _SEEN)
-    is_same = ask(files.table, now, same, pa.bool_())
-    rest = files.where(pc.invert(pc.fill_null(is_same, False)))
-    found = {file.uri: file for file in listed} if len(rest) else {}
-    for path, file in rest:
-        uri, seen = _file_of(posixpath.join(root, path), file)
-        if uri not in found:
+    listed_table = gather(map(below, listed.parts()), _SEEN)
+    is_same = ask(files.table, listed_table, same, pa.bool_())
+    unconfirmed_files = files.where(pc.invert(pc.fill_null(is_same, False)))
+    files_by_uri = {file.uri: file for file in listed} if len(unconfirmed_files) else {}
+    for path, file in unconfirmed_files:
+        uri, stat = _file_of(posixpath.join(root, path), file)
+        if uri not in files_by_uri:
             yield f"{uri}: is missing"
-        elif difference := _difference(uri, seen, found[uri].size, found[uri].version):
+        elif difference := _difference(
+            uri, stat, files_by_uri[uri].size, files_by_uri[uri].version
+        ):
             yield difference
 
 
@@ -391,19 +406,23 @@ def stage(
     """
     workspace = context.workspace
     store = workspace.store
-    seen = store.find(MANIFEST_NAME)
-    if published := _published_by_this(context, seen):
+    published_bytes = store.find(MANIFEST_NAME)
+    if published := _published_by_this(context, published_bytes):
         return published  # a repeated task
-    found = None
-    if seen is not None:
-        found = Manifest.from_bytes(seen, store.uri_of(MANIFEST_NAME))
+    current_manifest = None
+    if published_bytes is not None:
+        current_manifest = Manifest.from_bytes(
+            published_bytes, store.uri_of(MANIFEST_NAME)
+        )
     if is_staged(workspace):
         return read_manifest(store, workspace.store_name(STAGED_MANIFEST))
-    own = build_manifest(context, ranges, shards)
-    run_metadata = _check_duplicates(context, own, found, run_metadata)
+    part_manifest = build_manifest(context, ranges, shards)
+    run_metadata = _check_duplicates(
+        context, part_manifest, current_manifest, run_metadata
+    )
     if context.publishing.strict:
-        understood = json.loads(run_metadata)["understood"]
-        InputSummary.from_dict(understood).require_no_warnings()
+        report_fields = json.loads(run_metadata)["understood"]
+        InputSummary.from_dict(report_fields).require_no_warnings()
     described = dict[str, Data]()
     unnamed = described.copy()
     unnamed[run_metadata_name(context.part)] = run_metadata  # contains the run's time
@@ -413,22 +432,22 @@ def stage(
         fingerprint, by_content, as_listed, read = _list_converted(
             context, ranges, shards
         )
-        own = own.model_copy(update={"fingerprint": fingerprint})
+        part_manifest = part_manifest.model_copy(update={"fingerprint": fingerprint})
         described[inputs_name(context.part)] = by_content
         unnamed[inventory_name(context.part)] = as_listed
-    generation = found.generation + 1 if found else 0
+    generation = current_manifest.generation + 1 if current_manifest else 0
     if not context.part:  # an append does not change these files
         schema = context.schema(*merge_column_info(ranges, shards))
-        mark = commit_mark(own.fingerprint, generation)
+        mark = commit_mark(part_manifest.fingerprint, generation)
         described |= description_files(context.job, schema, shards, mark)
-        if own.about and DATASET_INFO_NAME in described:
-            info = bytes(described[DATASET_INFO_NAME])
-            described[DATASET_INFO_NAME] = with_about(info, own.about)
-    entries = {name: file_entry(data) for name, data in sorted(described.items())}
-    own = own.model_copy(update={"files": entries})
-    manifest = publish_as(own, generation)
+        if part_manifest.about and DATASET_INFO_NAME in described:
+            dataset_info = bytes(described[DATASET_INFO_NAME])
+            described[DATASET_INFO_NAME] = with_about(dataset_info, part_manifest.about)
+    entries = {name: file_entry(content) for name, content in sorted(described.items())}
+    part_manifest = part_manifest.model_copy(update={"files": entries})
+    manifest = publish_as(part_manifest, generation)
     if context.part:
-        manifest = _with_base(context, found, manifest)
+        manifest = _with_base(context, current_manifest, manifest)
     if context.publishing.description.card:
         if context.part:
             schema = schema_of(manifest, class_names(store, manifest))
@@ -438,9 +457,11 @@ def stage(
     _stage_rejects(context)
     if read is not None:
         _require_same_inputs(context, read)
-    _verify_staged(context, own.model_copy(update={"appended": context.part}))
+    _verify_staged(context, part_manifest.model_copy(update={"appended": context.part}))
     # Only after the checks: a manifest of an earlier launch may be staged already.
-    store.put_bytes(manifest_digest(seen).encode(), workspace.store_name(SEEN_NAME))
+    store.put_bytes(
+        manifest_digest(published_bytes).encode(), workspace.store_name(SEEN_NAME)
+    )
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
 
@@ -465,11 +486,11 @@ def _listed_at(workspace: Workspace) -> float | None:
 
     If the stored time is damaged, 0 is returned, so that all files are compared.
     """
-    noted = workspace.get(_LISTED_AT)
-    if noted is None:
+    time_text = workspace.get(_LISTED_AT)
+    if time_text is None:
         return None
     with suppress(ValueError):
-        seconds = float(noted)
+        seconds = float(time_text)
         return seconds if math.isfinite(seconds) else 0.0
     return 0.0
 
@@ -483,7 +504,9 @@ def _stage_rejects(context: RunContext) -> None:
     ]
     store, path = workspace.store, workspace.local_path
     if workspace.shared:
-        store.move_all((workspace.store_name(own), target) for own, target in pairs)
+        store.move_all(
+            (workspace.store_name(source_name), target) for source_name, target in pairs
+        )
     else:
         store.for_each(lambda pair: store.put_file(path(pair[0]), pair[1]), pairs)
 
@@ -502,8 +525,8 @@ def keep_inventory(
     ):
         # On disk before any result of a task, because a later launch reuses results.
         context.workspace.put(_LISTED_AT, repr(listed_at).encode(), durable=True)
-    kept = kept_files(files, side_files)
-    put_table(*context.workspace.place(INPUTS_NAME), kept.table)
+    listed_files = kept_files(files, side_files)
+    put_table(*context.workspace.place(INPUTS_NAME), listed_files.table)
 
 
 def _with_base(context: RunContext, base: Manifest | None, more: Manifest) -> Manifest:
@@ -527,24 +550,24 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
     staged = workspace.store.below(workspace.store_name("staging"))
     full = context.publishing.verify == "full"
     with counting(workspace, "publish-verify") as live:
-        found = verify_store(
+        verify_result = verify_store(
             staged,
             manifest,
             full=full,
             on_progress=live.note_written,
             workers=usable_cores(),
         )
-    if found.ok:
+    if verify_result.ok:
         return
     shards = set(manifest.shard_files)
-    damaged = {each.file for each in found.problems}
+    damaged = {problem.file for problem in verify_result.problems}
     rejects = staged.list(REJECTS_NAME) if REJECTS_NAME in damaged else ()
-    own = {*shards, *manifest.index_files, *manifest.files}
-    staged.delete({*(damaged & own), *rejects})
-    first = found.problems[0]
+    staged_names = {*shards, *manifest.index_files, *manifest.files}
+    staged.delete({*(damaged & staged_names), *rejects})
+    first = verify_result.problems[0]
     raise OutputError(
         f"{staged.uri_of(first.file)}: {first.message} "
-        f"({count(len(found.problems), 'problem')} in all). The damaged files were "
+        f"({count(len(verify_result.problems), 'problem')} in all). The damaged files were "
         "removed; run again to rewrite them"
     )
 
@@ -609,21 +632,34 @@ def describe(workspace: Workspace, description: Description, lease: str) -> Mani
     The new manifest names the same shards. `lease` is the nonce of the lease.
     """
     store = workspace.store
-    seen = store.read(MANIFEST_NAME)
-    old = Manifest.from_bytes(seen, store.uri_of(MANIFEST_NAME))
+    manifest_bytes = store.read(MANIFEST_NAME)
+    old = Manifest.from_bytes(manifest_bytes, store.uri_of(MANIFEST_NAME))
     described = {n: read_fixed(store, old, n) for n in unnamed_files_of_part(old)}
-    files = {name: entry for name, entry in old.files.items() if name != CARD_NAME}
+    files = {
+        name: manifest_entry
+        for name, manifest_entry in old.files.items()
+        if name != CARD_NAME
+    }
     if DATASET_INFO_NAME in files:
-        info = with_about(read_fixed(store, old, DATASET_INFO_NAME), description.about)
-        described[DATASET_INFO_NAME], files[DATASET_INFO_NAME] = info, file_entry(info)
+        dataset_info = with_about(
+            read_fixed(store, old, DATASET_INFO_NAME), description.about
+        )
+        described[DATASET_INFO_NAME], files[DATASET_INFO_NAME] = (
+            dataset_info,
+            file_entry(dataset_info),
+        )
     update = {"generation": old.generation + 1, "about": dict(description.about)}
     manifest = old.model_copy(update={**update, "files": files})
     if description.card:
         schema = schema_of(old, class_names(store, old))
         manifest, described[CARD_NAME] = with_card(workspace, manifest, schema)
-    own = {workspace.store_name(f"staging/{n}"): described[n] for n in described}
-    store.put_all(own)
-    store.put_bytes(manifest_digest(seen).encode(), workspace.store_name(SEEN_NAME))
+    staged_files = {
+        workspace.store_name(f"staging/{n}"): described[n] for n in described
+    }
+    store.put_all(staged_files)
+    store.put_bytes(
+        manifest_digest(manifest_bytes).encode(), workspace.store_name(SEEN_NAME)
+    )
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return commit(workspace, manifest, lease)
 
@@ -671,7 +707,7 @@ def publish(
       BusyError: the run is a detached job that was ended, or another run published.
       OutputError: the output holds another dataset that must not be replaced.
     """
-    keep_alive(context.workspace, now=True)
+    keep_alive(context.workspace, at_once=True)
     store, replaces = context.workspace.store, context.publishing.replaces
     try:
         return _publish(context, put_into_staging)
@@ -686,17 +722,19 @@ def _publish(
     context: RunContext, put_into_staging: Callable[[RunContext], Manifest]
 ) -> Manifest:
     store = context.workspace.store
-    data = store.find(MANIFEST_NAME)
-    _published_by_this(context, data)
+    manifest_bytes = store.find(MANIFEST_NAME)
+    _published_by_this(context, manifest_bytes)
     replaces = context.publishing.replaces
     if replaces is None:
-        replaces = manifest_digest(data)
+        replaces = manifest_digest(manifest_bytes)
     manifest = check_output(
         store,
         context.run_key,
         overwrite=context.publishing.overwrite,
         base=context.publishing.base,
-        is_same=lambda found: is_of_run(store, found, context.run_key),
+        is_same=lambda published_manifest: is_of_run(
+            store, published_manifest, context.run_key
+        ),
     )
     if manifest is not None:
         require_stored(store, manifest)
@@ -712,7 +750,9 @@ def _publish(
     return manifest
 
 
-def _published_by_this(context: RunContext, data: bytes | None) -> Manifest | None:
+def _published_by_this(
+    context: RunContext, manifest_bytes: bytes | None
+) -> Manifest | None:
     """Returns the manifest that an earlier try of a run, or of its job, published.
 
     `manifest_bytes` is the manifest in the output. Returns None if it is still the one
@@ -722,12 +762,14 @@ def _published_by_this(context: RunContext, data: bytes | None) -> Manifest | No
       BusyError: another job published since the run began.
     """
     store, replaces = context.workspace.store, context.publishing.replaces
-    if replaces in (None, manifest_digest(data)):
+    if replaces in (None, manifest_digest(manifest_bytes)):
         return None
-    if data is not None:
-        found = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
-        if is_of_run(store, found, context.run_key):
-            return found
+    if manifest_bytes is not None:
+        published_manifest = Manifest.from_bytes(
+            manifest_bytes, store.uri_of(MANIFEST_NAME)
+        )
+        if is_of_run(store, published_manifest, context.run_key):
+            return published_manifest
     append = "append to it"
     way = append if context.publishing.base else "replace it with `overwrite=true`"
     began, again = "this run began", "Run again"

@@ -46,14 +46,14 @@ def list_versions(store: Store) -> dict[str, bool]:
             "another folder"
         )
     folders = (*level.folders, *level.linked_folders)
-    found = [name for name in folders if VERSION_PATTERN.fullmatch(name)]
-    found.sort(key=_numbers_of)
+    versions = [name for name in folders if VERSION_PATTERN.fullmatch(name)]
+    versions.sort(key=_numbers_of)
 
     def manifest_size(version: str) -> int | None:
         return store.below(version).size(MANIFEST_NAME)
 
-    sizes = ahead(found, manifest_size, _PARALLEL)
-    return {version: s is not None for version, s in zip(found, sizes, strict=True)}
+    sizes = ahead(versions, manifest_size, _PARALLEL)
+    return {version: s is not None for version, s in zip(versions, sizes, strict=True)}
 
 
 def next_version(version: str | None) -> str:
@@ -70,8 +70,12 @@ def next_version(version: str | None) -> str:
 
 def read_latest(store: Store) -> str | None:
     """Reads the version that latest.json names; None if there is no such file."""
-    data = store.find(LATEST_NAME)
-    return None if data is None else parse_latest(data, store.uri_of(LATEST_NAME))
+    latest_bytes = store.find(LATEST_NAME)
+    return (
+        None
+        if latest_bytes is None
+        else parse_latest(latest_bytes, store.uri_of(LATEST_NAME))
+    )
 
 
 def follow_latest(store: Store) -> Store:
@@ -85,8 +89,8 @@ def follow_latest(store: Store) -> Store:
 def followed(output: str, storage: StorageOptions) -> str:
     """Returns the folder of a dataset: the output, or the version to read in it."""
     store = open_store(output, storage)
-    found = follow_latest(store)
-    return output if found == store else found.uri
+    version_store = follow_latest(store)
+    return output if version_store == store else version_store.uri
 
 
 def names_latest(store: Store, manifest: Manifest) -> bool:
@@ -100,21 +104,27 @@ def move_latest(store: Store, manifest: Manifest) -> None:
     If a run sleeps before this step, another run may publish a newer version meanwhile
     and remove the version of this run.
     """
-    data = _latest_bytes(manifest)
+    new_bytes = _latest_bytes(manifest)
     for _ in range(_TRIES):
-        seen = store.find(LATEST_NAME)
-        if seen == data or _names_newer(store, seen, manifest.version):
+        current_bytes = store.find(LATEST_NAME)
+        if current_bytes == new_bytes or _names_newer(
+            store, current_bytes, manifest.version
+        ):
             return
-        if store.swap(data, LATEST_NAME, seen=seen):
+        if store.swap(new_bytes, LATEST_NAME, expected_content=current_bytes):
             return
     raise BusyError(
         f"{store.uri_of(LATEST_NAME)}: another program writes to it; run again"
     )
 
 
-def _names_newer(store: Store, seen: bytes | None, version: str) -> bool:
+def _names_newer(store: Store, latest_bytes: bytes | None, version: str) -> bool:
     """Checks whether latest.json names a whole version that is newer than this one."""
-    latest = None if seen is None else parse_latest(seen, store.uri_of(LATEST_NAME))
+    latest = (
+        None
+        if latest_bytes is None
+        else parse_latest(latest_bytes, store.uri_of(LATEST_NAME))
+    )
     if latest is None or _numbers_of(latest) <= _numbers_of(version):
         return False
     return store.below(latest).size(MANIFEST_NAME) is not None
@@ -173,7 +183,7 @@ def _numbers_of(version: str) -> tuple[int, ...]:
 
 
 def stale_versions(
-    store: Store, found: dict[str, bool], chosen: str, run_key: str
+    store: Store, versions: dict[str, bool], chosen: str, run_key: str
 ) -> list[str]:
     """Returns the unfinished versions to clear before a run writes version `chosen`.
 
@@ -182,7 +192,7 @@ def stale_versions(
     `clear_unfinished`).
     """
     stale, linked_folders = [], store.list_level().linked_folders
-    for version, is_whole in found.items():
+    for version, is_whole in versions.items():
         if is_whole or version in linked_folders:
             continue
         level, work = store.list_level(version), f"{version}/{WORK_FOLDER}"
@@ -238,9 +248,11 @@ def clear_unfinished(store: Store, version: str, chosen: str) -> list[str]:
         folder.remove_tree(f"{WORK_FOLDER}/{run}")
     if version != chosen and not in_commit:
         last = f"{WORK_FOLDER}/{MANIFEST_NAME}"  # exists if the removal was interrupted
-        others = [name for name in names if name.startswith(inside) and name != last]
+        other_names = [
+            name for name in names if name.startswith(inside) and name != last
+        ]
         # Empty folders are removed with the last file, even if the file is missing.
-        folder.delete([*folder.unfinished(), *others])
+        folder.delete([*folder.unfinished(), *other_names])
         store.delete([f"{version}/{last}"])
         if not store.exclusive:  # a store with real folders
             store.remove_tree(version)

@@ -97,7 +97,10 @@ def croissant(manifest: Manifest, schema: Schema) -> bytes:
                 f"{spec.name}/classes",
                 "sc:Enumeration",
                 ("name", "value"),
-                [(name, value) for value, name in enumerate(spec.class_names)],
+                [
+                    (name, class_index)
+                    for class_index, name in enumerate(spec.class_names)
+                ],
             )
             for spec in schema.features
             if spec.class_names
@@ -119,8 +122,13 @@ def _record_set(
         "dataType": kind,
         "key": {"@id": ids[0]},
         "field": [
-            {"@type": "cr:Field", "@id": each, "name": each, "dataType": data_type}
-            for each, data_type in zip(ids, types, strict=True)
+            {
+                "@type": "cr:Field",
+                "@id": field_id,
+                "name": field_id,
+                "dataType": data_type,
+            }
+            for field_id, data_type in zip(ids, types, strict=True)
         ],
         "data": [dict(zip(ids, row, strict=True)) for row in rows],
     }

@@ -97,22 +97,22 @@ def _image_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
     reasons: dict[int, str] = {}
     starts, array = _without_lists(array)
     # One header at a time, because each image may have a different format.
-    for index, data in enumerate(array):
-        if not data.is_valid:
+    for index, image in enumerate(array):
+        if not image.is_valid:
             continue
         try:
-            header = check_image(data.as_py(), level="decode")
+            header = check_image(image.as_py(), level="decode")
         except ImageHeaderError as error:
             reason = str(error)
         else:
-            found = header.height, header.width, header.depth
-            expected = feature.shape or found
-            sides = zip(expected, found, strict=False)
+            image_shape = header.height, header.width, header.depth
+            expected = feature.shape or image_shape
+            sides = zip(expected, image_shape, strict=False)
             fits = all(size in (None, side) for size, side in sides)
-            if fits and len(expected) == len(found):
+            if fits and len(expected) == len(image_shape):
                 continue
             shape = shape_text(feature.shape)
-            reason = f"an image of shape {list(found)}, expected {shape}"
+            reason = f"an image of shape {list(image_shape)}, expected {shape}"
         reasons.setdefault(int(rows_of(np.array([index]), starts)[0]), reason)
     return reasons
 

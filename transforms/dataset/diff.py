@@ -65,8 +65,8 @@ def _buckets(
             files = [stack.enter_context(path.open("wb")) for path in paths]
             for group, first, shard in shards:
                 digests = _digests(shard, images)
-                while data := b"".join(islice(digests, _AT_ONCE)):
-                    hashes = np.frombuffer(data, "<u8").reshape(-1, 2)
+                while digest_bytes := b"".join(islice(digests, _AT_ONCE)):
+                    hashes = np.frombuffer(digest_bytes, "<u8").reshape(-1, 2)
                     entries = np.zeros(len(hashes), _ENTRY)
                     entries["hash"], entries["group"] = hashes, group
                     entries["record"] = np.arange(first, first + len(hashes))
@@ -90,11 +90,11 @@ def _digests(shard: ShardToRead, images: Sequence[str]) -> Iterator[bytes]:
         return
     for batch in shard.batches(images):
         for values in zip(*(column.to_pylist() for column in batch), strict=True):
-            data = b"".join(
+            image_bytes = b"".join(
                 value if isinstance(value, bytes) else repr(value).encode()
                 for value in values
             )
-            yield blake2b(data, digest_size=16).digest()
+            yield blake2b(image_bytes, digest_size=16).digest()
 
 
 def _content_ids(entries: Entries) -> I64:
@@ -117,15 +117,17 @@ class SplitOverlap:
         """Returns the number of these records as a short text."""
         if self.splits < 2:
             return "nothing to compare, because there is only one split"
-        found = count(self.records, "record") if self.records else "no records"
-        return f"{found} with the same content as a record in another split"
+        records_text = count(self.records, "record") if self.records else "no records"
+        return f"{records_text} with the same content as a record in another split"
 
     def lines(self) -> list[str]:
         """Returns a line with the number of these records and examples; [] if none."""
-        same = (" = ".join(f"{s} {n}" for s, n in each) for each in self.examples)
+        examples_text = (
+            " = ".join(f"{s} {n}" for s, n in example) for example in self.examples
+        )
         line = (
             f"{count(self.records, 'record')} have the same content as a record of "
-            f"another split, such as (split and record number) {'; '.join(same)}"
+            f"another split, such as (split and record number) {'; '.join(examples_text)}"
         )
         return [line] if self.records else []
 
@@ -152,9 +154,9 @@ def find_overlap(
         counts[shard.split] += shard.entry.records
     records, examples = 0, list[tuple[RecordName, ...]]()
     for entries in _buckets(grouped, on_bytes, images):
-        num_records, found = _overlap(entries, names)
+        num_records, bucket_examples = _overlap(entries, names)
         records += num_records
-        examples = heapq.nsmallest(MAX_EXAMPLES, examples + found)
+        examples = heapq.nsmallest(MAX_EXAMPLES, examples + bucket_examples)
     return SplitOverlap(records, tuple(examples), len(names))
 
 
@@ -171,8 +173,10 @@ def _overlap(
     examples = []
     for start, end in zip(starts[first], ends[first], strict=True):
         of_split: dict[int, int] = {}
-        for entry in entries[start:end]:
-            of_split.setdefault(int(entry["group"]), int(entry["record"]))
+        for hashed_record in entries[start:end]:
+            of_split.setdefault(
+                int(hashed_record["group"]), int(hashed_record["record"])
+            )
         examples.append(tuple((names[s], n) for s, n in of_split.items()))
     return int((ends - starts).sum()), examples
 
@@ -221,11 +225,13 @@ def compare_records(
             numbers = entries["record"][surplus & (side == number)].tolist()
             only[number] += len(numbers)
             examples[number] = heapq.nsmallest(num_examples, examples[number] + numbers)
-    named = [
+    named_examples = [
         tuple(_name(shards, number) for number in numbers)
         for shards, numbers in zip(sides, examples, strict=True)
     ]
-    return RecordsCompared(both, moved, (only[0], only[1]), (named[0], named[1]))
+    return RecordsCompared(
+        both, moved, (only[0], only[1]), (named_examples[0], named_examples[1])
+    )
 
 
 def _counts_of(ids: I64, side: I64) -> I64:
@@ -286,8 +292,8 @@ def compare_datasets(
             done += num_bytes
             on_progress(done, total)
 
-        one, other = map(shards_to_read, stores, manifests)
-        records = compare_records((one, other), num_examples, add)
+        left_shards, right_shards = map(shards_to_read, stores, manifests)
+        records = compare_records((left_shards, right_shards), num_examples, add)
     first, second = (
         {name: split.records for name, split in manifest.splits.items()}
         for manifest in manifests
@@ -314,13 +320,16 @@ def _schema_differences(
 ) -> list[str]:
     """Returns a line for each change from the first dataset to the second."""
     payloads = [manifest.payload for manifest in manifests]
-    found = []
+    changes = []
     if payloads[0] != payloads[1]:
-        found.append(f"payload changed: was {payloads[0]}, is {payloads[1]}")
-    one, other = (
+        changes.append(f"payload changed: was {payloads[0]}, is {payloads[1]}")
+    left_schema, right_schema = (
         schema_of(manifest, class_names(store, manifest))
         for store, manifest in zip(stores, manifests, strict=True)
     )
     # A difference may be a change in one direction only, such as an optional feature.
-    back = [f"from the second to the first, {line}" for line in differences(other, one)]
-    return found + (differences(one, other) or back)
+    reverse_changes = [
+        f"from the second to the first, {line}"
+        for line in differences(right_schema, left_schema)
+    ]
+    return changes + (differences(left_schema, right_schema) or reverse_changes)

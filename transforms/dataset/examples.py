@@ -38,12 +38,12 @@ def parse_condition(
     text: str, schema: Schema, names: Mapping[str, Sequence[str]]
 ) -> Condition:
     """Parses FEATURE=VALUE; the value may be the name of a class."""
-    name, equals, value = text.partition("=")
+    name, equals, value_text = text.partition("=")
     features = {feature.name: feature for feature in schema.features}
     if not equals or name not in features:
-        what = f"no feature {name!r}" if equals else f"found {text!r}"
+        problem = f"no feature {name!r}" if equals else f"found {text!r}"
         raise UsageError(
-            f"`where`: {what}; expected FEATURE=VALUE, and one of the features "
+            f"`where`: {problem}; expected FEATURE=VALUE, and one of the features "
             f"{', '.join(sorted(features))}"
         )
     feature = features[name]
@@ -52,14 +52,14 @@ def parse_condition(
             f"`where`: the values of {name!r} are images, which cannot be compared"
         )
     classes = list(names.get(name, ()))
-    if value in classes:
-        return Condition(feature, classes.index(value))
+    if value_text in classes:
+        return Condition(feature, classes.index(value_text))
     try:
-        return Condition(feature, _value_of(value, feature.dtype))
+        return Condition(feature, _value_of(value_text, feature.dtype))
     except ValueError:
         expected = feature.dtype + (" or a class name" if classes else "")
         raise UsageError(
-            f"`where`: {value!r} is not a value of {name!r} (expected {expected})"
+            f"`where`: {value_text!r} is not a value of {name!r} (expected {expected})"
         ) from None
 
 
@@ -71,16 +71,16 @@ def _matching(
     first = 0
     for window in shard.windows():
         batch = decode_payload(window, schema, shard.payload).batch
-        found = np.arange(len(window))
+        row_indices = np.arange(len(window))
         for condition in conditions:
             rows = _rows_with(batch.column(condition.feature.name), condition.value)
-            found = np.intersect1d(found, rows)
-        for row in found.tolist():
+            row_indices = np.intersect1d(row_indices, rows)
+        for row in row_indices.tolist():
             yield first + row, window[row].as_py()
         first += len(window)
 
 
-def _rows_with(column: pa.Array, value: object) -> I64:
+def _rows_with(column: pa.Array, required_value: object) -> I64:
     rows: I64 = np.arange(len(column))
     while pa.types.is_nested(column.type):  # a list: any of its values may match
         rows = rows[pc.list_parent_indices(column).to_numpy(zero_copy_only=False)]
@@ -88,12 +88,12 @@ def _rows_with(column: pa.Array, value: object) -> I64:
     if pa.types.is_float16(column.type):
         column = column.cast(pa.float32())  # Arrow cannot compare half floats
     try:
-        scalar = pa.scalar(value, column.type)
+        scalar = pa.scalar(required_value, column.type)
     except (pa.ArrowInvalid, OverflowError):
         return rows[:0]  # the dtype cannot hold the value, such as 300 as uint8
     equal = pc.equal(column, scalar).fill_null(False)
-    found: I64 = rows[equal.to_numpy(zero_copy_only=False)]
-    return found
+    matching_rows: I64 = rows[equal.to_numpy(zero_copy_only=False)]
+    return matching_rows
 
 
 def _value_of(text: str, dtype: str) -> bool | int | float | str | bytes:
@@ -161,14 +161,14 @@ def _selected(
             continue
         records: Iterator[tuple[int, bytes]]
         if selection.conditions:
-            found = _matching(shard, selection.conditions)
-            records = (each for each in found if each[0] >= skipped)
+            matches = _matching(shard, selection.conditions)
+            records = (match for match in matches if match[0] >= skipped)
         else:
             records = islice(enumerate(shard.records()), skipped, None)
-        wanted = islice(records, left)
-        while some := list(islice(wanted, _AT_ONCE)):
-            yield from _previews(shard, *zip(*some, strict=True))
-            left -= len(some)
+        selected_records = islice(records, left)
+        while record_group := list(islice(selected_records, _AT_ONCE)):
+            yield from _previews(shard, *zip(*record_group, strict=True))
+            left -= len(record_group)
         skipped = 0
 
 
@@ -179,10 +179,10 @@ def _previews(
     may_be_text = (
         shard.payload == "raw" and raw_feature(shard.schema).content is Content.VALUES
     )
-    for index, data, row in zip(indices, records, batch.to_pylist(), strict=True):
+    for index, record, row in zip(indices, records, batch.to_pylist(), strict=True):
         values = {name: row[name] for name in sorted(row) if row[name] is not None}
-        text = data.decode(errors="replace")
-        if may_be_text and text.encode() == data:
+        text = record.decode(errors="replace")
+        if may_be_text and text.encode() == record:
             if "".join(text.split()).isprintable():
                 values = dict.fromkeys(row, text)
         yield ExamplePreview(shard.split, shard.entry.file, index, values)

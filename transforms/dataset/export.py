@@ -45,7 +45,9 @@ def audio_files(schema: Schema) -> set[str]:
 
     def is_audio(spec: FeatureSpec) -> bool:
         start = "" if spec.name == "audio" and LENGTHS[0] in names else f"{spec.name}/"
-        return spec.dtype == "bytes" and names.issuperset(start + x for x in LENGTHS)
+        return spec.dtype == "bytes" and names.issuperset(
+            start + suffix for suffix in LENGTHS
+        )
 
     return {spec.name for spec in schema.features if is_audio(spec)}
 
@@ -110,10 +112,10 @@ def export_shards(
     """
     require_empty(target, store)
     names, done = list[str](), 0
-    for split, entry in manifest.splits.items():
+    for split, split_entry in manifest.splits.items():
         shards = shards_to_read(store, manifest, split)
         for number, shard in enumerate(shards):
-            names.append(name_of(split, number, len(entry.shards)))
+            names.append(name_of(split, number, len(split_entry.shards)))
             with new_file(target, names[-1]) as path:
                 write(shard, path)
             done += shard.entry.bytes
@@ -149,17 +151,17 @@ def export_tfds(
         )
     require_empty(target, store)
     done, total = 0, manifest.num_bytes
-    results = []
-    for split, entry in manifest.splits.items():
-        for number, shard in enumerate(entry.shards):
+    shard_results = []
+    for split, split_entry in manifest.splits.items():
+        for number, shard in enumerate(split_entry.shards):
             name = shard_file_name(
-                *(manifest.name, split, number, len(entry.shards)),
+                *(manifest.name, split, number, len(split_entry.shards)),
                 container=manifest.container,
             )
             with new_file(target, name) as path:
                 size = _put(store, shard, manifest.compression, path)
             examples = size - FRAME_BYTES * shard.records
-            results.append(
+            shard_results.append(
                 ShardResult(split, number, name, shard.records, size, examples, 0)
             )
             done += shard.bytes
@@ -169,14 +171,14 @@ def export_tfds(
         manifest.name,
         manifest.version,
         schema,
-        results,
+        shard_results,
         container=manifest.container,
         label=only_label(schema),
     )
     files[DATASET_INFO_NAME] = with_about(files.pop(DATASET_INFO_NAME), manifest.about)
-    for name, data in files.items():
-        target.put_bytes(data, name)
-    return [result.file for result in results] + list(files)
+    for name, content in files.items():
+        target.put_bytes(content, name)
+    return [shard_result.file for shard_result in shard_results] + list(files)
 
 
 def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int:

@@ -50,16 +50,20 @@ def find_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest | None:
     Raises:
       OutputError: the file is not a manifest.
     """
-    data = store.find(name)
-    return None if data is None else Manifest.from_bytes(data, store.uri_of(name))
+    manifest_bytes = store.find(name)
+    return (
+        None
+        if manifest_bytes is None
+        else Manifest.from_bytes(manifest_bytes, store.uri_of(name))
+    )
 
 
 def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
     """Reads a manifest that must exist, by default of a finished dataset."""
     if isinstance(store, LocalStore) and not Path(store.root).is_dir():
-        found = "is a file" if Path(store.root).exists() else "no such folder"
+        actual = "is a file" if Path(store.root).exists() else "no such folder"
         raise MissingDatasetError(
-            f"{store.uri}: {found}; expected the output folder of `recordmill convert`"
+            f"{store.uri}: {actual}; expected the output folder of `recordmill convert`"
         )
     manifest = find_manifest(store, name)
     if manifest is None:
@@ -78,8 +82,12 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
 def _datasets_in(store: Store) -> list[str]:
     """Returns the URIs of the first datasets in a folder."""
     folders = islice(sorted(store.list_level().folders), _MAX_FOLDERS)
-    below = [store.below(folder) for folder in folders]
-    return [each.uri for each in below if each.size(MANIFEST_NAME) is not None]
+    folder_stores = [store.below(folder) for folder in folders]
+    return [
+        folder_store.uri
+        for folder_store in folder_stores
+        if folder_store.size(MANIFEST_NAME) is not None
+    ]
 
 
 def require_size(store: Store, shard: ShardEntry) -> None:
@@ -93,9 +101,9 @@ def require_size(store: Store, shard: ShardEntry) -> None:
     if size is None:
         require_listed(store, shard)
     if size != shard.bytes:
-        found = "is missing" if size is None else f"has {size} bytes"
+        actual = "is missing" if size is None else f"has {size} bytes"
         raise OutputError(
-            f"{store.uri_of(shard.file)}: {found}, the manifest records {shard.bytes} "
+            f"{store.uri_of(shard.file)}: {actual}, the manifest records {shard.bytes} "
             "bytes; run `recordmill verify` to see what else is wrong"
         )
 
@@ -137,13 +145,13 @@ def read_fixed(store: Store, manifest: Manifest, name: str) -> bytes:
     file in place, the commit's copy is read. If the manifest does not list the file, the
     copy is read whenever it exists.
     """
-    data, expected = store.find(name), manifest.files.get(name)
-    if expected is None or not is_file(data, expected):
+    content, expected = store.find(name), manifest.files.get(name)
+    if expected is None or not is_file(content, expected):
         copy = store.find(fixed_copy_name(manifest.mark, name))
-        data = data if copy is None else copy
-    if data is None:
+        content = content if copy is None else copy
+    if content is None:
         raise MissingFileError(f"{store.uri_of(name)}: is missing")
-    return data
+    return content
 
 
 def fixed_copy_name(mark: str, name: str) -> str:
@@ -174,12 +182,12 @@ def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
             continue
         file = feature.labels_file
         try:
-            data = read_fixed(store, manifest, file)
-            found = parse_class_names(data, store.uri_of(file))
+            labels_text = read_fixed(store, manifest, file)
+            classes = parse_class_names(labels_text, store.uri_of(file))
         except OutputError:
             continue
-        if len(found) == feature.num_classes:
-            names[feature.name] = found
+        if len(classes) == feature.num_classes:
+            names[feature.name] = classes
     return names
 
 
@@ -202,10 +210,10 @@ def open_file(
 
     def read(start: int, stop: int) -> bytes:
         nonlocal done
-        data = store.read_range(name, start, stop)
-        on_bytes(max(0, start + len(data) - done))
-        done = max(done, start + len(data))
-        return data
+        block = store.read_range(name, start, stop)
+        on_bytes(max(0, start + len(block) - done))
+        done = max(done, start + len(block))
+        return block
 
     return InputStream(
         read,
@@ -217,24 +225,24 @@ def open_file(
 
 
 def require_written(
-    file: InputStream, entry: ShardEntry, num_records: int | None = None
+    file: InputStream, shard_entry: ShardEntry, num_records: int | None = None
 ) -> None:
     """Reads the remaining bytes of a file, and checks that it is the written shard.
 
     `num_records` is the number of whole records found, or None if they were not counted.
     """
     crc32c = f"{file.drain():08x}"
-    found, expected = f"CRC-32C {crc32c}", entry.crc32c
-    what = "this is not the file that was written. Convert again or restore it"
+    actual, expected = f"CRC-32C {crc32c}", shard_entry.crc32c
+    explanation = "this is not the file that was written. Convert again or restore it"
     if num_records is None:
-        what += "; `recordmill verify` shows what else is damaged"
+        explanation += "; `recordmill verify` shows what else is damaged"
     else:
-        found = f"{count(num_records, 'record')} and {found}"
-        expected = f"{entry.records:,} and {expected}"
-        what = f"no record is damaged, but {what}"
-    if crc32c != entry.crc32c or num_records not in (None, entry.records):
+        actual = f"{count(num_records, 'record')} and {actual}"
+        expected = f"{shard_entry.records:,} and {expected}"
+        explanation = f"no record is damaged, but {explanation}"
+    if crc32c != shard_entry.crc32c or num_records not in (None, shard_entry.records):
         raise OutputError(
-            f"{file.uri}: {found}, the manifest records {expected}: {what}"
+            f"{file.uri}: {actual}, the manifest records {expected}: {explanation}"
         )
 
 
@@ -253,27 +261,27 @@ def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
     if is_manifest or is_folder or store.size(MANIFEST_NAME) is not None:
         return schema_of_dataset(store, read_manifest(store))
     try:
-        data = read_file(path, storage)
+        schema_text = read_file(path, storage)
     except InputError as error:
         raise UsageError(
             f"{error}; `expect_schema` takes a schema file or a dataset's folder"
         ) from error
     from recordmill.schemas.schema_file import load_schema  # imports yaml
 
-    return load_schema(data, path).to_schema()
+    return load_schema(schema_text, path).to_schema()
 
 
 def require_schema(
-    expected: Schema | None, found: Schema, job: JobSpec, notes: Sequence[str] = ()
+    expected: Schema | None, schema: Schema, job: JobSpec, notes: Sequence[str] = ()
 ) -> None:
     """Checks that a job's dataset has the expected features; None accepts all.
 
     `notes` are possible causes of a change, for the message.
     """
-    changes = differences(expected, found) if expected else []
+    changes = differences(expected, schema) if expected else []
     if changes and expected:
-        known = {feature.name for feature in expected.features}
-        has_new = any(feature.name not in known for feature in found.features)
+        expected_names = {feature.name for feature in expected.features}
+        has_new = any(feature.name not in expected_names for feature in schema.features)
         if has_new and getattr(job.source_options, "extra_columns", "") == "error":
             notes = (*notes, f"{LEAVE_OUT}, or add it to the schema")
         raise SchemaError(

@@ -92,18 +92,18 @@ class ShardToRead:
           CorruptRecordError: a record is damaged; names file, record and byte offset.
           OutputError: the file is not the one that the manifest describes.
         """
-        given = 0
-        for again in (False, True):
-            seen = 0
+        num_yielded = 0
+        for is_retry in (False, True):
+            num_read = 0
             try:
                 for window in self._windows(on_bytes, any_size):
-                    seen += len(window)
-                    if seen > given:
-                        yield window[len(window) - seen + given :]
-                        given = seen
+                    num_read += len(window)
+                    if num_read > num_yielded:
+                        yield window[len(window) - num_read + num_yielded :]
+                        num_yielded = num_read
                 return
             except _DAMAGE:
-                if again or not self._forget():
+                if is_retry or not self._forget():
                     raise
 
     def _windows(
@@ -166,13 +166,13 @@ class ShardToRead:
         """Decodes records with these indices in the shard; see `batches`."""
         from recordmill.transforms.decode.payloads import decode_payload  # 50 ms
 
-        found = decode_payload(records, schema, self.payload)
-        for row, reason in found.row_errors:
+        decoded_records = decode_payload(records, schema, self.payload)
+        for row, reason in decoded_records.row_errors:
             raise OutputError(
                 f"{self.uri}: record {indices[row]} does not fit the dataset's schema: "
                 f"{reason}; run `recordmill verify --deep` to list all such records"
             )
-        return found.batch
+        return decoded_records.batch
 
     def open(self) -> ArrayRecordShard | OpenShard:
         """Opens the shard for random access, with the reader of its file format."""
@@ -219,8 +219,8 @@ def shards_to_read(
     form = manifest.compression, manifest.container
     return [
         ShardToRead(store, split, entry, *form, schema, payload)
-        for split, found in manifest.splits.items()
-        for entry in found.shards
+        for split, split_entry in manifest.splits.items()
+        for entry in split_entry.shards
         if not names or split in names
     ]
 
@@ -239,8 +239,10 @@ def read_whole_frames(file: InputStream) -> Iterator[tuple[FrameWindow, int]]:
             return file.part(start, stop)
         except InputError as error:
             damage = str(error).removeprefix(f"{file.uri}: ")
-            held, begin = file.window(start, start)  # the bytes before the damage
-            return held[max(0, start - begin) :]
+            window_bytes, begin = file.window(
+                start, start
+            )  # the bytes before the damage
+            return window_bytes[max(0, start - begin) :]
 
     index = end = 0
     stop = None if file.is_packed else file.size
@@ -253,8 +255,8 @@ def read_whole_frames(file: InputStream) -> Iterator[tuple[FrameWindow, int]]:
         index += num_whole
         if frames.lost:
             # Only an incomplete record, without raw bytes, may have another cause.
-            what = lost.reason if lost.raw else damage or lost.reason
-            raise CorruptRecordError(file.uri, index, lost.offset, what)
+            reason = lost.reason if lost.raw else damage or lost.reason
+            raise CorruptRecordError(file.uri, index, lost.offset, reason)
         end = int((frames.offsets + frames.lengths)[-1])
     if damage:
         raise CorruptRecordError(file.uri, index, end, damage)
@@ -333,15 +335,15 @@ class OpenShard:
                 "cannot be read. Read them in order (`for row in dataset`), or convert "
                 "with `compression=none`"
             )
-        self._shard, entry = shard, shard.entry
+        self._shard, shard_entry = shard, shard.entry
         self._map = _mapped(shard)
-        index = shard.store.find(entry.file + INDEX_SUFFIX)
+        index = shard.store.find(shard_entry.file + INDEX_SUFFIX)
         offsets = None
         if index is not None:
             uri = shard.uri + INDEX_SUFFIX
-            offsets = parse_index(index, uri, entry.records, entry.bytes)
+            offsets = parse_index(index, uri, shard_entry.records, shard_entry.bytes)
         elif self._map is not None:
-            offsets = frame_offsets(self._map, entry.records)
+            offsets = frame_offsets(self._map, shard_entry.records)
         # Reading the whole file finds the damaged record.
         self._offsets = shard.index() if offsets is None else offsets
 
@@ -368,20 +370,20 @@ class OpenShard:
         bad = damaged_frame(file, local, lengths)
         if bad is not None:
             frame = file[local[bad] : local[bad] + lengths[bad]]
-            what = frame_problem(frame)
+            problem = frame_problem(frame)
             if is_head(frame.data) and frame_bytes(frame.data) != len(frame):
-                what = "is not one record, although the index lists it"
+                problem = "is not one record, although the index lists it"
             location = int(positions[bad]), int(starts[bad])
-            raise CorruptRecordError(self._shard.uri, *location, what)
+            raise CorruptRecordError(self._shard.uri, *location, problem)
         return _without_frames(file, local, lengths)
 
     def _fetched(self, start: int, stop: int) -> U8:
-        data = self._shard.store.read_range(self._shard.entry.file, start, stop)
-        if len(data) != stop - start:
+        range_bytes = self._shard.store.read_range(self._shard.entry.file, start, stop)
+        if len(range_bytes) != stop - start:
             raise OutputError(
                 f"{self._shard.uri}: ends before byte {stop}; run `recordmill verify`"
             )
-        return np.frombuffer(data, np.uint8)
+        return np.frombuffer(range_bytes, np.uint8)
 
 
 def _mapped(shard: ShardToRead) -> U8 | None:

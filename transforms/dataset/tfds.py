@@ -77,7 +77,7 @@ def metadata_files(
       container: the file format of the shards.
       label: the feature of a table that a model predicts from all others, or "".
     """
-    info: _Json = {
+    dataset_info: _Json = {
         "name": name,
         "version": version,
         "fileFormat": container,
@@ -86,29 +86,33 @@ def metadata_files(
     }
     inputs: _Json = {}
     if label and len(schema) > 1:
-        others = [spec.name for spec in schema.features if spec.name != label]
-        inputs = {"dict": {"dict": {key: {"featureKey": key} for key in others}}}
+        other_names = [spec.name for spec in schema.features if spec.name != label]
+        inputs = {"dict": {"dict": {key: {"featureKey": key} for key in other_names}}}
     elif supervised := _supervised_keys(schema):
         inputs, label = {"featureKey": supervised[0]}, supervised[1]
     if inputs:
-        items = [inputs, {"featureKey": label}]
-        info["supervisedKeys"] = {"tuple": {"items": items}}
+        feature_keys = [inputs, {"featureKey": label}]
+        dataset_info["supervisedKeys"] = {"tuple": {"items": feature_keys}}
     features = _dict(_members(schema))
     return {
-        DATASET_INFO_NAME: json_bytes(info),
+        DATASET_INFO_NAME: json_bytes(dataset_info),
         FEATURES_NAME: json_bytes(features),
         **labels_files(schema),
     }
 
 
-def with_about(info: bytes, about: Mapping[AboutKey, str]) -> bytes:
+def with_about(dataset_info: bytes, about: Mapping[AboutKey, str]) -> bytes:
     """Returns dataset_info.json with these texts; TFDS has no field for the contact."""
     texts: _Json = {key: about.get(key) for key in ("description", "citation")}
     texts["location"] = {"urls": [about["homepage"]]} if "homepage" in about else None
     license_of = {"license": about["license"]} if "license" in about else None
     texts["redistributionInfo"] = license_of
-    kept = {key: value for key, value in json.loads(info).items() if key not in texts}
-    return json_bytes(kept | {key: text for key, text in texts.items() if text})
+    kept_fields = {
+        key: value
+        for key, value in json.loads(dataset_info).items()
+        if key not in texts
+    }
+    return json_bytes(kept_fields | {key: text for key, text in texts.items() if text})
 
 
 def labels_files(schema: Schema) -> dict[str, bytes]:
@@ -116,19 +120,19 @@ def labels_files(schema: Schema) -> dict[str, bytes]:
 
     Labels that begin at 1 also get the label map of the Object Detection API.
     """
-    found = {}
+    files = {}
     for spec in schema.features:
         if not (names := spec.class_names):
             continue
-        found[spec.labels_file] = format_labels(names)
+        files[spec.labels_file] = format_labels(names)
         if spec.minimum == 1 and spec.name == _DETECTION_LABEL:
-            items = (
+            label_map_items = (
                 f"item {{\n  id: {number}\n  name: {json.dumps(name, ensure_ascii=False)}\n}}\n"
                 for number, name in enumerate(names)
                 if number
             )
-            found[LABEL_MAP_NAME] = "".join(items).encode()
-    return found
+            files[LABEL_MAP_NAME] = "".join(label_map_items).encode()
+    return files
 
 
 def _splits(shards: Sequence[ShardResult], mark: str) -> list[_Json]:
@@ -161,25 +165,31 @@ def only_label(schema: Schema) -> str:
 def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
     """Returns (image or audio, label) if the schema has exactly one of each."""
     inputs = [f.name for f in schema.features if _is_input(f)]
-    known = [f for f in schema.features if f.name in _LABELS and f.kind is Kind.INT64]
-    labels = [f.name for f in known if f.shape == () and not f.optional]
+    label_features = [
+        f for f in schema.features if f.name in _LABELS and f.kind is Kind.INT64
+    ]
+    labels = [f.name for f in label_features if f.shape == () and not f.optional]
     return (inputs[0], labels[0]) if len(inputs) == len(labels) == 1 else None
 
 
 def _members(schema: Schema) -> _Json:
     """Returns the features by name; features of the same objects become one."""
-    found: _Json = {}
-    objects: dict[str, _Json] = defaultdict(dict)
+    members: _Json = {}
+    features_by_folder: dict[str, _Json] = defaultdict(dict)
     for spec in schema.features:
         if not spec.nested:
-            found[spec.name] = _feature(spec)
+            members[spec.name] = _feature(spec)
             continue
         folder, _, name = spec.name.rpartition("/")
-        one = replace(spec, nested=False, optional=False, shape=spec.shape[1:])
-        is_box = name == "bbox" and (one.kind, one.shape) == (Kind.FLOAT, (4,))
-        objects[folder][name] = _BOX if is_box else _feature(one)
-    return found | {
-        name: _sequence(_dict(each), None) for name, each in objects.items()
+        element_spec = replace(spec, nested=False, optional=False, shape=spec.shape[1:])
+        is_box = name == "bbox" and (element_spec.kind, element_spec.shape) == (
+            Kind.FLOAT,
+            (4,),
+        )
+        features_by_folder[folder][name] = _BOX if is_box else _feature(element_spec)
+    return members | {
+        name: _sequence(_dict(object_features), None)
+        for name, object_features in features_by_folder.items()
     }
 
 

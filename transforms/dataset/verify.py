@@ -73,12 +73,12 @@ PASSING: Final = ("unfinished", "stray", "leftover")
 
 def _manifest_problems(manifest: Manifest) -> Iterator[str]:
     """Yields descriptions of contradictions inside the manifest."""
-    others, told = other_rows(manifest.map, manifest.sampling)
-    rows = manifest.records + manifest.rows_rejected - others
+    num_other_rows, other_rows_text = other_rows(manifest.map, manifest.sampling)
+    rows = manifest.records + manifest.rows_rejected - num_other_rows
     if rows != manifest.rows_read:
         yield (
             f"{manifest.rows_read} rows read, but {manifest.records} records and "
-            f"{manifest.rows_rejected} rejects{told} make {rows}"
+            f"{manifest.rows_rejected} rejects{other_rows_text} make {rows}"
         )
     if manifest.rejects and manifest.rejects.rows != manifest.rows_rejected:
         yield (
@@ -135,13 +135,13 @@ def _shard_problems(
             )
         elif size != shard.bytes:
             yield Problem(shard.file, f"{size} bytes, expected {shard.bytes}")
-    named = Counter(shard.file for shard in shards)
-    for file, times in named.items():
+    name_counts = Counter(shard.file for shard in shards)
+    for file, times in name_counts.items():
         if times > 1:
             yield Problem(file, f"named {times} times by the manifest, expected once")
     for file in sizes:
         indexed = file.removesuffix(INDEX_SUFFIX)
-        if is_shard_name(file) and indexed not in named and indexed not in spared:
+        if is_shard_name(file) and indexed not in name_counts and indexed not in spared:
             yield Problem(
                 file,
                 "not in the manifest: left by another run. Readers that match names by "
@@ -155,8 +155,8 @@ def metadata_problems(
 ) -> Iterator[Problem]:
     """Yields metadata files that are missing or changed; reads them if given a store."""
     for file, expected in files.items():
-        if what := _file_problem(expected, file, sizes.get(file), store):
-            yield Problem(file, what)
+        if problem := _file_problem(expected, file, sizes.get(file), store):
+            yield Problem(file, problem)
 
 
 def _index_problems(
@@ -171,9 +171,9 @@ def _index_problems(
         name = index_file_name(shard.file)
         size = sizes.get(name)
         if shard.index is not None:
-            what = _file_problem(shard.index, name, size, store if full else None)
-            if what:
-                yield Problem(name, f"{what}. Run `recordmill index` to rewrite it")
+            problem = _file_problem(shard.index, name, size, store if full else None)
+            if problem:
+                yield Problem(name, f"{problem}. Run `recordmill index` to rewrite it")
         elif size is not None and full:
             try:
                 parse_index(store.read(name), name, shard.records, shard.bytes)
@@ -192,12 +192,12 @@ def _file_problem(
     if store is None:
         return ""
     try:
-        found = f"{crc32c(store.read(name)):08x}"
+        actual_crc = f"{crc32c(store.read(name)):08x}"
     except OutputError as error:
         return f"cannot be read: {error}"
-    if found == expected.crc32c:
+    if actual_crc == expected.crc32c:
         return ""
-    return f"CRC-32C is {found}, expected {expected.crc32c}: it was changed"
+    return f"CRC-32C is {actual_crc}, expected {expected.crc32c}: it was changed"
 
 
 def _without_unfinished(
@@ -208,7 +208,7 @@ def _without_unfinished(
     Files with fixed names are replaced after the manifest. If the run was killed in
     between, the record of its commit has copies, and the next run puts them in place.
     """
-    found = []
+    updated_problems = []
     for problem in problems:
         expected = manifest.files.get(problem.file)
         if expected is not None:
@@ -216,8 +216,8 @@ def _without_unfinished(
             if is_file(copy, expected):
                 text = "not in place yet: the run was killed right after its commit"
                 problem = Problem(problem.file, text, "unfinished")
-        found.append(problem)
-    return found
+        updated_problems.append(problem)
+    return updated_problems
 
 
 def _reject_problems(store: Store, manifest: Manifest, *, full: bool) -> Iterator[str]:
@@ -232,14 +232,14 @@ def _reject_problems(store: Store, manifest: Manifest, *, full: bool) -> Iterato
             yield f"{count(size, 'byte')}, expected {expected.bytes:,}"
         return
     try:
-        found = sum((RejectTotals.of(store.read(n)) for n in files), NO_REJECTS)
+        totals = sum((RejectTotals.of(store.read(n)) for n in files), NO_REJECTS)
     except OutputError as error:
         yield f"cannot be read: {error}"
         return
-    rows = count(found.rows, "reject")
-    if found.rows != manifest.rows_rejected:
+    rows = count(totals.rows, "reject")
+    if totals.rows != manifest.rows_rejected:
         yield f"{rows}, expected {manifest.rows_rejected:,}"
-    elif found != expected.totals:
+    elif totals != expected.totals:
         yield f"the {rows} differ from those that were written"
 
 
@@ -293,7 +293,7 @@ def verify_dataset(
     store = open_store(output, storage)
     manifest = read_manifest(store)
     while True:
-        result = verify_store(
+        verify_result = verify_store(
             store,
             manifest,
             full=full,
@@ -301,23 +301,27 @@ def verify_dataset(
             on_progress=on_progress,
             workers=workers,
         )
-        if result.ok:
+        if verify_result.ok:
             break
-        result = _without_passing(result, verify_store(store, manifest, full=False))
+        verify_result = _without_passing(
+            verify_result, verify_store(store, manifest, full=False)
+        )
         current = read_manifest(store)
         if current == manifest:
             break
         manifest = current  # a run has published during the verification
-    if duplicates and result.ok:
+    if duplicates and verify_result.ok:
         # A local import: runs do not need the modules that read records.
         from recordmill.transforms.dataset.diff import find_overlap
         from recordmill.transforms.dataset.reader import shards_to_read
 
         shards = shards_to_read(store, manifest)
-        found = find_overlap(shards, on_progress)
-        problems = [Problem(MANIFEST_NAME, t, "duplicates") for t in found.lines()]
-        result = replace(result, problems=tuple(problems), duplicates=found.summary())
-    return replace(result, output=output)
+        overlap = find_overlap(shards, on_progress)
+        problems = [Problem(MANIFEST_NAME, t, "duplicates") for t in overlap.lines()]
+        verify_result = replace(
+            verify_result, problems=tuple(problems), duplicates=overlap.summary()
+        )
+    return replace(verify_result, output=output)
 
 
 def _without_passing(result: VerifyResult, later: VerifyResult) -> VerifyResult:
@@ -352,16 +356,19 @@ def verify_store(
     if manifest.generation:
         replaced = find_manifest(store, replaced_name(manifest.mark))
     problems = [
-        *(Problem(MANIFEST_NAME, what) for what in _manifest_problems(manifest)),
+        *(
+            Problem(MANIFEST_NAME, problem_text)
+            for problem_text in _manifest_problems(manifest)
+        ),
         *_shard_problems(shards, sizes, replaced.shard_files if replaced else ()),
         *metadata_problems(manifest.files, sizes, store if full else None),
         *_index_problems(store, manifest, sizes, full=full),
         *(
-            Problem(REJECTS_NAME, what)
-            for what in _reject_problems(store, manifest, full=full)
+            Problem(REJECTS_NAME, problem_text)
+            for problem_text in _reject_problems(store, manifest, full=full)
         ),
     ]
-    entries: dict[str, FileEntry | ShardEntry] = {each.file: each for each in shards}
+    entries: dict[str, FileEntry | ShardEntry] = {shard.file: shard for shard in shards}
     for file, expected in (manifest.files | manifest.index_files | entries).items():
         stored = level.checksums.get(file)
         if file in sizes and stored is not None and f"{stored:08x}" != expected.crc32c:
@@ -375,10 +382,13 @@ def verify_store(
     records = sum(shard.records for shard in present)
     if full:
         names = class_names(store, manifest)
-        known = {problem.file for problem in problems}
+        damaged_files = {problem.file for problem in problems}
         for feature in manifest.features:
             file, classes = feature.labels_file, feature.num_classes
-            if classes is not None and not {feature.name, file} & {*names, *known}:
+            if classes is not None and not {feature.name, file} & {
+                *names,
+                *damaged_files,
+            }:
                 text = (
                     f"missing or damaged: expected the {classes} class names of "
                     f"{feature.name!r}, which are needed to check its labels"
@@ -387,8 +397,10 @@ def verify_store(
         schema = schema_of(manifest, names) if deep else None
         check = partial(_check_shard, store, manifest, schema, _in_turn(on_progress))
         checked = list(ahead(present, check, max(1, workers)))
-        records = sum(found for found, _ in checked)
-        problems += [problem for _, found in checked for problem in found]
+        records = sum(num_records for num_records, _ in checked)
+        problems += [
+            problem for _, shard_problems in checked for problem in shard_problems
+        ]
     order = {shard.file: index for index, shard in enumerate(shards)}
     order[MANIFEST_NAME] = -1
     problems = _without_unfinished(store, manifest, problems)

@@ -84,16 +84,16 @@ class Lists:
         if not records.any():
             return self
         counts = self.counts
-        kept = np.repeat(~records, counts)
+        kept_mask = np.repeat(~records, counts)
         if isinstance(self.values, pa.Array):
-            values = self.values.filter(pa.array(kept))
+            values = self.values.filter(pa.array(kept_mask))
         else:
-            values = self.values[kept]
+            values = self.values[kept_mask]
         offsets = offsets_of(np.where(records, 0, counts))
         return Lists(values, offsets, self.present)
 
 
-def read_scalars(data: U8, spans: Spans, kind: Kind, found: Findings) -> Lists:
+def read_scalars(data: U8, spans: Spans, kind: Kind, findings: Findings) -> Lists:
     """Reads payloads of exactly one value; all others are irregular."""
     present = spans.present
     if kind is Kind.BYTES:
@@ -108,22 +108,22 @@ def read_scalars(data: U8, spans: Spans, kind: Kind, found: Findings) -> Lists:
     else:
         numbers, lengths = read_int64(data, spans.starts)
         single = spans.lengths == lengths
-    found.irregular |= present & ~single
+    findings.irregular |= present & ~single
     with_value = present & single
     if not with_value.all():
         numbers = numbers[with_value]
     return Lists(numbers, offsets_of(with_value.astype(np.int64)), present)
 
 
-def read_lists(data: U8, spans: Spans, kind: Kind, found: Findings) -> Lists:
+def read_lists(data: U8, spans: Spans, kind: Kind, findings: Findings) -> Lists:
     """Reads payloads of any number of values."""
     if kind is Kind.BYTES:
-        return _read_byte_lists(data, spans, found)
+        return _read_byte_lists(data, spans, findings)
     lengths = spans.lengths
     if kind is Kind.FLOAT:
         irregular = lengths % 4 != 0
         if irregular.any():
-            found.irregular |= irregular
+            findings.irregular |= irregular
             lengths = np.where(irregular, 0, lengths)
         packed, offsets = extract(data, spans.starts, lengths)
         values = packed[: int(offsets[-1])].view("<f4")
@@ -131,14 +131,14 @@ def read_lists(data: U8, spans: Spans, kind: Kind, found: Findings) -> Lists:
     packed, offsets = extract(data, spans.starts, lengths)
     values, lists, irregular = unpack_varints(packed, offsets)
     if irregular.any():
-        found.irregular |= irregular
+        findings.irregular |= irregular
         lengths = np.where(irregular, 0, lengths)
         packed, offsets = extract(data, spans.starts, lengths)
         values, lists, _ = unpack_varints(packed, offsets)
     return Lists(values, lists, spans.present)
 
 
-def _read_byte_lists(data: U8, spans: Spans, found: Findings) -> Lists:
+def _read_byte_lists(data: U8, spans: Spans, findings: Findings) -> Lists:
     """Reads the values of BytesLists; each step reads the next value of all records.
 
     Two records with the values "a", "bc" and "d", tag 0a:
@@ -153,7 +153,7 @@ def _read_byte_lists(data: U8, spans: Spans, found: Findings) -> Lists:
     positions, ends = spans.starts.copy(), spans.starts + spans.lengths
     irregular = np.zeros(len(positions), np.bool_)
     rows = np.flatnonzero(positions < ends)
-    taken: list[npt.NDArray[np.intp]] = []
+    row_parts: list[npt.NDArray[np.intp]] = []
     parts: list[pa.Array] = []
     while len(rows) > _FEW_RECORDS:
         words = gather_words(data, positions[rows]).ravel()
@@ -165,22 +165,24 @@ def _read_byte_lists(data: U8, spans: Spans, found: Findings) -> Lists:
         )
         irregular[rows[~fits]] = True
         rows, starts, sizes = rows[fits], starts[fits], lengths[fits].view(np.int64)
-        taken.append(rows)
+        row_parts.append(rows)
         parts.append(extract_binary(data, starts, sizes))
         positions[rows] = starts + sizes
         rows = rows[positions[rows] < ends[rows]]
     for row in rows.tolist():
         try:
-            rest = BytesList.FromString(data[positions[row] : ends[row]].tobytes())
+            remaining_list = BytesList.FromString(
+                data[positions[row] : ends[row]].tobytes()
+            )
         except DecodeError:
             irregular[row] = True
             continue
-        taken.append(np.full(len(rest.value), row))
-        parts.append(pa.array(rest.value, pa.binary()))
-    found.irregular |= irregular
-    of_row = np.concatenate([np.zeros(0, np.intp), *taken])
+        row_parts.append(np.full(len(remaining_list.value), row))
+        parts.append(pa.array(remaining_list.value, pa.binary()))
+    findings.irregular |= irregular
+    of_row = np.concatenate([np.zeros(0, np.intp), *row_parts])
     values = pa.concat_arrays([pa.array([], pa.binary()), *parts])
-    if len(taken) > 1:
+    if len(row_parts) > 1:
         order = np.argsort(of_row, kind="stable")
         values, of_row = values.take(pa.array(order)), of_row[order]
     offsets = np.searchsorted(of_row, np.arange(len(positions) + 1))
@@ -196,7 +198,7 @@ _MAX_ROW = (1 << 31) - 1
 
 
 def _join_ragged(
-    flat: Lists, row_lengths: Sequence[Lists], feature: FeatureSpec, found: Findings
+    flat: Lists, row_lengths: Sequence[Lists], feature: FeatureSpec, findings: Findings
 ) -> tuple[Lists, list[I64]]:
     """Returns the flat values, and the offsets of the lists at every level.
 
@@ -211,7 +213,7 @@ def _join_ragged(
     shape = shape_text(feature.shape)
 
     def refuse(rows: npt.NDArray[np.intp], problems: Iterable[str]) -> None:
-        found.refuse(feature, rows, problems)
+        findings.refuse(feature, rows, problems)
         invalid[rows] = True
 
     def refuse_counts(rows: npt.NDArray[np.intp], counts: I64) -> None:
@@ -243,7 +245,7 @@ def _join_ragged(
         rows = np.flatnonzero(sums != counts)
         sums_and_counts = zip(sums[rows], counts[rows], strict=True)
         text = f"row lengths {level} sum to {{}}, but there are {{}}"
-        refuse(rows, [text.format(*each) for each in sums_and_counts])
+        refuse(rows, [text.format(*sum_and_count) for sum_and_count in sums_and_counts])
     # Emptied, so that the offsets of all other records are correct.
     flat = flat.without(invalid)
     row_lengths = [lists.without(invalid) for lists in row_lengths]
@@ -265,11 +267,11 @@ _DTYPES = {number: name for name, number in DATA_TYPES.items() if name != "bytes
 
 
 def _read_tensors(
-    lists: Lists, feature: FeatureSpec, found: Findings
+    lists: Lists, feature: FeatureSpec, findings: Findings
 ) -> tuple[Lists, I64]:
     """Reads serialized tensors; returns their values and dimensions, (records, rank)."""
     is_text = feature.dtype in ("string", "bytes")
-    item = np.dtype("u1" if is_text else feature.dtype).newbyteorder("<")
+    item_dtype = np.dtype("u1" if is_text else feature.dtype).newbyteorder("<")
     rows: list[int] = []
     shapes: list[tuple[int, ...]] = []
     texts: list[bytes] = []
@@ -288,13 +290,13 @@ def _read_tensors(
             except ValueError as error:
                 problem = f"not a valid tensor: {error}"
             if problem:
-                found.refuse(feature, np.array([row]), [problem])
+                findings.refuse(feature, np.array([row]), [problem])
                 continue
             shape = tensor.shape
             if isinstance(tensor.values, list):
                 texts += tensor.values
             else:
-                content = tensor.values.astype(item).tobytes()
+                content = tensor.values.astype(item_dtype).tobytes()
                 contents.append(content)
                 head = tensor_head(tensor.dtype, shape)
                 if data == head + content:
@@ -308,7 +310,7 @@ def _read_tensors(
         counts[rows] = dims[rows].prod(axis=1)
     values: Any = pa.array(texts, pa.binary())
     if not is_text:
-        values = np.frombuffer(b"".join(contents), item)
+        values = np.frombuffer(b"".join(contents), item_dtype)
         values = values != 0 if feature.dtype == "bool" else values
     return Lists(values, offsets_of(counts), lists.present), dims
 
@@ -316,8 +318,8 @@ def _read_tensors(
 def _misfit(tensor: _Tensor, feature: FeatureSpec) -> str:
     """Returns the problem of a tensor of the wrong type or shape, or ""."""
     fits = len(tensor.shape) == len(feature.shape) and all(
-        expected in (None, found)
-        for expected, found in zip(feature.shape, tensor.shape, strict=True)
+        expected in (None, actual)
+        for expected, actual in zip(feature.shape, tensor.shape, strict=True)
     )
     if fits and tensor.dtype == feature.dtype.replace("bytes", "string"):
         return ""
@@ -359,16 +361,16 @@ def _read_tensor(data: bytes) -> _Tensor:
                 f"{list(shape)} needs {size}"
             )
         return _Tensor(dtype, shape, list(proto.string_val))
-    item = np.dtype(dtype).newbyteorder("<")
-    if len(proto.tensor_content) != size * item.itemsize:
+    item_dtype = np.dtype(dtype).newbyteorder("<")
+    if len(proto.tensor_content) != size * item_dtype.itemsize:
         raise ValueError(
             f"it has {len(proto.tensor_content)} bytes in tensor_content, but shape "
-            f"{list(shape)} of {dtype} needs {size * item.itemsize}"
+            f"{list(shape)} of {dtype} needs {size * item_dtype.itemsize}"
         )
     # A view as bool would keep bytes other than 0 and 1.
     if dtype == "bool":
         return _Tensor(dtype, shape, np.frombuffer(proto.tensor_content, "u1") != 0)
-    return _Tensor(dtype, shape, np.frombuffer(proto.tensor_content, item))
+    return _Tensor(dtype, shape, np.frombuffer(proto.tensor_content, item_dtype))
 
 
 def has_single_value(feature: FeatureSpec) -> bool:
@@ -394,7 +396,7 @@ def check_feature(feature: FeatureSpec) -> None:
 
 
 def read_column(
-    data: U8, feature: FeatureSpec, spans: Sequence[Spans], found: Findings
+    data: U8, feature: FeatureSpec, spans: Sequence[Spans], findings: Findings
 ) -> pa.Array:
     """Reads a feature's column from the padded bytes of records.
 
@@ -402,32 +404,34 @@ def read_column(
     the content of rows with an error is undefined.
     """
     if feature.is_ragged:
-        flat = read_lists(data, spans[0], feature.kind, found)
-        rows = [read_lists(data, span, Kind.INT64, found) for span in spans[1:]]
-        flat, levels = _join_ragged(flat, rows, feature, found)
-        return nest(_leaf(flat, feature, found), levels, flat.present)
+        flat = read_lists(data, spans[0], feature.kind, findings)
+        rows = [read_lists(data, span, Kind.INT64, findings) for span in spans[1:]]
+        flat, levels = _join_ragged(flat, rows, feature, findings)
+        return nest(_leaf(flat, feature, findings), levels, flat.present)
     (span,) = spans
     if feature.content is Content.TENSOR:
-        lists = read_scalars(data, span, feature.kind, found)
-        lists, dims = _read_tensors(lists, feature, found)
-        leaf = _leaf(lists, feature, found)
+        lists = read_scalars(data, span, feature.kind, findings)
+        lists, dims = _read_tensors(lists, feature, findings)
+        leaf = _leaf(lists, feature, findings)
         if not feature.shape:
             return _one_per_row(leaf, lists)
         return nest(leaf, _list_offsets(dims, feature), lists.present)
     if has_single_value(feature):
-        lists = read_scalars(data, span, feature.kind, found)
+        lists = read_scalars(data, span, feature.kind, findings)
         if feature.content is Content.ARRAY:
-            what = f"bytes are not an array of {feature.dtype} of shape"
+            problem = f"bytes are not an array of {feature.dtype} of shape"
             item_bytes = np.dtype(feature.dtype).itemsize
-            _check_sizes(span.lengths, item_bytes, what, span.present, feature, found)
-        return _one_per_row(_leaf(lists, feature, found), lists)
-    lists = read_lists(data, span, feature.kind, found)
-    what = "values do not fit shape"
-    _check_sizes(lists.counts, 1, what, lists.present, feature, found)
-    return nest(_leaf(lists, feature, found), [lists.offsets], lists.present)
+            _check_sizes(
+                span.lengths, item_bytes, problem, span.present, feature, findings
+            )
+        return _one_per_row(_leaf(lists, feature, findings), lists)
+    lists = read_lists(data, span, feature.kind, findings)
+    problem = "values do not fit shape"
+    _check_sizes(lists.counts, 1, problem, lists.present, feature, findings)
+    return nest(_leaf(lists, feature, findings), [lists.offsets], lists.present)
 
 
-def _leaf(lists: Lists, feature: FeatureSpec, found: Findings) -> pa.Array:
+def _leaf(lists: Lists, feature: FeatureSpec, findings: Findings) -> pa.Array:
     """Returns all values in the type of the feature's column."""
     values = lists.values
     if feature.dtype == "string":
@@ -437,11 +441,13 @@ def _leaf(lists: Lists, feature: FeatureSpec, found: Findings) -> pa.Array:
             pass
         # A loop over the values, only if some text is not UTF-8.
         texts = [value.decode(errors="replace") for value in values.to_pylist()]
-        kept = zip(texts, values.to_pylist(), strict=True)
-        bad = np.flatnonzero([text.encode() != value for text, value in kept])
+        texts_and_bytes = zip(texts, values.to_pylist(), strict=True)
+        bad = np.flatnonzero(
+            [text.encode() != value for text, value in texts_and_bytes]
+        )
         samples = (values[index].as_py()[:24] for index in bad.tolist())
         problems = (f"{sample!r} is not UTF-8" for sample in samples)
-        found.refuse(feature, rows_of(bad, lists.offsets), problems)
+        findings.refuse(feature, rows_of(bad, lists.offsets), problems)
         return pa.array(texts, pa.string())
     if isinstance(values, pa.Array):
         return values
@@ -452,7 +458,7 @@ def _leaf(lists: Lists, feature: FeatureSpec, found: Findings) -> pa.Array:
         problems = (
             f"{value!s} is not a valid {feature.dtype}" for value in values[bad]
         )
-        found.refuse(feature, rows_of(bad, lists.offsets), problems)
+        findings.refuse(feature, rows_of(bad, lists.offsets), problems)
     return pa.array(cast, arrow_type)
 
 
@@ -490,16 +496,16 @@ def _one_per_row(leaf: pa.Array, lists: Lists) -> pa.Array:
 def _check_sizes(
     sizes: I64,
     item_size: int,
-    what: str,
+    problem: str,
     present: Mask,
     feature: FeatureSpec,
-    found: Findings,
+    findings: Findings,
 ) -> None:
     """Adds errors for sizes that do not fit a shape with at most one unknown side."""
     shape = feature.shape
     rows = np.flatnonzero(present & wrong_counts(sizes, shape, item_size))
-    problems = (f"{size} {what} {shape_text(shape)}" for size in sizes[rows])
-    found.refuse(feature, rows, problems)
+    problems = (f"{size} {problem} {shape_text(shape)}" for size in sizes[rows])
+    findings.refuse(feature, rows, problems)
 
 
 def _list_offsets(dims: I64, feature: FeatureSpec) -> list[I64]:

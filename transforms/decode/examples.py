@@ -95,12 +95,12 @@ def walk_entries(
       keys: the keys, in stored order.
     """
     positions, whole = _enter_features(data, starts, ends)
-    found = []
+    key_spans = []
     for key in keys:
         spans = _read_entry(data, positions, ends, key)
-        found.append(spans)
+        key_spans.append(spans)
         positions = np.where(spans.present, spans.starts + spans.lengths, positions)
-    return found, whole & (positions == ends)
+    return key_spans, whole & (positions == ends)
 
 
 def _enter_features(data: U8, starts: I64, ends: I64) -> tuple[I64, Mask]:
@@ -117,8 +117,10 @@ def _enter_features(data: U8, starts: I64, ends: I64) -> tuple[I64, Mask]:
 
 def _read_entry(data: U8, positions: I64, ends: I64, key: Key) -> Spans:
     """Returns the payload spans of the key's entries at the positions."""
-    found = gather_words(data, positions, key.header_words)
-    distinct, which = distinct_lengths(_entry_lengths(found[:, 0], ends - positions))
+    entry_words = gather_words(data, positions, key.header_words)
+    distinct, length_indices = distinct_lengths(
+        _entry_lengths(entry_words[:, 0], ends - positions)
+    )
     # A loop over the distinct lengths, not over the records.
     built = [_build_header(key, length) for length in distinct.tolist()]
     headers = [header for header, _ in built]
@@ -133,12 +135,12 @@ def _read_entry(data: U8, positions: I64, ends: I64, key: Key) -> Spans:
     sizes = np.fromiter(map(len, headers), np.int64, len(headers))
     payloads = np.array([payload for _, payload in built], np.int64)
     if len(distinct) == 1:  # one header for all records
-        which = np.zeros(1, np.intp)
-    differs = np.zeros(len(found), np.uint64)
+        length_indices = np.zeros(1, np.intp)
+    differs = np.zeros(len(entry_words), np.uint64)
     for index in range(key.header_words):
-        header, mask = words[which, index], masks[which, index]
-        differs |= (found[:, index] ^ header) & mask
-    starts, payloads = positions + sizes[which], payloads[which]
+        header, mask = words[length_indices, index], masks[length_indices, index]
+        differs |= (entry_words[:, index] ^ header) & mask
+    starts, payloads = positions + sizes[length_indices], payloads[length_indices]
     present: Mask = (differs == 0) & (starts + payloads <= ends)
     if present.all():
         return Spans(starts, np.broadcast_to(payloads, starts.shape), present)
@@ -186,9 +188,9 @@ def _payload_length(length: int) -> int | None:
     For length 12, n is 10, because the tag and the varint 0a take 2 bytes.
     """
     for prefix in range(2, 7):
-        rest = length - prefix
-        if rest >= 0 and len(varint(rest)) == prefix - 1:
-            return rest
+        payload_length = length - prefix
+        if payload_length >= 0 and len(varint(payload_length)) == prefix - 1:
+            return payload_length
     return None
 
 
@@ -223,9 +225,11 @@ def rewrite_example(
         expected, kind = keys[name].kind, feature.WhichOneof("kind")
         if kind != expected:
             raise _InvalidRecordError(f"feature {name!r}: {kind}, expected {expected}")
-        found = len(getattr(feature, expected).value)
-        if found != 1 and has_single_value(owners[name]):
-            raise _InvalidRecordError(f"feature {name!r}: {found} values, expected 1")
+        num_values = len(getattr(feature, expected).value)
+        if num_values != 1 and has_single_value(owners[name]):
+            raise _InvalidRecordError(
+                f"feature {name!r}: {num_values} values, expected 1"
+            )
     example.DiscardUnknownFields()  # type: ignore[attr-defined]
     return example.SerializeToString(deterministic=True)
 
@@ -294,12 +298,14 @@ class _Reader:
 
     def read(self, examples: pa.BinaryArray) -> tuple[list[pa.Array], dict[int, str]]:
         """Returns the columns, and the errors of invalid records, by record."""
-        arrays, found = self._read_regular(examples)
-        if found.irregular.any() and self._find_unknown_keys(examples, found.irregular):
-            arrays, found = self._read_regular(examples)
-        if not found.irregular.any():
-            return arrays, found.reasons
-        return self._read_irregular(examples, arrays, found)
+        arrays, findings = self._read_regular(examples)
+        if findings.irregular.any() and self._find_unknown_keys(
+            examples, findings.irregular
+        ):
+            arrays, findings = self._read_regular(examples)
+        if not findings.irregular.any():
+            return arrays, findings.reasons
+        return self._read_irregular(examples, arrays, findings)
 
     def _read_regular(
         self, examples: pa.BinaryArray
@@ -312,17 +318,17 @@ class _Reader:
         data, starts, ends = padded_parts(examples, longest + 8 * WORD_BYTES)
         key_spans, whole = walk_entries(data, starts, ends, keys)
         spans = dict(zip(names, key_spans, strict=True))
-        found = Findings(~whole)
+        findings = Findings(~whole)
         arrays = [
-            read_column(data, feature, [spans[key] for key in feature.keys], found)
+            read_column(data, feature, [spans[key] for key in feature.keys], findings)
             for feature in self._schema.features
         ]
         for name, key in sorted(self._unknown_keys.items()):
-            read_lists(data, spans[name], key.kind, found)
+            read_lists(data, spans[name], key.kind, findings)
             if self._unknown == "error":
                 for row in np.flatnonzero(spans[name].present).tolist():
-                    found.reasons.setdefault(row, unknown_feature(name))
-        return arrays, found
+                    findings.reasons.setdefault(row, unknown_feature(name))
+        return arrays, findings
 
     def _find_unknown_keys(self, examples: pa.BinaryArray, irregular: Mask) -> bool:
         """Searches the first irregular record for keys that others may share."""
@@ -339,33 +345,37 @@ class _Reader:
         return bool(self._unknown_keys)
 
     def _read_irregular(
-        self, examples: pa.BinaryArray, arrays: list[pa.Array], found: Findings
+        self, examples: pa.BinaryArray, arrays: list[pa.Array], findings: Findings
     ) -> tuple[list[pa.Array], dict[int, str]]:
         """Rewrites the irregular records in the encoder's layout, then reads them."""
-        irregular = np.flatnonzero(found.irregular)
+        irregular = np.flatnonzero(findings.irregular)
         reasons = {
-            row: why for row, why in found.reasons.items() if not found.irregular[row]
+            row: why
+            for row, why in findings.reasons.items()
+            if not findings.irregular[row]
         }
         rewritten = []
         for row in irregular.tolist():  # the protobuf runtime parses one at a time
             data, refuses = examples[row].as_py(), self._unknown == "error"
             try:
-                made = rewrite_example(
+                example = rewrite_example(
                     data, self._owners, self._keys, refuses_unknown=refuses
                 )
             except _InvalidRecordError as error:
-                reasons[row], made = str(error), b""
-            rewritten.append(made)
-        others, found_here = self._read_regular(pa.array(rewritten, pa.binary()))
-        assert not found_here.irregular.any()  # because they were rewritten
-        for index, why in found_here.reasons.items():
+                reasons[row], example = str(error), b""
+            rewritten.append(example)
+        rewritten_arrays, rewritten_findings = self._read_regular(
+            pa.array(rewritten, pa.binary())
+        )
+        assert not rewritten_findings.irregular.any()  # because they were rewritten
+        for index, why in rewritten_findings.reasons.items():
             reasons.setdefault(int(irregular[index]), why)
-        regular = np.flatnonzero(~found.irregular)
+        regular = np.flatnonzero(~findings.irregular)
         order = pa.array(np.argsort(np.concatenate([regular, irregular])))
-        kept = pa.array(regular)
+        regular_rows = pa.array(regular)
         merged = [
-            pa.concat_arrays([array.take(kept), other]).take(order)
-            for array, other in zip(arrays, others, strict=True)
+            pa.concat_arrays([array.take(regular_rows), other]).take(order)
+            for array, other in zip(arrays, rewritten_arrays, strict=True)
         ]
         return merged, reasons
 
@@ -391,23 +401,25 @@ class ObservedFeatures:
 
     def add_example(self, example: Example) -> None:
         """Adds the features of one example; a feature without a list is missing."""
-        found = {}
+        observed_features = {}
         for name, feature in example.features.feature.items():
             if kind := feature.WhichOneof("kind"):
                 size = len(getattr(feature, kind).value)
-                found[name] = ObservedFeature(frozenset((kind,)), 1, size, size)
-        self.add(ObservedFeatures(found))
+                observed_features[name] = ObservedFeature(
+                    frozenset((kind,)), 1, size, size
+                )
+        self.add(ObservedFeatures(observed_features))
 
     def add(self, other: ObservedFeatures) -> None:
         """Adds the features that another worker observed."""
         for name, new in other.by_name.items():
-            known = self.by_name.get(name)
-            if known is not None:
+            previous_feature = self.by_name.get(name)
+            if previous_feature is not None:
                 new = ObservedFeature(
-                    known.kinds | new.kinds,
-                    known.examples + new.examples,
-                    min(known.min_values, new.min_values),
-                    max(known.max_values, new.max_values),
+                    previous_feature.kinds | new.kinds,
+                    previous_feature.examples + new.examples,
+                    min(previous_feature.min_values, new.min_values),
+                    max(previous_feature.max_values, new.max_values),
                 )
             elif len(self.by_name) == MAX_FEATURES:
                 raise SchemaError(
@@ -433,25 +445,25 @@ class ObservedFeatures:
                 "write"
             )
         problems = [
-            f"feature {name!r} is {' in some examples and '.join(sorted(each.kinds))} in "
+            f"feature {name!r} is {' in some examples and '.join(sorted(feature.kinds))} in "
             "others"
-            for name, each in sorted(self.by_name.items())
-            if len(each.kinds) > 1
+            for name, feature in sorted(self.by_name.items())
+            if len(feature.kinds) > 1
         ]
         if problems:
             hint = "Declare a `schema`: rows that do not match it are rejected"
             raise SchemaError("\n  ".join(problems) + f"\n{hint}")
         features = []
-        for name, each in self.by_name.items():
-            shape: tuple[int | None, ...] = (each.max_values,)
-            if each.min_values != each.max_values or each.max_values == 0:
+        for name, feature in self.by_name.items():
+            shape: tuple[int | None, ...] = (feature.max_values,)
+            if feature.min_values != feature.max_values or feature.max_values == 0:
                 shape = (None,)
             features.append(
                 FeatureSpec(
                     name,
-                    Kind(next(iter(each.kinds))),
+                    Kind(next(iter(feature.kinds))),
                     shape=() if shape == (1,) else shape,
-                    optional=each.examples < num_examples,
+                    optional=feature.examples < num_examples,
                 )
             )
         return Schema(tuple(features))

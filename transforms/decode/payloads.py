@@ -69,10 +69,10 @@ def _decode_raw(records: pa.BinaryArray, feature: FeatureSpec) -> Decoded:
     check_feature(feature)
     data, starts, ends = padded_parts(records, 8 * WORD_BYTES)
     spans = Spans(starts, ends - starts, np.ones(len(starts), np.bool_))
-    found = Findings(np.zeros(len(starts), np.bool_))
-    column = read_column(data, feature, [spans], found)
+    findings = Findings(np.zeros(len(starts), np.bool_))
+    column = read_column(data, feature, [spans], findings)
     batch = pa.RecordBatch.from_arrays([column], [feature.name])
-    return Decoded(batch, sorted(found.reasons.items()))
+    return Decoded(batch, sorted(findings.reasons.items()))
 
 
 def _decode_json(records: pa.BinaryArray, schema: Schema, unknown: Unknown) -> Decoded:
@@ -80,12 +80,12 @@ def _decode_json(records: pa.BinaryArray, schema: Schema, unknown: Unknown) -> D
     for row, text in enumerate(records.to_pylist()):
         example = Example()
         try:
-            value = json.loads(text, parse_float=_as_float32)
-            if not isinstance(value, dict):
+            json_value = json.loads(text, parse_float=_as_float32)
+            if not isinstance(json_value, dict):
                 raise json_format.ParseError(
-                    f"{type(value).__name__}, expected an object"
+                    f"{type(json_value).__name__}, expected an object"
                 )
-            json_format.ParseDict(value, example)
+            json_format.ParseDict(json_value, example)
         except (json_format.ParseError, ValueError, RecursionError) as error:
             reasons[row] = (
                 f"{len(text)} bytes that start with {text[:_SHOWN_BYTES]!r} are not valid "
@@ -131,8 +131,8 @@ def _decode_sequences(
         columns |= zip(decoded.batch.schema.names, decoded.batch.columns, strict=True)
         reasons = dict(decoded.row_errors) | reasons
     for feature in lists:
-        found = [message.feature_lists.feature_list for message in parsed]
-        columns[feature.name] = _steps_column(found, feature, reasons)
+        feature_lists = [message.feature_lists.feature_list for message in parsed]
+        columns[feature.name] = _steps_column(feature_lists, feature, reasons)
     ordered = {feature.name: columns[feature.name] for feature in schema.features}
     batch = pa.RecordBatch.from_pydict(ordered)
     return Decoded(batch, sorted(reasons.items()))
@@ -156,14 +156,14 @@ def _parse_sequences(
 
 
 def _steps_column(
-    found: Sequence[Mapping[str, FeatureList]],
+    feature_lists: Sequence[Mapping[str, FeatureList]],
     feature: FeatureSpec,
     reasons: dict[int, str],
 ) -> pa.Array:
     """Returns a feature list's column, lists of steps; adds errors to `reasons`."""
     name = feature.name
-    present = np.array([name in lists for lists in found], np.bool_)
-    steps = [lists[name].feature if name in lists else () for lists in found]
+    present = np.array([name in lists for lists in feature_lists], np.bool_)
+    steps = [lists[name].feature if name in lists else () for lists in feature_lists]
     offsets = offsets_of(np.fromiter(map(len, steps), np.int64, len(steps)))
     examples = [
         Example(features=Features(feature={name: step})).SerializeToString(
@@ -171,8 +171,8 @@ def _steps_column(
         )
         for step in itertools.chain(*steps)
     ]
-    one = Schema((replace(feature, sequence=False),))
-    decoded = decode_records(pa.array(examples, pa.binary()), one)
+    step_schema = Schema((replace(feature, sequence=False),))
+    decoded = decode_records(pa.array(examples, pa.binary()), step_schema)
     (column,) = decoded.batch.columns
     step_errors = dict(decoded.row_errors)
     for index in np.flatnonzero(column.is_null().to_numpy(False)).tolist():

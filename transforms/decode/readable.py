@@ -28,12 +28,12 @@ def to_json_value(
     becomes a list of steps.
     """
     if feature.sequence:
-        one = replace(feature, sequence=False)
-        return [to_json_value(step, one, class_names) for step in value]
+        step_feature = replace(feature, sequence=False)
+        return [to_json_value(step, step_feature, class_names) for step in value]
     if feature.content in (Content.ARRAY, Content.TENSOR) and feature.dtype != "string":
         return _array_json(value, feature)
     if isinstance(value, list):
-        return [to_json_value(item, feature, class_names) for item in value]
+        return [to_json_value(element, feature, class_names) for element in value]
     if isinstance(value, bytes):
         return _bytes_json(value, feature)
     if isinstance(value, float):
@@ -48,18 +48,20 @@ def readable(
 ) -> str:
     """Formats a feature's value on one line, without control characters."""
     if feature.sequence:
-        one = replace(feature, sequence=False)
-        steps = [readable(step, one, class_names) for step in value[:_STEPS]]
+        step_feature = replace(feature, sequence=False)
+        steps = [readable(step, step_feature, class_names) for step in value[:_STEPS]]
         more = ", ..." if len(value) > len(steps) else ""
         return f"{len(value):,} steps: {', '.join(steps)}{more}".rstrip(" :")
     if isinstance(value, float):
         return f"{value:.6g}"
-    shown = to_json_value(value, feature, class_names)
-    if not isinstance(shown, list):
-        return _readable(shown)
-    items = [readable(item, feature, class_names) for item in value[:_LIST_VALUES]]
-    more = f", ... {len(value):,} in all" if len(value) > len(items) else ""
-    return f"[{', '.join(items)}{more}]"
+    json_value = to_json_value(value, feature, class_names)
+    if not isinstance(json_value, list):
+        return _readable(json_value)
+    element_texts = [
+        readable(element, feature, class_names) for element in value[:_LIST_VALUES]
+    ]
+    more = f", ... {len(value):,} in all" if len(value) > len(element_texts) else ""
+    return f"[{', '.join(element_texts)}{more}]"
 
 
 def _array_json(value: Any, feature: FeatureSpec) -> dict[str, Any]:
@@ -69,8 +71,8 @@ def _array_json(value: Any, feature: FeatureSpec) -> dict[str, Any]:
     else:
         array = np.array(value, feature.dtype)
     if feature.shape.count(None) < 2:
-        known = math.prod(size for size in feature.shape if size is not None)
-        unknown = array.size // known if known else 0
+        known_size = math.prod(size for size in feature.shape if size is not None)
+        unknown = array.size // known_size if known_size else 0
         array = array.reshape([unknown if n is None else n for n in feature.shape])
     mean = float(array.mean(dtype=np.float64)) if array.size else 0.0
     return {
@@ -82,37 +84,41 @@ def _array_json(value: Any, feature: FeatureSpec) -> dict[str, Any]:
 
 
 def _bytes_json(value: bytes, feature: FeatureSpec) -> dict[str, Any]:
-    shown: dict[str, Any] = {"hex": value[:_HEX_BYTES].hex()}
+    description: dict[str, Any] = {"hex": value[:_HEX_BYTES].hex()}
     if feature.content is Content.IMAGE:
         try:
             header = read_header(value)
-            shown = {"image": header.format, "height": header.height}
-            shown |= {"width": header.width, "depth": header.depth}
+            description = {"image": header.format, "height": header.height}
+            description |= {"width": header.width, "depth": header.depth}
         except ImageHeaderError as error:
-            shown = {"image": str(error)} | shown
-    return {**shown, "bytes": len(value)}
+            description = {"image": str(error)} | description
+    return {**description, "bytes": len(value)}
 
 
-def _readable(shown: Any) -> str:
-    if isinstance(shown, str):
-        is_short = len(shown) <= _TEXT_CHARACTERS
-        more = "" if is_short else f"... ({len(shown):,} characters)"
-        return f'"{printable(shown[:_TEXT_CHARACTERS])}"{more}'
-    if isinstance(shown, bool):
-        return str(shown).lower()
-    if not isinstance(shown, dict):
-        return str(shown)
-    if "index" in shown:
-        return f"{shown['index']} ({printable(shown['name'])})"
-    size = human_bytes(shown["bytes"])
-    if "hex" in shown:
-        dots = "..." if 2 * shown["bytes"] > len(shown["hex"]) else ""
-        start = f"{shown['hex']}{dots} ({size})" if shown["bytes"] else size
-        return f"{printable(shown['image'])}; {start}" if "image" in shown else start
-    if "image" in shown:
-        sides = f"{shown['width']}x{shown['height']}x{shown['depth']}"
-        return f"{shown['image'].upper()} {sides}, {size}"
-    sides = "x".join(str(length) for length in shown["shape"])
-    mean = shown["mean"]
+def _readable(json_value: Any) -> str:
+    if isinstance(json_value, str):
+        is_short = len(json_value) <= _TEXT_CHARACTERS
+        more = "" if is_short else f"... ({len(json_value):,} characters)"
+        return f'"{printable(json_value[:_TEXT_CHARACTERS])}"{more}'
+    if isinstance(json_value, bool):
+        return str(json_value).lower()
+    if not isinstance(json_value, dict):
+        return str(json_value)
+    if "index" in json_value:
+        return f"{json_value['index']} ({printable(json_value['name'])})"
+    size = human_bytes(json_value["bytes"])
+    if "hex" in json_value:
+        dots = "..." if 2 * json_value["bytes"] > len(json_value["hex"]) else ""
+        start = f"{json_value['hex']}{dots} ({size})" if json_value["bytes"] else size
+        return (
+            f"{printable(json_value['image'])}; {start}"
+            if "image" in json_value
+            else start
+        )
+    if "image" in json_value:
+        sides = f"{json_value['width']}x{json_value['height']}x{json_value['depth']}"
+        return f"{json_value['image'].upper()} {sides}, {size}"
+    sides = "x".join(str(length) for length in json_value["shape"])
+    mean = json_value["mean"]
     mean = f"{mean:.4g}" if isinstance(mean, float) else mean
-    return f"{shown['array']} {sides or 'scalar'}, mean {mean}"
+    return f"{json_value['array']} {sides or 'scalar'}, mean {mean}"

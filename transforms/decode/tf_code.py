@@ -39,11 +39,11 @@ _RAW_TWINS = {"uint32": "tf.int32", "uint64": "tf.int64"}
 _DECODED_CHANNELS = (1, 3, 4)  # supported by tf.io.decode_image
 
 
-def _reshape(value: str, shape: Sequence[int | None]) -> str:
+def _reshape(value_code: str, shape: Sequence[int | None]) -> str:
     """Returns code that reshapes a flat value; at most one dimension may be unknown."""
     unknown = 0 if 0 in shape else -1  # with a 0, TensorFlow cannot infer a -1
     sides = [unknown if size is None else size for size in shape]
-    return f"tf.reshape({value}, {sides})"
+    return f"tf.reshape({value_code}, {sides})"
 
 
 def _tf_type(feature: FeatureSpec) -> str:
@@ -58,49 +58,51 @@ def _cast(feature: FeatureSpec) -> tuple[str, ...]:
     return (f"tf.cast({_value_of(feature)}, {own_type})",)
 
 
-def _decode_image(value: str, feature: FeatureSpec, channels: int | None = None) -> str:
+def _decode_image(
+    value_code: str, feature: FeatureSpec, channels: int | None = None
+) -> str:
     """Returns code that decodes an image, by default with the image's own channels."""
-    items = [value, "expand_animations=False"]
+    arguments = [value_code, "expand_animations=False"]
     if channels is None and len(feature.shape) == 3:
         channels = feature.shape[2]
     if channels in _DECODED_CHANNELS:
-        items.insert(1, f"channels={channels}")
+        arguments.insert(1, f"channels={channels}")
     if feature.dtype not in ("uint8", "bytes"):  # bytes: images of several formats
-        items.append(f"dtype={_tf_type(feature)}")
-    return f"tf.io.decode_image({', '.join(items)})"
+        arguments.append(f"dtype={_tf_type(feature)}")
+    return f"tf.io.decode_image({', '.join(arguments)})"
 
 
-def _raw_values(value: str, feature: FeatureSpec) -> str:
+def _raw_values(value_code: str, feature: FeatureSpec) -> str:
     """Returns code that decodes an array's bytes to flat values."""
     own_type = _tf_type(feature)
     twin = _RAW_TWINS.get(feature.dtype)
     if twin is None:
-        return f"tf.io.decode_raw({value}, {own_type})"
-    return f"tf.bitcast(tf.io.decode_raw({value}, {twin}), {own_type})"
+        return f"tf.io.decode_raw({value_code}, {own_type})"
+    return f"tf.bitcast(tf.io.decode_raw({value_code}, {twin}), {own_type})"
 
 
-def _parse_tensor(value: str, feature: FeatureSpec) -> str:
+def _parse_tensor(value_code: str, feature: FeatureSpec) -> str:
     """Returns code that parses a serialized tensor of the declared shape."""
-    parsed = f"tf.io.parse_tensor({value}, out_type={_tf_type(feature)})"
+    parsed = f"tf.io.parse_tensor({value_code}, out_type={_tf_type(feature)})"
     return f"tf.ensure_shape({parsed}, {list(feature.shape)})"
 
 
-def _each_step(value: str, feature: FeatureSpec) -> str:
+def _each_step(value_code: str, feature: FeatureSpec) -> str:
     """Returns code that decodes a vector of arrays or tensors, one for each step."""
     shape = feature.shape
     if feature.content is Content.ARRAY:
         decoded = _reshape(_raw_values("step", feature), shape)
     else:
         decoded = _parse_tensor("step", feature)
-    kind, items = "TensorSpec", f"{list(shape)}, {_tf_type(feature)}"
+    kind, arguments = "TensorSpec", f"{list(shape)}, {_tf_type(feature)}"
     if None in shape:
         # All dimensions are ragged: without steps TensorFlow cannot stack uniform ones.
         rank = f"ragged_rank={len(shape) - 1}"
-        kind, items = "RaggedTensorSpec", f"{items}, {rank}"
+        kind, arguments = "RaggedTensorSpec", f"{arguments}, {rank}"
         if len(shape) > 1:
             decoded = f"tf.RaggedTensor.from_tensor({decoded}, {rank})"
-    signature = f"fn_output_signature=tf.{kind}({items})"
-    return f"tf.map_fn(lambda step: {decoded}, {value}, {signature})"
+    signature = f"fn_output_signature=tf.{kind}({arguments})"
+    return f"tf.map_fn(lambda step: {decoded}, {value_code}, {signature})"
 
 
 # A missing value of an optional feature becomes, in this order:
@@ -134,7 +136,7 @@ def _feature_code(feature: FeatureSpec) -> _FeatureCode:
         return _ragged_code(feature)
     if feature.content is Content.VALUES:
         return _values_code(feature)
-    value, shape = _value_of(feature), feature.shape
+    value_code, shape = _value_of(feature), feature.shape
     sides: tuple[int | None, ...] = shape
     spec, missing = "tf.io.FixedLenFeature([], tf.string)", ""
     if feature.optional:
@@ -145,13 +147,13 @@ def _feature_code(feature: FeatureSpec) -> _FeatureCode:
             spec, missing = "tf.io.RaggedFeature(tf.string)", _FIRST_DIMENSION
             sides = (-1, *shape)
     if feature.content is Content.IMAGE:
-        steps: tuple[str, ...] = (f"# pixels: {_decode_image(value, feature)}",)
+        steps: tuple[str, ...] = (f"# pixels: {_decode_image(value_code, feature)}",)
     elif feature.content is Content.ARRAY:
-        steps = _raw_values(value, feature), _reshape(value, sides)
+        steps = _raw_values(value_code, feature), _reshape(value_code, sides)
     elif sides == shape:
-        steps = (_parse_tensor(value, feature),)
+        steps = (_parse_tensor(value_code, feature),)
     else:
-        steps = (_each_step(value, feature),)
+        steps = (_each_step(value_code, feature),)
     return _FeatureCode(feature.name, spec, missing, steps)
 
 
@@ -195,7 +197,7 @@ def _ragged_code(feature: FeatureSpec) -> _FeatureCode:
 
 def _feature_list_code(feature: FeatureSpec) -> _FeatureCode:
     """Returns the code for a feature list; the steps are the first dimension."""
-    value, shape = _value_of(feature), feature.shape
+    value_code, shape = _value_of(feature), feature.shape
     is_of_values = feature.content is Content.VALUES
     missing = "no steps" if feature.optional else ""
     if is_of_values and None in shape:
@@ -209,9 +211,9 @@ def _feature_list_code(feature: FeatureSpec) -> _FeatureCode:
     elif feature.content is Content.IMAGE:
         steps = (f"# pixels of a step: {_decode_image('step', feature)}",)
     elif feature.content is Content.ARRAY and None not in shape:
-        steps = _raw_values(value, feature), _reshape(value, (-1, *shape))
+        steps = _raw_values(value_code, feature), _reshape(value_code, (-1, *shape))
     else:
-        steps = (_each_step(value, feature),)
+        steps = (_each_step(value_code, feature),)
     return _FeatureCode(feature.name, spec, missing, steps)
 
 
@@ -220,21 +222,23 @@ def _ragged_steps_code(feature: FeatureSpec, missing: str) -> _FeatureCode:
 
     The parser returns one ragged dimension; the code restores the dimensions before it.
     """
-    value, items = _value_of(feature), _STORED[feature.kind]
+    value_code, arguments = _value_of(feature), _STORED[feature.kind]
     unknown = feature.shape.index(None)
     if inner := _uniform(feature.shape[unknown + 1 :]):
-        items += f", partitions=[{', '.join(inner)}]"
+        arguments += f", partitions=[{', '.join(inner)}]"
     steps: list[str] = []
     if outer := _known(feature.shape[:unknown]):
-        each = math.prod(outer)
-        lengths = f"tf.math.floordiv({value}.row_lengths(), {each})"
-        repeated = f"tf.repeat({lengths}, {each})"
-        steps.append(f"tf.RaggedTensor.from_row_lengths({value}.values, {repeated})")
+        num_inner_lists = math.prod(outer)
+        lengths = f"tf.math.floordiv({value_code}.row_lengths(), {num_inner_lists})"
+        repeated = f"tf.repeat({lengths}, {num_inner_lists})"
+        steps.append(
+            f"tf.RaggedTensor.from_row_lengths({value_code}.values, {repeated})"
+        )
         steps += [
-            f"tf.RaggedTensor.from_uniform_row_length({value}, {size})"
+            f"tf.RaggedTensor.from_uniform_row_length({value_code}, {size})"
             for size in reversed(outer)
         ]
-    spec = f"tf.io.RaggedFeature({items})"
+    spec = f"tf.io.RaggedFeature({arguments})"
     return _FeatureCode(feature.name, spec, missing, (*steps, *_cast(feature)))
 
 
@@ -384,13 +388,13 @@ def _decode_images(images: list[FeatureSpec]) -> str:
         '    """Pixels in place of encoded images; for tf.data.Dataset.map."""',
     ]
     for feature in images:
-        value = _value_of(feature)
+        value_code = _value_of(feature)
         height, width, channels = feature.shape or (None, None, None)
         channels = channels or 3  # all images of a batch must have the same number
         shape = [height, width, channels]
         lines += [
-            f"    pixels = {_decode_image(value, feature, channels)}",
-            f"    {value} = tf.ensure_shape(pixels, {shape})",
+            f"    pixels = {_decode_image(value_code, feature, channels)}",
+            f"    {value_code} = tf.ensure_shape(pixels, {shape})",
         ]
     return "\n".join([*lines, "    return example"]) + "\n"
 
@@ -440,14 +444,14 @@ def _batches(manifest: Manifest, schema: Schema, images: list[FeatureSpec]) -> s
     batch = "batch" if one_size else "ragged_batch"
     note = "    # Sizes may differ. Of one shape: padded_batch, or convert with resize."
     shapes = "{name: value.shape for name, value in batch.items()}"
-    shown = f"print({'batch.shape' if is_raw else shapes})"
+    print_code = f"print({'batch.shape' if is_raw else shapes})"
     return "\n".join(
         [
             'if __name__ == "__main__":',
             *([note] if images and not one_size else []),
             f"    dataset = load_dataset().shuffle(1000).{batch}({_BATCH_SIZE})",
             "    for batch in dataset.prefetch(tf.data.AUTOTUNE).take(2):",
-            f"        {shown}",
+            f"        {print_code}",
             "",
         ]
     )

@@ -67,14 +67,14 @@ def gather(data: U8, positions: I64, width: int) -> U8:
 
     They must not reach beyond the end of the data.
     """
-    items = unaligned_rows(data, f"V{width}")[positions]
-    return items.view(np.uint8).reshape(len(positions), width)
+    spans = unaligned_rows(data, f"V{width}")[positions]
+    return spans.view(np.uint8).reshape(len(positions), width)
 
 
 def gather_words(data: U8, positions: I64, num_words: int = 1) -> U64:
     """Returns little-endian words at each position, shape (positions, num_words)."""
-    found = gather(data, positions, num_words * WORD_BYTES)
-    return found.view("<u8")
+    word_bytes = gather(data, positions, num_words * WORD_BYTES)
+    return word_bytes.view("<u8")
 
 
 def read_varints(words: U64) -> tuple[U64, I64]:
@@ -102,11 +102,11 @@ def _high_bytes(words: U64) -> I64:
     The product adds the bits in the highest byte. This is as fast as numpy.bitwise_count,
     which NumPy 1 lacks; readers may need NumPy 1 for another package.
     """
-    found = words >> np.uint64(7)
-    found &= _ONES
-    found *= _ONES
-    found >>= np.uint64(56)
-    return found.view(np.int64)
+    counts = words >> np.uint64(7)
+    counts &= _ONES
+    counts *= _ONES
+    counts >>= np.uint64(56)
+    return counts.view(np.int64)
 
 
 def _squeeze(words: U64) -> U64:

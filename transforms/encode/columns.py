@@ -80,7 +80,9 @@ def _ids(names: str) -> set[int]:
     return {getattr(pa.lib, f"Type_{name}") for name in names.split()}
 
 
-_FAMILY = {each: family for family, names in _FAMILIES.items() for each in _ids(names)}
+_FAMILY = {
+    type_id: family for family, names in _FAMILIES.items() for type_id in _ids(names)
+}
 _LISTS = _ids("LIST LARGE_LIST FIXED_SIZE_LIST LIST_VIEW LARGE_LIST_VIEW")
 _TEXTS = _ids("STRING LARGE_STRING STRING_VIEW")
 
@@ -449,10 +451,10 @@ def _wrong_lists(
     dims = dims_in(shape, level, num_levels)
 
     def reason(index: int, expected: object) -> str:
-        found = count(int(counts[index]), "value")
+        actual = count(int(counts[index]), "value")
         if len(dims) == 1:
-            found = f"length {counts[index]} in dimension {level}"
-        return f"{found}, expected {expected} (shape {shape_text(shape)})"
+            actual = f"length {counts[index]} in dimension {level}"
+        return f"{actual}, expected {expected} (shape {shape_text(shape)})"
 
     size = known_size(dims)
     expected = f"a multiple of {size}" if None in dims else str(size)
@@ -507,9 +509,9 @@ def dims_of(nested: Nested) -> I64:
             has_lists = starts[1:] > starts[:-1]
             first = starts[:-1][has_lists]
             lengths = offsets[first + 1] - offsets[first]
-            known = known_size(inside)
+            inner_size = known_size(inside)
             dims[has_lists, level + inside.index(None)] = (
-                lengths // known if known else 0
+                lengths // inner_size if inner_size else 0
             )
         starts = offsets[starts]
     return dims

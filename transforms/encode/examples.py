@@ -305,8 +305,8 @@ def _list_cells(array: pa.Array, feature: FeatureSpec) -> list[pa.BinaryArray]:
     key = field_header(b"\x0a", len(feature.name.encode())) + feature.name.encode()
 
     def header(steps_length: int) -> bytes:
-        entry = key + field_header(b"\x12", steps_length)
-        return field_header(b"\x0a", len(entry) + steps_length) + entry
+        entry_bytes = key + field_header(b"\x12", steps_length)
+        return field_header(b"\x0a", len(entry_bytes) + steps_length) + entry_bytes
 
     if nested.valid is not None:
         steps = pc.if_else(pa.array(nested.valid), steps, b"")

@@ -83,18 +83,18 @@ def _entry_texts(
         missing = ~column.valid
         if column.lists is None:
             texts = pc.if_else(pa.array(missing), b"", texts)
-    which = np.where(missing, 0, np.where(is_empty, 1, 2))
+    text_indices = np.where(missing, 0, np.where(is_empty, 1, 2))
     comma = np.where(missing | is_first, 0, 1)
     return [
         pa.array([b"", b","]).take(pa.array(comma)),
-        _choose(["", name + '{"value":[', name + '{"value":[' + quote], which),
+        _choose(["", name + '{"value":[', name + '{"value":[' + quote], text_indices),
         texts,
-        _choose(["", "]}}", quote + "]}}"], which),
+        _choose(["", "]}}", quote + "]}}"], text_indices),
     ]
 
 
-def _choose(texts: list[str], which: npt.NDArray[np.integer]) -> pa.BinaryArray:
-    return pa.array([text.encode() for text in texts]).take(pa.array(which))
+def _choose(texts: list[str], indices: npt.NDArray[np.integer]) -> pa.BinaryArray:
+    return pa.array([text.encode() for text in texts]).take(pa.array(indices))
 
 
 def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
@@ -114,8 +114,8 @@ def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
         if special.any():
             above = values > 0
             cases = [np.isnan(values), minus_zero, largest & above, largest, above]
-            which = np.select(cases, [0, 1, 2, 3, 4], 5)
-            replacements = pa.array(_SPECIAL).take(pa.array(which))
+            case_indices = np.select(cases, [0, 1, 2, 3, 4], 5)
+            replacements = pa.array(_SPECIAL).take(pa.array(case_indices))
             texts = pc.if_else(pa.array(special), replacements, texts)
     return texts
 

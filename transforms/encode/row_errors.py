@@ -74,8 +74,10 @@ def integer_errors(values: npt.NDArray[Any], dtype: str) -> RowErrors:
     if np.can_cast(values.dtype, dtype):
         return {}
     # Bounds that the values' own type can represent, so that none of them is rounded.
-    here, there = np.iinfo(values.dtype), np.iinfo(dtype)
-    wrong = (values < max(here.min, there.min)) | (values > min(here.max, there.max))
+    source_limits, target_limits = np.iinfo(values.dtype), np.iinfo(dtype)
+    wrong = (values < max(source_limits.min, target_limits.min)) | (
+        values > min(source_limits.max, target_limits.max)
+    )
     return flag_invalid(wrong, lambda i: beyond_integer(values[i], dtype))
 
 
@@ -221,6 +223,6 @@ def utf8_reason(raw: bytes, whole: str = "value") -> str:
     try:
         raw.decode()
     except UnicodeDecodeError as error:
-        found = raw[error.start : error.start + 4]
-        return f"not UTF-8: {found!r} at byte {error.start} of the {whole}"
+        invalid_bytes = raw[error.start : error.start + 4]
+        return f"not UTF-8: {invalid_bytes!r} at byte {error.start} of the {whole}"
     return ""

@@ -48,10 +48,10 @@ def header_cells(
 
     `make_header` is called once for each payload length.
     """
-    distinct, which = distinct_lengths(lengths)
+    distinct, length_indices = distinct_lengths(lengths)
     headers = pa.array(map(make_header, distinct.tolist()), pa.binary())
     missing = None if valid is None else ~valid
-    return headers.take(pa.array(which, mask=missing)).fill_null(b"")
+    return headers.take(pa.array(length_indices, mask=missing)).fill_null(b"")
 
 
 def delimited_stream(values: pa.BinaryArray, tag: bytes) -> pa.BinaryArray:
@@ -111,13 +111,13 @@ DATA_TYPES = {
 def tensor_column(nested: Nested) -> StoredColumn:
     """Serializes the column's values as one TensorProto for each row."""
     content = _content(nested)
-    dims, which = _distinct_rows(dims_of(nested))
+    dims, shape_indices = _distinct_rows(dims_of(nested))
     # One head per distinct shape, not per row.
     heads = pa.array(
         [tensor_head(nested.feature.dtype, sizes) for sizes in dims], pa.binary()
     )
     missing = None if nested.valid is None else ~nested.valid
-    heads = heads.take(pa.array(which, mask=missing)).fill_null(b"")
+    heads = heads.take(pa.array(shape_indices, mask=missing)).fill_null(b"")
     return StoredColumn(
         pc.binary_join_element_wise(heads, content, b""), None, nested.valid
     )
@@ -183,11 +183,11 @@ def _distinct_rows(dims: I64) -> tuple[list[list[int]], I64]:
 
     The rows [2, 3], [1, 3], [2, 3] become [[1, 3], [2, 3]] and [1, 0, 1].
     """
-    which = np.zeros(len(dims), np.int64)
+    row_ids = np.zeros(len(dims), np.int64)
     for column in dims.T:
         if len(column) and (column != column[0]).any():
             # Ids stay below the square of the number of rows, so no hash is needed.
             _, number = np.unique(column, return_inverse=True)
-            _, which = np.unique(which * len(dims) + number, return_inverse=True)
-    _, first = np.unique(which, return_index=True)
-    return dims[first].tolist(), which
+            _, row_ids = np.unique(row_ids * len(dims) + number, return_inverse=True)
+    _, first = np.unique(row_ids, return_index=True)
+    return dims[first].tolist(), row_ids

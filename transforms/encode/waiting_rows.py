@@ -137,10 +137,10 @@ def join_rows(
             return pa.concat_batches(parts)
         # One column at a time, so that only one exists twice in memory.
         joined, indices = pa.Table.from_batches(parts), pa.array(order)
-        taken = (
+        ordered_columns = (
             pc.take(c, indices, boundscheck=False).chunk(0) for c in joined.columns
         )
-        return pa.RecordBatch.from_arrays(list(taken), schema=schema)
+        return pa.RecordBatch.from_arrays(list(ordered_columns), schema=schema)
     views = pa.concat_arrays(
         [payloads_of(part).cast(pa.binary_view()) for part in parts]
     )
@@ -165,10 +165,10 @@ def _common_schema(parts: Sequence[pa.RecordBatch]) -> pa.Schema | None:
     if any(schema.names != first.names for schema in schemas):
         return None
     types = []
-    for found in zip(*(schema.types for schema in schemas), strict=True):
-        if len({_TAG_OF.get(kind) for kind in found}) > 1:
+    for column_types in zip(*(schema.types for schema in schemas), strict=True):
+        if len({_TAG_OF.get(kind) for kind in column_types}) > 1:
             return None
-        types.append(max(found, key=lambda kind: _INTEGERS.get(kind, 0)))
+        types.append(max(column_types, key=lambda kind: _INTEGERS.get(kind, 0)))
     return pa.schema(map(pa.field, first.names, types))
 
 
@@ -219,8 +219,8 @@ def _numbers(array: pa.Array) -> npt.NDArray[Any]:
     """Returns the numbers of an array; missing ones are undefined."""
     width = _INTEGERS.get(array.type)
     dtype = f"<i{width}" if width else "<f4"
-    found = np.frombuffer(array.buffers()[1] or b"", dtype)
-    return found[array.offset : array.offset + len(array)]
+    numbers = np.frombuffer(array.buffers()[1] or b"", dtype)
+    return numbers[array.offset : array.offset + len(array)]
 
 
 # An image of 75 kB is nearly all of its record. Copying it into the record, and the
@@ -263,12 +263,12 @@ class Window:
         frames = np.diff(self.starts)
         return frames if self.cuts is None else frames + _sizes(self.values)
 
-    def crc32c_after(self, before: int) -> int:
+    def crc32c_after(self, previous_crc: int) -> int:
         """Returns the CRC-32C of all bytes after preceding bytes with `previous_crc`."""
         if self.known_crc is not None:
-            return combine(before, self.known_crc, int(self.lengths.sum()))
+            return combine(previous_crc, self.known_crc, int(self.lengths.sum()))
         (piece,) = self.pieces()
-        return crc32c(piece, before)
+        return crc32c(piece, previous_crc)
 
     def pieces(self) -> Iterator[memoryview]:
         """Yields the bytes of all records in order; large values are separate pieces."""
@@ -343,8 +343,8 @@ def encode_around(
     offsets = offsets_of(lengths)
     # These bytes are never read, so the system allocates no pages for them.
     absent = binary_array(offsets, np.empty(int(offsets[-1]), np.uint8))
-    place = batch.schema.get_field_index(column)
-    batch = batch.set_column(place, column, absent)
+    column_index = batch.schema.get_field_index(column)
+    batch = batch.set_column(column_index, column, absent)
     cuts = np.empty(batch.num_rows, np.int64)
     columns = [
         (column[0], native.loops.LEFT_OUT, cuts, column[3], None, None)
@@ -352,8 +352,10 @@ def encode_around(
         else column
         for column in load_columns(batch, schema.features)
     ]
-    sizes, whole = measure(columns, batch.num_rows, FRAME_BYTES)
-    framed = write_rows(columns, sizes, whole - lengths, HEAD_BYTES, TAIL_BYTES)
+    sizes, record_lengths = measure(columns, batch.num_rows, FRAME_BYTES)
+    framed = write_rows(
+        columns, sizes, record_lengths - lengths, HEAD_BYTES, TAIL_BYTES
+    )
     starts, frames = array_parts(framed)
     if crcs is None:
         crcs = np.fromiter(map(crc32c, cells), np.uint32, len(cells))
@@ -363,5 +365,9 @@ def encode_around(
 
 def _is_buffer_of(buffer: Buffer, array: pa.BinaryArray) -> bool:
     """Checks whether a buffer is the buffer of the values of an array."""
-    data = array.buffers()[2]  # None if there are no bytes
-    return bool(buffer) and data is not None and buffer.address == data.address
+    value_buffer = array.buffers()[2]  # None if there are no bytes
+    return (
+        bool(buffer)
+        and value_buffer is not None
+        and buffer.address == value_buffer.address
+    )

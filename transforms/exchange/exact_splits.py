@@ -65,27 +65,27 @@ class RankSketch:
             first = max(0, end - (_SPACE >> self._shift))
             last = min(_SPACE - 1, end + (_SPACE >> self._shift))
             self._below[index] += below[index]
-            kept = []
+            hashes_in_window = []
             for draws in (self._near[index], near[index]):
                 self._below[index] += int((draws < np.uint64(first)).sum())
                 inside = (draws >= np.uint64(first)) & (draws <= np.uint64(last))
-                kept.append(draws[inside])
-            self._near[index] = np.concatenate(kept)
+                hashes_in_window.append(draws[inside])
+            self._near[index] = np.concatenate(hashes_in_window)
 
     def limits(self, ranks: Sequence[int]) -> list[int] | None:
         """Returns for each end the split hash with the given rank, from 0.
 
         None if one of them is outside its window: count again with a larger width.
         """
-        found = []
+        limits = []
         for rank, below, near in zip(ranks, self._below, self._near, strict=True):
             if rank == self.count:
-                found.append(_SPACE - 1)  # all split hashes are smaller
+                limits.append(_SPACE - 1)  # all split hashes are smaller
             elif 0 <= rank - below < len(near):
-                found.append(int(np.partition(near, rank - below)[rank - below]))
+                limits.append(int(np.partition(near, rank - below)[rank - below]))
             else:
                 return None
-        return found
+        return limits
 
 
 class SmallestKeys:
@@ -125,15 +125,17 @@ class SmallestKeys:
         """
         if self.count <= self.limit:
             return None
-        found = self._smallest()
-        return int(found.max()), int((found == found.max()).sum())
+        smallest_keys = self._smallest()
+        return int(smallest_keys.max()), int(
+            (smallest_keys == smallest_keys.max()).sum()
+        )
 
     def _smallest(self) -> U64:
-        held = np.concatenate([np.zeros(0, np.uint64), *self._held])
-        if len(held) <= self.limit:
-            return held
-        held.partition(self.limit - 1)
-        return held[: self.limit].copy()
+        keys = np.concatenate([np.zeros(0, np.uint64), *self._held])
+        if len(keys) <= self.limit:
+            return keys
+        keys.partition(self.limit - 1)
+        return keys[: self.limit].copy()
 
 
 def _shift_of(count: int, width: int) -> int:
@@ -179,11 +181,11 @@ class SplitLimits:
             return assign_splits(origins, fractions, seed)
         index = np.searchsorted(self.classes, classes)
         index = np.minimum(index, len(self.classes) - 1)
-        known = self.classes[index] == classes
+        has_limits = self.classes[index] == classes
         beyond = split_draws(origins, seed)[:, None] >= self.limits[index]
         splits: npt.NDArray[np.uint8] = beyond.sum(axis=1).astype(np.uint8)
-        if not known.all():
-            splits[~known] = assign_splits(origins[~known], fractions, seed)
+        if not has_limits.all():
+            splits[~has_limits] = assign_splits(origins[~has_limits], fractions, seed)
         return splits
 
 
@@ -203,12 +205,12 @@ def find_limits(
     numbers = divide([sketches[key].count for key in keys], fractions)
     table = {}
     for key, records in zip(keys, numbers, strict=True):
-        found = sketches[key].limits(list(accumulate(records))[:-1])
-        if found is None:
+        class_limits = sketches[key].limits(list(accumulate(records))[:-1])
+        if class_limits is None:
             return None
-        table[text_hash(key)] = found
+        table[text_hash(key)] = class_limits
     hashes = sorted(table)
-    limits = np.array([table[each] for each in hashes], np.uint64)
+    limits = np.array([table[class_hash] for class_hash in hashes], np.uint64)
     return SplitLimits(
         np.array(hashes, np.uint64),
         limits.reshape(len(hashes), len(fractions) - 1),
@@ -232,15 +234,17 @@ def divide(
     divided = []
     for count in counts:
         shares = [count * fraction for fraction in fractions]
-        given = [int(share) for share in shares]
-        remainders = [share - whole for share, whole in zip(shares, given, strict=True)]
-        order = [index for index, left in enumerate(remainders) if left]
-        order.sort(key=lambda index: (-(remainders[index] + owed[index]), index))
-        for index in order[: count - sum(given)]:
-            given[index] += 1
-        owed = [
-            before + share - got
-            for before, share, got in zip(owed, shares, given, strict=True)
+        row_counts = [int(share) for share in shares]
+        remainders = [
+            share - whole for share, whole in zip(shares, row_counts, strict=True)
         ]
-        divided.append(tuple(given))
+        order = [index for index, remainder in enumerate(remainders) if remainder]
+        order.sort(key=lambda index: (-(remainders[index] + owed[index]), index))
+        for index in order[: count - sum(row_counts)]:
+            row_counts[index] += 1
+        owed = [
+            deficit + share - row_count
+            for deficit, share, row_count in zip(owed, shares, row_counts, strict=True)
+        ]
+        divided.append(tuple(row_counts))
     return divided

@@ -46,7 +46,9 @@ def text_hash(text: str | bytes) -> int:
 def text_hashes(texts: Iterable[str | bytes]) -> U64:
     """Returns the hashes of texts; in Python, so only for short lists, such as files."""
     data = [text.encode() if isinstance(text, str) else text for text in texts]
-    digests = b"".join([blake2b(each, digest_size=8).digest() for each in data])
+    digests = b"".join(
+        [blake2b(text_bytes, digest_size=8).digest() for text_bytes in data]
+    )
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
@@ -70,8 +72,8 @@ def copy_origins(origins: U64, copies: I64) -> U64:
 
     `copies` numbers the copies of each row; the first, 0, keeps the origin of the row.
     """
-    others = mix(origins ^ mix(copies.astype(np.uint64) * np.uint64(_GAMMA)))
-    return np.where(copies == 0, origins, others)
+    new_origins = mix(origins ^ mix(copies.astype(np.uint64) * np.uint64(_GAMMA)))
+    return np.where(copies == 0, origins, new_origins)
 
 
 def shuffle_keys(origins: U64, seed: int) -> U64:

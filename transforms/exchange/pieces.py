@@ -229,7 +229,7 @@ class ShardPieces:
 
     def _sorted(self) -> tuple[SortedRows, U32]:
         """Returns the held rows, sorted, and the number of the piece of each row."""
-        self._held.sort(key=lambda held: held[0].place)
+        self._held.sort(key=lambda head_and_block: head_and_block[0].place)
         blocks = [block for _, block in self._held]
         numbers = np.array([self._numbers[head] for head, _ in self._held], np.uint32)
         numbers = numbers.repeat([len(block.keys) for block in blocks])

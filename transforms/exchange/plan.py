@@ -35,8 +35,8 @@ def bucket_bits(sharding: Sharding, most_bytes: int) -> int:
     `most_bytes` is an upper bound on the size of the dataset.
     """
     shards = sharding.shards_for(most_bytes, num_records=max(1, most_bytes))
-    wanted = (shards * BUCKETS_PER_SHARD - 1).bit_length()
-    return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, wanted))
+    bits = (shards * BUCKETS_PER_SHARD - 1).bit_length()
+    return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, bits))
 
 
 PackedHistogram = bytes
@@ -197,7 +197,9 @@ def plan_split(
 
 
 def _nearest_edge(edges: I64, target: int) -> int:
-    after = int(np.searchsorted(edges, target))  # the last edge is at least the target
-    if after and target - edges[after - 1] <= edges[after] - target:
-        return after - 1
-    return after
+    edge_index = int(
+        np.searchsorted(edges, target)
+    )  # the last edge is at least the target
+    if edge_index and target - edges[edge_index - 1] <= edges[edge_index] - target:
+        return edge_index - 1
+    return edge_index

@@ -133,14 +133,14 @@ class SortedRows:
         counts = np.bincount(splits, minlength=num_splits)
         return cls(tuple(counts.tolist()), rows, keys, planned_bytes)
 
-    def part(self, which: slice = slice(None)) -> Part:
+    def part(self, row_slice: slice = slice(None)) -> Part:
         """Returns the part with a slice of the rows, by default with all rows."""
-        first, end, _ = which.indices(len(self.keys))
+        first, end, _ = row_slice.indices(len(self.keys))
         rows, planned_bytes = self.rows.slice(first, end - first), self.planned_bytes
-        lengths = planned_bytes[which] if has_values(rows) else lengths_of(rows)
+        lengths = planned_bytes[row_slice] if has_values(rows) else lengths_of(rows)
         return Part(
-            self.keys[which],
-            planned_bytes[which],
+            self.keys[row_slice],
+            planned_bytes[row_slice],
             int(lengths.sum()),
             lambda start, stop: rows.slice(start, stop - start),
         )
@@ -157,10 +157,10 @@ def find_rows(
     begin = sum(counts[: task.split_index]) - skipped
     end = min(begin + counts[task.split_index], len(keys))
     begin = min(max(begin, 0), len(keys))
-    found = keys[begin:end]
-    first = begin + int(np.searchsorted(found, np.uint64(task.low)))
+    split_keys = keys[begin:end]
+    first = begin + int(np.searchsorted(split_keys, np.uint64(task.low)))
     if task.high < 1 << 64:
-        end = begin + int(np.searchsorted(found, np.uint64(task.high)))
+        end = begin + int(np.searchsorted(split_keys, np.uint64(task.high)))
     return slice(first, max(first, end))
 
 
@@ -186,7 +186,9 @@ def sort_order(
             return None
         return stable_order(keys)
     rows = [np.flatnonzero(splits == split) for split in range(num_splits)]
-    return np.concatenate([some[stable_order(keys[some])] for some in rows])
+    return np.concatenate(
+        [split_rows[stable_order(keys[split_rows])] for split_rows in rows]
+    )
 
 
 # A shard's rows are in many parts, each sorted by order key. For equal keys the earlier
@@ -229,8 +231,8 @@ def merge_windows(
     del planned_bytes, ranks  # a large shard has millions of rows
     starts = [0]
     while starts[-1] < len(order):
-        before = ends[starts[-1] - 1] if starts[-1] else 0
-        limit = before + window_bytes
+        bytes_before = ends[starts[-1] - 1] if starts[-1] else 0
+        limit = bytes_before + window_bytes
         stop = max(starts[-1] + 1, int(np.searchsorted(ends, limit, side="right")))
         if break_ties_by_content and stop < len(order):
             stop = _before_tie(keys, starts[-1], stop)
@@ -275,15 +277,15 @@ def _read_rows(
     stored = window[by_place]
     part_of = np.searchsorted(firsts, stored, side="right") - 1
     edges = [*np.flatnonzero(np.diff(part_of, prepend=-1)).tolist(), len(stored)]
-    found = []
+    batches = []
     for first, end in pairwise(edges):
         part = int(part_of[first])
         begin = int(stored[first] - firsts[part])
-        found.append(readers[part](begin, begin + end - first))
+        batches.append(readers[part](begin, begin + end - first))
     positions = np.empty(len(window), np.intp)
     positions[by_place] = np.arange(len(window))
     is_sorted = bool(np.all(positions[:-1] < positions[1:]))
-    return binary_payloads(join_rows(found, None if is_sorted else positions))
+    return binary_payloads(join_rows(batches, None if is_sorted else positions))
 
 
 def _order_ties(records: pa.BinaryArray, keys: U64) -> pa.BinaryArray:
@@ -364,14 +366,14 @@ def read_index(
     offsets = offsets_of(rows["length"])
     if first < end:
         offsets += blocks["start"][first].astype(np.int64)
-    which = slice(0, len(rows))
+    row_slice = slice(0, len(rows))
     if task is not None:
-        which = find_rows(rows["key"], run.counts, task, skipped=first * size)
+        row_slice = find_rows(rows["key"], run.counts, task, skipped=first * size)
     # Copies, so that the bytes that were read can be freed.
     return SortedRunIndex(
-        rows["key"][which].copy(),
-        offsets[which.start : which.stop + 1].copy(),
-        rows["planned"][which].astype(np.int64),
+        rows["key"][row_slice].copy(),
+        offsets[row_slice.start : row_slice.stop + 1].copy(),
+        rows["planned"][row_slice].astype(np.int64),
     )
 
 
@@ -582,8 +584,8 @@ class HeldRuns:
 
     def get(self, folder: str, stem: str) -> SortedRows | MemoryFile | None:
         """Returns a held run, or None."""
-        found = self._runs.get((folder, stem))
-        return found[0] if found else None
+        held_run = self._runs.get((folder, stem))
+        return held_run[0] if held_run else None
 
     def release(self, folder: str) -> None:
         """Releases all runs of a folder."""
@@ -625,8 +627,8 @@ class SortedRunFolder:
         run, budget = SortedRows.of(blocks, num_splits), self.budget
         if budget.num_bytes and HELD_RUNS.hold(self.folder, stem, run, seconds, budget):
             num_bytes = int(lengths_of(run.rows).sum())
-            held = HELD_RUNS.get(self.folder, stem)
-            place = held.place if isinstance(held, MemoryFile) else None
+            held_run = HELD_RUNS.get(self.folder, stem)
+            place = held_run.place if isinstance(held_run, MemoryFile) else None
             return SortedRunRef(stem, run.counts, num_bytes, 0, 0, True, place)
         if self.store is None:
             store = LocalStore(self.folder, anchor=self.anchor or self.folder)
@@ -651,10 +653,10 @@ class SortedRunFolder:
                     f"the sorted run {run.stem} cannot be read in the memory of another "
                     f"process ({error}): set `memory=0`"
                 ) from error
-        held = HELD_RUNS.get(self.folder, run.stem)
-        if not isinstance(held, SortedRows):
+        held_run = HELD_RUNS.get(self.folder, run.stem)
+        if not isinstance(held_run, SortedRows):
             raise MissingFileError(f"the sorted run {run.stem} is no longer in memory")
-        return held
+        return held_run
 
     def _name(self, run: SortedRunRef, ending: str) -> str:
         """Returns the path of a run's file; checks the stem, which may be unsafe."""
@@ -666,14 +668,14 @@ class SortedRunFolder:
 
     def keys_and_sizes(self, run: SortedRunRef) -> tuple[U64, I64]:
         """Returns the order key and the planned bytes of each row of a run."""
-        found = self.held(run) or self._index(run)
-        return found.keys, found.planned_bytes
+        run_or_index = self.held(run) or self._index(run)
+        return run_or_index.keys, run_or_index.planned_bytes
 
     def part(self, run: SortedRunRef, task: ShardTask) -> Part:
         """Returns the part of a run that belongs to a shard."""
-        held = self.held(run)
-        if held is not None:
-            return held.part(find_rows(held.keys, held.counts, task))
+        held_run = self.held(run)
+        if held_run is not None:
+            return held_run.part(find_rows(held_run.keys, held_run.counts, task))
         index = self._index(run, task)
         fill = partial(self.read_into, run)
         return _part_at(index.keys, index.planned_bytes, index.offsets, fill)
@@ -759,9 +761,9 @@ def gather(
 
     `runs` are in range order. For the other arguments see `merge_windows`.
     """
-    found = (folder.part(run, task) for run in runs if run.counts[task.split_index])
+    parts = (folder.part(run, task) for run in runs if run.counts[task.split_index])
     return merge_windows(
-        [part for part in found if len(part.keys)],
+        [part for part in parts if len(part.keys)],
         window_bytes,
         break_ties_by_content=break_ties_by_content,
     )

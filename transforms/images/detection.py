@@ -54,8 +54,8 @@ def detection_features(spec: FeatureSpec) -> list[FeatureSpec]:
 
 
 def _name_of(name: str) -> str:
-    own = name.removeprefix(OBJECTS)
-    return _OBJECT + _NAMES.get(own, own)
+    object_feature = name.removeprefix(OBJECTS)
+    return _OBJECT + _NAMES.get(object_feature, object_feature)
 
 
 def detection_columns(
@@ -65,26 +65,35 @@ def detection_columns(
 
     `sizes` has the height and width of each image.
     """
-    found = {}
+    renamed_columns = {}
     for name, column in columns.items():
         if not name.startswith(OBJECTS):
-            found[name] = column
+            renamed_columns[name] = column
             continue
         values, offsets = column.flatten(), column.offsets
-        new = {_name_of(name): values}
+        object_columns = {_name_of(name): values}
         if name == BOX:
             sides = numbers_in(values).reshape(-1, 4).T
-            new = {n: pa.array(each) for n, each in zip(_SIDES, sides, strict=True)}
+            object_columns = {
+                n: pa.array(coordinates)
+                for n, coordinates in zip(_SIDES, sides, strict=True)
+            }
         elif name == OBJECT_LABEL:
             text = pa.array(classes, pa.string()).take(values)
-            new = {_LABEL: pc.add(values, 1), _TEXT: text}
+            object_columns = {_LABEL: pc.add(values, 1), _TEXT: text}
         elif name == KEYPOINTS:
             points = numbers_in(values).reshape(-1, 3)
-            each = len(points) // max(1, len(values))
-            offsets = pc.multiply(offsets, each).cast(pa.int32())
-            counts = pc.list_value_length(column).to_numpy() * each
+            points_per_object = len(points) // max(1, len(values))
+            offsets = pc.multiply(offsets, points_per_object).cast(pa.int32())
+            counts = pc.list_value_length(column).to_numpy() * points_per_object
             x_and_y = points[:, :2] / np.repeat(sizes[:, ::-1], counts, axis=0)
             arrays = (*x_and_y.T.astype(np.float32), points[:, 2].astype(np.int64))
-            new = {n: pa.array(each) for n, each in zip(_POINTS, arrays, strict=True)}
-        found |= {n: pa.ListArray.from_arrays(offsets, v) for n, v in new.items()}
-    return found
+            object_columns = {
+                n: pa.array(coordinates)
+                for n, coordinates in zip(_POINTS, arrays, strict=True)
+            }
+        renamed_columns |= {
+            n: pa.ListArray.from_arrays(offsets, flat_column)
+            for n, flat_column in object_columns.items()
+        }
+    return renamed_columns

@@ -91,9 +91,9 @@ def read_header(data: bytes) -> ImageHeader:
     """
     kind = image_format(data)
     if not kind:
-        found = f"starts with {data[:9]!r}" if data else "has no bytes"
+        actual = f"starts with {data[:9]!r}" if data else "has no bytes"
         raise ImageHeaderError(
-            f"not an image: {found} (expected JPEG, PNG, GIF, BMP, WebP or TIFF)"
+            f"not an image: {actual} (expected JPEG, PNG, GIF, BMP, WebP or TIFF)"
         )
     header = _FORMATS[kind][0](data)
     if header.height < 1 or header.width < 1 or header.depth < 1:
@@ -120,8 +120,8 @@ def check_pixels(header: ImageHeader, max_pixels: int = MAX_PIXELS) -> None:
 
 def image_format(head: bytes) -> str:
     """Returns the format of an image by at least its first SIGNATURE_BYTES, or ""."""
-    found = _SIGNATURE.match(head)
-    return (found and found.lastgroup) or ""
+    match = _SIGNATURE.match(head)
+    return (match and match.lastgroup) or ""
 
 
 def is_certain_image(head: bytes) -> bool:
@@ -149,18 +149,18 @@ def may_have_exif(data: bytes, kind: str) -> bool:
     return kind not in ("gif", "bmp")
 
 
-def _numbered(name: str, things: str, found: Iterable[_Item]) -> Iterator[_Item]:
+def _numbered(name: str, noun: str, elements: Iterable[_Item]) -> Iterator[_Item]:
     """Yields the elements before the pixels; raises if there are implausibly many.
 
     `name` is the format and `noun` the plural of the elements, for the message.
     """
-    for number, each in enumerate(found):
+    for number, element in enumerate(elements):
         if number >= _MAX_SEGMENTS:
             raise ImageHeaderError(
-                f"{name} has more than {_MAX_SEGMENTS:,} {things} before its pixels "
+                f"{name} has more than {_MAX_SEGMENTS:,} {noun} before its pixels "
                 "(expected a few dozen)"
             )
-        yield each
+        yield element
 
 
 def _cut(name: str, data: bytes) -> ImageHeaderError:
@@ -192,8 +192,8 @@ def next_marker(data: bytes, offset: int) -> int:
     # The marker is nearly always at the offset: 0.1 us instead of 0.5 us for the search.
     if offset + 1 < len(data) and data[offset] == 0xFF and data[offset + 1] in _MARKERS:
         return offset + 2
-    found = _MARKER.search(data, offset)
-    return found.end() if found else 0
+    match = _MARKER.search(data, offset)
+    return match.end() if match else 0
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
@@ -603,12 +603,12 @@ class _Tiff:
     def tags(self, offset: int) -> Iterator[_Tag]:
         """Returns the tags in the list at an offset."""
         (number,) = struct.unpack_from(self.order + self.entries, self.data, offset)
-        entry = struct.Struct(f"{self.order}HH{self.pointer}{self.value_bytes}s")
+        tag_struct = struct.Struct(f"{self.order}HH{self.pointer}{self.value_bytes}s")
         start = offset + struct.calcsize(self.entries)
-        end = start + number * entry.size
+        end = start + number * tag_struct.size
         if end > len(self.data):
             raise struct.error("a list of tags ends after the file")
-        return entry.iter_unpack(self.data[start:end])
+        return tag_struct.iter_unpack(self.data[start:end])
 
     def numbers(self, kind: int, number: int, value: bytes) -> tuple[int, ...]:
         """Returns a tag's numbers, from the tag itself if they fit in it."""
@@ -648,7 +648,7 @@ def _read_tiff(data: bytes) -> ImageHeader:
 
 def _check_tiff(data: bytes, _: ImageHeader) -> None:
     tiff = _Tiff(data)
-    tags = {entry[0]: entry[1:] for entry in tiff.tags(tiff.first)}
+    tags = {tag[0]: tag[1:] for tag in tiff.tags(tiff.first)}
     for offsets_tag, counts_tag in _TIFF_OFFSETS_TO_COUNTS.items():
         if offsets_tag not in tags:
             continue
@@ -672,7 +672,7 @@ def check_tags(data: bytes) -> None:
     Pillow copies all tags. The limit applies to the values outside the tags, within the
     file, of the first page and of its lists of tags (EXIF, GPS).
     """
-    found = 0
+    num_tag_bytes = 0
     try:
         tiff = _Tiff(data)
         lists = [tiff.first]
@@ -680,15 +680,15 @@ def check_tags(data: bytes) -> None:
             for tag, kind, values, value in tiff.tags(offset):
                 size = values * _VALUE_BYTES.get(kind, 1)
                 if size > tiff.value_bytes:
-                    found += max(0, min(size, len(data) - tiff.offset(value)))
+                    num_tag_bytes += max(0, min(size, len(data) - tiff.offset(value)))
                 elif tag in _TAG_LISTS and len(lists) <= len(_TAG_LISTS):
                     lists.append(tiff.offset(value))
     except (struct.error, OverflowError):
         raise ImageHeaderError("TIFF is damaged: its tags end after the file") from None
     limit = _SHARED_TAGS * len(data) + _SMALL_TAG_BYTES
-    if found > limit:
+    if num_tag_bytes > limit:
         raise ImageHeaderError(
-            f"TIFF has tags of {found:,} bytes in a file of {len(data):,} (expected "
+            f"TIFF has tags of {num_tag_bytes:,} bytes in a file of {len(data):,} (expected "
             f"{limit:,} or fewer)"
         )
 

@@ -86,7 +86,7 @@ class Moves:
         `counts` has the number of objects in each image.
         """
         columns = zip(*placements, strict=True)
-        return cls(*(np.repeat(np.array(each), counts, 0) for each in columns))
+        return cls(*(np.repeat(np.array(column), counts, 0) for column in columns))
 
     @property
     def frames(self) -> I64:
@@ -146,9 +146,9 @@ class Moves:
         cropped = (self.scaled > self.sizes)[:, ::-1]
         near = points.round(6)  # as in `clipped`
         outside = (near < 0) | (near >= self.sizes[:, ::-1])
-        gone = (keypoints[:, 2] == 0) | (outside & cropped).any(axis=1)
+        is_removed = (keypoints[:, 2] == 0) | (outside & cropped).any(axis=1)
         moved = np.column_stack([points - 0.5, keypoints[:, 2]])
-        return np.where(gone[:, None], 0, moved)
+        return np.where(is_removed[:, None], 0, moved)
 
 
 def move_objects(
@@ -159,13 +159,15 @@ def move_objects(
     An object is removed if its part of the image is cropped away. Outlines are moved one
     by one (see transforms/images/outlines.py); this function only removes them.
     """
-    if not any(each.moves for each in placements):
+    if not any(placement.moves for placement in placements):
         return {**columns}, np.zeros(len(placements), np.int64)
     counts = pc.list_value_length(columns[BOX]).to_numpy()
-    values = {n: each.flatten() for n, each in columns.items() if n.startswith(OBJECTS)}
+    values = {
+        n: column.flatten() for n, column in columns.items() if n.startswith(OBJECTS)
+    }
     moves = Moves.of(placements, counts)
     moved = moves.moved(numbers_in(values[BOX]).reshape(-1, 4))
-    boxes, kept = moves.clipped(moved)
+    boxes, kept_mask = moves.clipped(moved)
     values[BOX] = with_numbers(BOXES, boxes.ravel())
     if AREA in values:
         whole, part = _areas(moved), _areas(boxes)
@@ -174,17 +176,19 @@ def move_objects(
         values[AREA] = pa.array(areas).cast(values[AREA].type, safe=False)
     if KEYPOINTS in values:
         points = numbers_in(values[KEYPOINTS]).reshape(-1, 3)
-        each = len(points) // max(1, len(boxes))
-        moved_points = Moves.of(placements, counts * each).moved_keypoints(points)
+        points_per_object = len(points) // max(1, len(boxes))
+        moved_points = Moves.of(placements, counts * points_per_object).moved_keypoints(
+            points
+        )
         values[KEYPOINTS] = with_numbers(values[KEYPOINTS].type, moved_points.ravel())
     starts = offsets_of(counts)
-    left = np.diff(offsets_of(kept.astype(np.int64))[starts])
-    mask, offsets = pa.array(kept), pa.array(offsets_of(left), pa.int32())
+    kept_counts = np.diff(offsets_of(kept_mask.astype(np.int64))[starts])
+    mask, offsets = pa.array(kept_mask), pa.array(offsets_of(kept_counts), pa.int32())
     lists = {
-        name: pa.ListArray.from_arrays(offsets, each.filter(mask))
-        for name, each in values.items()
+        name: pa.ListArray.from_arrays(offsets, flat_column.filter(mask))
+        for name, flat_column in values.items()
     }
-    return {**columns, **lists}, counts - left
+    return {**columns, **lists}, counts - kept_counts
 
 
 def numbers_in(values: pa.Array) -> npt.NDArray[Any]:

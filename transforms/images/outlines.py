@@ -43,8 +43,8 @@ def place_outline(
     reads_mask = isinstance(outline, dict) and placement.moves
     mask = _placed(outline, placement) if draws or reads_mask else None
     if reads_mask:
-        found = _coco().encode(np.asfortranarray(mask))
-        runs = {"size": found["size"], "counts": found["counts"].decode()}
+        run_lengths = _coco().encode(np.asfortranarray(mask))
+        runs = {"size": run_lengths["size"], "counts": run_lengths["counts"].decode()}
         text = json.dumps(runs, separators=(",", ":"))
     elif placement.moves or in_parts:
         for ring in outline:
@@ -59,16 +59,16 @@ def _parse(
     text: str, placement: Placement, *, in_parts: bool
 ) -> dict[str, Any] | list[Sequence[float]]:
     with suppress(InputError), as_input_error("segmentation", "an outline"):
-        found = parse_json(text, "segmentation")
-        if isinstance(found, dict):
-            (height, width), counts = found["size"], found["counts"]
+        outline = parse_json(text, "segmentation")
+        if isinstance(outline, dict):
+            (height, width), counts = outline["size"], outline["counts"]
             packed = counts.encode() if isinstance(counts, str) else counts
             return {"size": [int(height), int(width)], "counts": packed}
         # Four numbers would be a box.
-        if all(len(ring) >= 6 and not len(ring) % 2 for ring in found):
+        if all(len(ring) >= 6 and not len(ring) % 2 for ring in outline):
             ((height, width),) = Moves.of([placement], [1]).frames.tolist()
             scale = (width, height) if in_parts else (1, 1)
-            rings = (np.array(ring, np.float64).reshape(-1, 2) for ring in found)
+            rings = (np.array(ring, np.float64).reshape(-1, 2) for ring in outline)
             return [(ring * scale).ravel().tolist() for ring in rings]
     raise ImageHeaderError(
         f"has an outline {text[:60]!r} (expected polygons of three points or more, or run "

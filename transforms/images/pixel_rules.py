@@ -134,13 +134,13 @@ def parse_resize(text: str) -> Resize:
 
 def parse_pad(text: str) -> tuple[Sides, int]:
     """Parses sides and padding value of a text like 224x224 or 224x224:255."""
-    size, _, value = text.partition(":")
-    if value and not _PAD_VALUE.fullmatch(value):
+    size, _, value_text = text.partition(":")
+    if value_text and not _PAD_VALUE.fullmatch(value_text):
         raise ValueError(
             "expected a value from 0 to 255 after the size, such as 224x224:255, found "
-            f"{value!r}"
+            f"{value_text!r}"
         )
-    return parse_sides(size), int(value or 0)
+    return parse_sides(size), int(value_text or 0)
 
 
 def parse_reencode(text: str) -> tuple[Form, int, bool]:

@@ -35,12 +35,17 @@ _HINT = (
 
 def named_undecodable(images: Inventory) -> list[RowIssue]:
     """Returns issues for images with the ending of a format that TFDS cannot decode."""
-    others = (".gif", ".webp", ".tif", ".tiff")
-    paths = images.where(images.ends_with(others)).paths.to_pylist()
+    undecodable_endings = (".gif", ".webp", ".tif", ".tiff")
+    paths = images.where(images.ends_with(undecodable_endings)).paths.to_pylist()
     endings = ((path.rpartition(".")[2].lower(), path) for path in paths)
     return [
-        RowIssue(UNDECODABLE, each.reason, each.files, each.example)
-        for each in SkippedFiles.counted(endings)
+        RowIssue(
+            UNDECODABLE,
+            skipped_files.reason,
+            skipped_files.files,
+            skipped_files.example,
+        )
+        for skipped_files in SkippedFiles.counted(endings)
     ]
 
 
@@ -48,11 +53,14 @@ def warn_undecodable(issues: Sequence[RowIssue]) -> list[InputWarning]:
     """Returns a warning if there are issues of undecodable images, else []."""
     if not issues:
         return []
-    told = first_names(
-        [f"{count(each.count, each.column)} such as {each.example}" for each in issues]
+    examples_text = first_names(
+        [
+            f"{count(issue.count, issue.column)} such as {issue.example}"
+            for issue in issues
+        ]
     )
-    what = f"TFDS cannot decode these images: {told}; therefore {_HINT}"
-    return [InputWarning("undecodable-images", what)]
+    message = f"TFDS cannot decode these images: {examples_text}; therefore {_HINT}"
+    return [InputWarning("undecodable-images", message)]
 
 
 def why_rejected(kind: str) -> str:
@@ -79,8 +87,10 @@ def observe(
 
 def decodable_in(schema: Schema) -> bool:
     """Checks whether readers of a dataset decode its images."""
-    images = [each for each in schema.features if each.content is Content.IMAGE]
-    return bool(images) and all(each.dtype != "bytes" for each in images)
+    images = [
+        feature for feature in schema.features if feature.content is Content.IMAGE
+    ]
+    return bool(images) and all(feature.dtype != "bytes" for feature in images)
 
 
 # Other sources have image columns that are stored unchanged.
@@ -102,10 +112,14 @@ def observe_images(
     """
     issues = []
     for image in images:
-        there = [n for n, each in enumerate(headers) if image in each]
-        kinds = [(headers[n][image].kind,) for n in there]
-        issues.append(observe(kinds, [names[n] for n in there]))
-    return tuple(int(bool(each)) for each in issues), RowIssue.merged(issues)
+        row_indices = [
+            n for n, row_headers in enumerate(headers) if image in row_headers
+        ]
+        kinds = [(headers[n][image].kind,) for n in row_indices]
+        issues.append(observe(kinds, [names[n] for n in row_indices]))
+    return tuple(int(bool(column_issues)) for column_issues in issues), RowIssue.merged(
+        issues
+    )
 
 
 def with_images(schema: Schema, images: Sequence[str], observed: TypeFlags) -> Schema:
@@ -132,7 +146,7 @@ def with_images(schema: Schema, images: Sequence[str], observed: TypeFlags) -> S
 
 def readers_get(schema: Schema) -> tuple[tuple[str, str], ...]:
     """Returns the report entry for the form in which readers get images, if any."""
-    if not any(each.content is Content.IMAGE for each in schema.features):
+    if not any(feature.content is Content.IMAGE for feature in schema.features):
         return ()
     return ((FACT, DECODED if decodable_in(schema) else ENCODED),)
 
@@ -156,8 +170,8 @@ _CHANNELS = {1: "gray", 3: "three channels", 4: "four channels"}
 def rules_told(rules: PixelRules, *, reencodes: bool) -> tuple[tuple[str, str], ...]:
     """Returns the report entry for the transformations of pixels and their libraries."""
 
-    def sides(found: tuple[int, int]) -> str:
-        return f"{found[0]:,} x {found[1]:,}"
+    def sides(height_and_width: tuple[int, int]) -> str:
+        return f"{height_and_width[0]:,} x {height_and_width[1]:,}"
 
     size, resize = "", rules.resize
     if resize is not None:
@@ -170,13 +184,13 @@ def rules_told(rules: PixelRules, *, reencodes: bool) -> tuple[tuple[str, str], 
         size += f" (bicubic{decoded})"
     jpeg = f"JPEG of quality {rules.quality}"
     webp = "lossless WebP" if rules.lossless else f"WebP of quality {rules.quality}"
-    own = "as PNG" if rules.channels == 4 else f"JPEG as {jpeg}, others as PNG"
+    own_encoding = "as PNG" if rules.channels == 4 else f"JPEG as {jpeg}, others as PNG"
     encoding = {
         "raw": "uint8 arrays",
         "png": "as PNG",
         "webp": f"as {webp}",
         "jpeg": f"as {jpeg}",
-        "own": own,
+        "own": own_encoding,
     }
     steps = (
         "rotated according to EXIF" if rules.turns else "",
@@ -203,24 +217,24 @@ def _versions() -> str:
 def changes_told(changed: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
     """Returns the report entry with the number of images for each change."""
     counts: Counter[str] = Counter()
-    for each in changed:
-        counts.update(dict.fromkeys(each.changes, each.count))
-    found = sorted(counts.items(), key=lambda change: (-change[1], change[0]))
-    told = [f"{rows:,} {change}" for change, rows in found]
-    return ((CHANGED_FACT, first_names(told)),) if told else ()
+    for issue in changed:
+        counts.update(dict.fromkeys(issue.changes, issue.count))
+    sorted_counts = sorted(counts.items(), key=lambda change: (-change[1], change[0]))
+    change_texts = [f"{rows:,} {change}" for change, rows in sorted_counts]
+    return ((CHANGED_FACT, first_names(change_texts)),) if change_texts else ()
 
 
 def warnings_of(changed: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
     """Returns a warning about images of which a part is lost."""
-    lost = [each for each in changed if _LOSSES.intersection(each.changes)]
-    if not lost:
+    partial_images = [issue for issue in changed if _LOSSES.intersection(issue.changes)]
+    if not partial_images:
         return ()
-    told = [
-        f"{count(each.count, 'image')} ({', '.join((each.column, *each.changes))}) such "
-        f"as {each.example}"
-        for each in lost
+    image_texts = [
+        f"{count(issue.count, 'image')} ({', '.join((issue.column, *issue.changes))}) such "
+        f"as {issue.example}"
+        for issue in partial_images
     ]
-    changes = {change for each in lost for change in each.changes}
+    changes = {change for issue in partial_images for change in issue.changes}
     hint = ""
     if FIRST_FRAME in changes:
         hint = ". Use `animated=reject` to leave out images of several frames"
@@ -229,5 +243,5 @@ def warnings_of(changed: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
             ". Use `undecodable=keep` to keep their files unchanged, or "
             "`undecodable=reject` to leave them out"
         )
-    what = f"these images are stored only in part: {first_names(told)}{hint}"
-    return (InputWarning("partial-images", what),)
+    message = f"these images are stored only in part: {first_names(image_texts)}{hint}"
+    return (InputWarning("partial-images", message),)

@@ -184,12 +184,12 @@ def _paeth(rows: Bytes, pixel_bytes: int) -> Bytes:
     return np.where(is_left, left, np.where(to_above <= to_corner, above, corner))
 
 
-def _chunk(kind: bytes, data: list[bytes]) -> list[bytes]:
+def _chunk(kind: bytes, parts: list[bytes]) -> list[bytes]:
     crc = zlib.crc32(kind)
-    for part in data:
+    for part in parts:
         crc = zlib.crc32(part, crc)
-    size = sum(map(len, data))
-    return [struct.pack(">I", size), kind, *data, struct.pack(">I", crc)]
+    size = sum(map(len, parts))
+    return [struct.pack(">I", size), kind, *parts, struct.pack(">I", crc)]
 
 
 def deflate(pieces: Iterable[Bytes]) -> list[bytes]:
@@ -233,10 +233,10 @@ def _unlimited_lengths(counts: list[int]) -> list[int]:
     parents: dict[int, int] = {}
     node = len(counts)
     while len(heap) > 1:
-        one = heapq.heappop(heap)
-        other = heap[0]
-        parents[one[1]] = parents[other[1]] = node
-        heapq.heapreplace(heap, (one[0] + other[0], node))
+        first_tree = heapq.heappop(heap)
+        second_tree = heap[0]
+        parents[first_tree[1]] = parents[second_tree[1]] = node
+        heapq.heapreplace(heap, (first_tree[0] + second_tree[0], node))
         node += 1
     depths = {node - 1: 0}
     for child in range(node - 2, -1, -1):
@@ -248,12 +248,12 @@ def _unlimited_lengths(counts: list[int]) -> list[int]:
 def _codes(lengths: list[int]) -> U64:
     """Returns the code of each symbol; its first bit is the lowest bit."""
     codes = np.zeros(len(lengths), np.uint64)
-    code, before = 0, 0
+    code, previous_length = 0, 0
     used = [(length, symbol) for symbol, length in enumerate(lengths) if length]
     for length, symbol in sorted(used):
-        code <<= length - before
+        code <<= length - previous_length
         codes[symbol] = _reversed(code, length)
-        code, before = code + 1, length
+        code, previous_length = code + 1, length
     return codes
 
 
@@ -363,15 +363,17 @@ def transform_image(
         changes += [BLENDED] if is_blended else []
         placement = place(*size, rules, orientation if is_turned else UPRIGHT)
         pixels = _placed(pixels, box, placement, rules)
-        encoded, made = encode_image(pixels, form, rules.quality, rules.lossless)
-        return Transformed(encoded, made, tuple(changes), placement)
+        encoded, encoded_header = encode_image(
+            pixels, form, rules.quality, rules.lossless
+        )
+        return Transformed(encoded, encoded_header, tuple(changes), placement)
 
 
 def place_objects(
     data: bytes,
     header: ImageHeader,
     stated: Sides | None,
-    made: Transformed | None,
+    transformed_image: Transformed | None,
     max_pixels: int,
 ) -> Placement:
     """Returns the placement that moves the objects in an image to its result.
@@ -390,7 +392,11 @@ def place_objects(
       ImageHeaderError: the sizes disagree, or the image cannot be decoded.
     """
     stored = header.height, header.width
-    placement = Placement.of(stored) if made is None else made.placement
+    placement = (
+        Placement.of(stored)
+        if transformed_image is None
+        else transformed_image.placement
+    )
     _require_filled(placement.turned, header)
     if stated == stored:
         return placement
@@ -412,9 +418,9 @@ def _orientation(image: Image.Image, header: ImageHeader) -> int:
     if header.format == "png":
         image.load()  # `getexif` decodes it as well: damaged pixels raise an error here
     with suppress(Exception):  # damaged EXIF data
-        found = image.getexif().get(_ORIENTATION_TAG)
-        if isinstance(found, int) and 1 <= found <= 8:
-            return found
+        orientation = image.getexif().get(_ORIENTATION_TAG)
+        if isinstance(orientation, int) and 1 <= orientation <= 8:
+            return orientation
     return UPRIGHT
 
 
@@ -445,10 +451,10 @@ def _decode(
         turned_size = image.height, image.width
     box: _Box | None = None
     if header.format == "jpeg" and rules.resize is not None:
-        wanted = rules.resize.size_of(*turned_size)
-        wanted = wanted[::-1] if is_exchanged else wanted
+        target_size = rules.resize.size_of(*turned_size)
+        target_size = target_size[::-1] if is_exchanged else target_size
         times = rules.resize.draft
-        drafted = image.draft(None, (times * wanted[0], times * wanted[1]))
+        drafted = image.draft(None, (times * target_size[0], times * target_size[1]))
         box = drafted[1] if drafted else None
     channels = len(image.getbands())
     channels *= 2 if rules.keeps_samples and image.mode in GRAY_16 else 1
@@ -518,8 +524,8 @@ def placed_mask(mask: Image.Image, placement: Placement, around: int) -> Image.I
         mask = mask.resize((width, height), Image.Resampling.NEAREST)
     if placement.scaled == placement.size:
         return mask
-    value = around if bands == 1 else (around,) * bands
-    placed = Image.new(mask.mode, placement.size[::-1], value)
+    padding = around if bands == 1 else (around,) * bands
+    placed = Image.new(mask.mode, placement.size[::-1], padding)
     placed.paste(mask, placement.corner[::-1])
     return placed
 
@@ -536,7 +542,7 @@ def _require_filled(size: _Size, header: ImageHeader) -> None:
         )
 
 
-def _check_bytes(size: _Size, channels: int, what: str) -> None:
+def _check_bytes(size: _Size, channels: int, verb: str) -> None:
     """Raises ImageHeaderError if an image of this size needs too much memory.
 
     `verb` begins the message: "has" or "would have".
@@ -544,7 +550,7 @@ def _check_bytes(size: _Size, channels: int, what: str) -> None:
     width, height = size
     if width * height * channels > MAX_PIXEL_BYTES:
         raise ImageHeaderError(
-            f"{what} {height:,} x {width:,} pixels, "
+            f"{verb} {height:,} x {width:,} pixels, "
             f"{human_bytes(width * height * channels)} of them (expected "
             f"{human_bytes(MAX_PIXEL_BYTES)} or less)"
         )
@@ -611,9 +617,9 @@ def _placed(
 
     height, width = placement.scaled
     left, upper = max(0, -placement.corner[1]), max(0, -placement.corner[0])
-    kept = (min(width, placement.size[1]), min(height, placement.size[0]))
-    _check_bytes(kept, len(pixels.getbands()), "would have")
-    right, lower = left + kept[0], upper + kept[1]
+    kept_size = (min(width, placement.size[1]), min(height, placement.size[0]))
+    _check_bytes(kept_size, len(pixels.getbands()), "would have")
+    right, lower = left + kept_size[0], upper + kept_size[1]
     if rules.resize is not None:
         across, down = (box[2] - box[0]) / width, (box[3] - box[1]) / height
         part = (
@@ -622,7 +628,7 @@ def _placed(
             min(float(pixels.width), box[0] + right * across),
             min(float(pixels.height), box[1] + lower * down),
         )
-        pixels = pixels.resize(kept, Image.Resampling.BICUBIC, box=part)
+        pixels = pixels.resize(kept_size, Image.Resampling.BICUBIC, box=part)
     elif rules.crop is not None:
         pixels = pixels.crop((left, upper, right, lower))
     if rules.pad is None:
@@ -667,9 +673,9 @@ def has_many_values(data: bytes, max_pixels: int) -> bool:
     with open_image(data, header, max_pixels) as image:
         channels, dtype = _samples(image, header)
         pixels = np.asarray(image).reshape(-1, channels)
-    some = pixels[:: -(-len(pixels) // _COMPARED_PIXELS)]
-    numbers = np.sort(np.unique(some, axis=0, return_counts=True)[1])
-    is_even = numbers[-64:].sum() < 0.75 * len(some)
+    sampled_pixels = pixels[:: -(-len(pixels) // _COMPARED_PIXELS)]
+    numbers = np.sort(np.unique(sampled_pixels, axis=0, return_counts=True)[1])
+    is_even = numbers[-64:].sum() < 0.75 * len(sampled_pixels)
     return dtype == "uint8" and bool(len(numbers) > 256 or is_even)
 
 
@@ -715,22 +721,33 @@ def transform_mask(
     if not changes and _is_plain(data, header, samples):
         return data
     with open_image(data, header, max_pixels) as image:
-        found = _samples(image, header)
-        if found.channels > 1 and header.format == "png" and data[_DEEP_PNG_AT] == 16:
+        mask_samples = _samples(image, header)
+        if (
+            mask_samples.channels > 1
+            and header.format == "png"
+            and data[_DEEP_PNG_AT] == 16
+        ):
             raise ImageHeaderError("has 16 bits per color channel, expected 8")
-        if found != samples and (found.channels, samples.dtype) != (1, "uint16"):
+        if mask_samples != samples and (mask_samples.channels, samples.dtype) != (
+            1,
+            "uint16",
+        ):
             raise ImageHeaderError(
-                f"has {found}, expected {samples} as other masks of the input have"
+                f"has {mask_samples}, expected {samples} as other masks of the input have"
             )
         _require_filled(image.size, header)
         _check_bytes(image.size, samples.channels * 2, f"{header.kind} has")
         image.load()
-        made = _in_samples(image, samples)
-    size = made.size[::-1] if orientation >= FIRST_EXCHANGED else made.size
-    made = placed_mask(made, place(*size, rules, orientation), rules.mask_pad)
+        result_mask = _in_samples(image, samples)
+    size = (
+        result_mask.size[::-1] if orientation >= FIRST_EXCHANGED else result_mask.size
+    )
+    result_mask = placed_mask(
+        result_mask, place(*size, rules, orientation), rules.mask_pad
+    )
     if rules.form == "raw" and rules.transforms_all:
-        return np.asarray(made).tobytes()
-    return write_png(made)
+        return np.asarray(result_mask).tobytes()
+    return write_png(result_mask)
 
 
 def transform_array(
@@ -753,10 +770,10 @@ def transform_array(
     values = array.reshape(height * width, *array.shape[2:])
     _check_bytes(placement.size[::-1], array.itemsize * values[:1].size, "would have")
     numbers = np.arange(len(values), dtype=np.int32).reshape(height, width)
-    at = np.asarray(placed_mask(Image.fromarray(numbers), placement, -1))
-    made: npt.NDArray[Any] = values[at]
-    made[at < 0] = rules.mask_pad
-    return made
+    pixel_numbers = np.asarray(placed_mask(Image.fromarray(numbers), placement, -1))
+    moved_array: npt.NDArray[Any] = values[pixel_numbers]
+    moved_array[pixel_numbers < 0] = rules.mask_pad
+    return moved_array
 
 
 def _turn_of(size: Sides, frame: Frame, rules: PixelRules) -> int:

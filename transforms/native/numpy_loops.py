@@ -91,18 +91,18 @@ def combine_all(crcs: U32, lengths: I64) -> int:
 
 def shifted(crcs: U32, num_bytes: I64) -> U32:
     """Returns each CRC multiplied by x**(8 * num_bytes)."""
-    left = num_bytes
+    remaining_bytes = num_bytes
     for tables in _digit_tables():
-        if not left.any():
+        if not remaining_bytes.any():
             break
-        digits = left & ((1 << _DIGIT_BITS) - 1)
+        digits = remaining_bytes & ((1 << _DIGIT_BITS) - 1)
         crcs = (
             tables[digits, 0, crcs & 0xFF]
             ^ tables[digits, 1, crcs >> 8 & 0xFF]
             ^ tables[digits, 2, crcs >> 16 & 0xFF]
             ^ tables[digits, 3, crcs >> 24]
         )
-        left = left >> _DIGIT_BITS
+        remaining_bytes = remaining_bytes >> _DIGIT_BITS
     return crcs
 
 
@@ -206,9 +206,9 @@ def entry_header(
     inner = b""
     if delimited and (payload_length or kind == _BYTES):
         inner = field_header(b"\x0a", payload_length)
-    listed = field_header(bytes([kind]), len(inner) + payload_length) + inner
+    list_header = field_header(bytes([kind]), len(inner) + payload_length) + inner
     entry = field_header(b"\x0a", len(key)) + key
-    entry += field_header(b"\x12", len(listed) + payload_length) + listed
+    entry += field_header(b"\x12", len(list_header) + payload_length) + list_header
     return field_header(b"\x0a", len(entry) + payload_length) + entry
 
 
@@ -218,8 +218,8 @@ def measure(columns: Sequence[Column], sizes: Buffer) -> None:
     for column in columns:
         rows, _, lengths, counts = _values_of(column, 0, len(sizes))
         payloads = np.diff(offsets_of(lengths)[offsets_of(counts)])
-        headers, which = _headers_of(column, payloads)
-        sizes[rows] += np.fromiter(map(len, headers), np.int64)[which] + payloads
+        headers, header_index = _headers_of(column, payloads)
+        sizes[rows] += np.fromiter(map(len, headers), np.int64)[header_index] + payloads
 
 
 def write(
@@ -240,10 +240,10 @@ def write(
     out = np.frombuffer(target, np.uint8)
     _copy(out, starts[:-1], bytes(head_room))
     _copy(out, starts[1:] - tail_room, bytes(tail_room))
-    distinct, which = distinct_lengths(sizes)
+    distinct, header_index = distinct_lengths(sizes)
     headers = [field_header(b"\x0a", size) for size in distinct.tolist()]
     at = starts[:-1] + head_room
-    at += _put(out, at, headers, which)
+    at += _put(out, at, headers, header_index)
     for column in columns:
         rows, values, lengths, counts = _values_of(column, first, len(sizes))
         offsets = offsets_of(lengths)
@@ -294,12 +294,12 @@ def _headers_of(column: Column, payloads: I64) -> tuple[list[bytes], I64]:
     key, kind, lists = bytes(column[0]), column[1], column[4]
     kind = _BYTES if kind == LEFT_OUT else kind
     delimited = lists is None or kind != _BYTES
-    distinct, which = distinct_lengths(payloads)
+    distinct, header_index = distinct_lengths(payloads)
     headers = [
         entry_header(key, kind, length, delimited=delimited)
         for length in distinct.tolist()
     ]
-    return headers, which
+    return headers, header_index
 
 
 def _put_values(
@@ -314,9 +314,9 @@ def _put_values(
         begins = np.frombuffer(offsets, np.int32)[values].astype(np.int64)
         if lists is not None:
             lengths = np.frombuffer(offsets, np.int32)[values + 1] - begins
-            distinct, which = distinct_lengths(lengths)
+            distinct, header_index = distinct_lengths(lengths)
             headers = [field_header(b"\x0a", size) for size in distinct.tolist()]
-            places = places + _put(out, places, headers, which)
+            places = places + _put(out, places, headers, header_index)
         _copy(out, places, source, begins, lengths)
     else:
         rows = _varint_rows(np.frombuffer(source, np.uint64)[values], lengths)
@@ -336,12 +336,12 @@ def _varint_rows(values: U64, lengths: I64) -> U8:
     return rows
 
 
-def _put(out: U8, places: I64, parts: Sequence[bytes], which: I64) -> I64:
+def _put(out: U8, places: I64, parts: Sequence[bytes], part_index: I64) -> I64:
     """Writes one of several parts to each position; returns the written lengths."""
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
-    starts = offsets_of(lengths)[which]
-    _copy(out, places, b"".join(parts), starts, lengths[which])
-    return lengths[which]
+    starts = offsets_of(lengths)[part_index]
+    _copy(out, places, b"".join(parts), starts, lengths[part_index])
+    return lengths[part_index]
 
 
 def _copy(
@@ -356,21 +356,21 @@ def _copy(
     if starts is None or lengths is None:
         starts = np.zeros(len(places), np.int64)
         lengths = starts + len(data)
-    distinct, which = distinct_lengths(lengths)
+    distinct, length_index = distinct_lengths(lengths)
     order: npt.NDArray[Any] | slice = slice(None)
     if len(distinct) > 1:
         # NumPy sorts narrow integers by counting.
-        narrow = which.astype(np.min_scalar_type(len(distinct)))
+        narrow = length_index.astype(np.min_scalar_type(len(distinct)))
         order = np.argsort(narrow, kind="stable")
     places, starts = places[order], starts[order]
-    edges = offsets_of(np.bincount(which, minlength=len(distinct)))
+    edges = offsets_of(np.bincount(length_index, minlength=len(distinct)))
     for length, (first, end) in zip(
         distinct.tolist(), pairwise(edges.tolist()), strict=True
     ):
         if length:
-            item = f"V{length}"
-            parts = unaligned_rows(data, item)[starts[first:end]]
-            unaligned_rows(out, item)[places[first:end]] = parts
+            dtype = f"V{length}"
+            parts = unaligned_rows(data, dtype)[starts[first:end]]
+            unaligned_rows(out, dtype)[places[first:end]] = parts
 
 
 def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
@@ -389,9 +389,9 @@ def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
     return distinct, index_of[lengths]
 
 
-def unaligned_rows(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
+def unaligned_rows(data: U8, dtype_like: npt.DTypeLike) -> npt.NDArray[Any]:
     """Returns a view of a buffer as overlapping elements, one starting at every byte."""
-    dtype = np.dtype(item)
+    dtype = np.dtype(dtype_like)
     num_items = max(0, len(data) - dtype.itemsize + 1)
     return np.ndarray((num_items,), dtype, buffer=data.data, strides=(1,))
 
@@ -421,12 +421,18 @@ def length_crcs(lengths: I64) -> U32:
     return _masked(~shifted(crcs ^ (lengths >> 32).astype(np.uint32), four))
 
 
-def _crcs_of(data: U8, starts: I64, stops: I64, earlier: U32 | None = None) -> U32:
+def _crcs_of(
+    data: U8, starts: I64, stops: I64, previous_crcs: U32 | None = None
+) -> U32:
     """Returns the CRC-32C of parts of a buffer, each continuing a previous CRC."""
-    before = np.zeros(len(starts), np.uint32) if earlier is None else earlier
+    initial_crcs = (
+        np.zeros(len(starts), np.uint32) if previous_crcs is None else previous_crcs
+    )
     # One call per part, 0.25 us: no library accepts a batch.
     parts = map(data.data.__getitem__, map(slice, starts.tolist(), stops.tolist()))
-    return np.fromiter(map(crc32c, parts, before.tolist()), np.uint32, len(starts))
+    return np.fromiter(
+        map(crc32c, parts, initial_crcs.tolist()), np.uint32, len(starts)
+    )
 
 
 def seal(data: Buffer, starts: Buffer) -> None:
@@ -474,8 +480,8 @@ def damaged(data: Buffer, starts: Buffer, lengths: Buffer) -> int:
     heads = unaligned_rows(buffer, HEAD)[starts]
     whole = heads["length"] == sizes.astype(np.uint64)
     whole &= heads["crc"] == length_crcs(sizes)
-    found = unaligned_rows(buffer, "<u4")[ends]
-    whole &= found == _masked(_crcs_of(buffer, starts + HEAD_BYTES, ends))
+    stored_crcs = unaligned_rows(buffer, "<u4")[ends]
+    whole &= stored_crcs == _masked(_crcs_of(buffer, starts + HEAD_BYTES, ends))
     return -1 if whole.all() else int(np.argmin(whole))
 
 
@@ -490,10 +496,10 @@ def frames(data: Buffer, at: int, starts: Buffer) -> int:
     # One step per record: its length determines the start of the next one.
     while count < len(starts) - 1 and len(view) - at >= HEAD_BYTES + TAIL_BYTES:
         length = int.from_bytes(view[at : at + 8], "little")
-        found = int.from_bytes(view[at + 8 : at + HEAD_BYTES], "little")
+        stored_crc = int.from_bytes(view[at + 8 : at + HEAD_BYTES], "little")
         if length > len(view) - at - HEAD_BYTES - TAIL_BYTES:
             break
-        if found != mask(crc32c(view[at : at + 8])):
+        if stored_crc != mask(crc32c(view[at : at + 8])):
             break
         at += length + HEAD_BYTES + TAIL_BYTES
         count += 1
@@ -523,15 +529,18 @@ def status(paths: bytes, sizes: Buffer, modified: Buffer, changed: Buffer) -> No
     Each path ends with a zero byte. The size remains -1 if the path is no regular file,
     its status cannot be read, or 64 bits cannot represent its times.
     """
-    most = np.iinfo(np.int64).max
+    max_int64 = np.iinfo(np.int64).max
     for index, path in enumerate(paths.split(b"\0")[:-1]):
         try:
-            now = os.stat(path)  # noqa: PTH116 (the hot call of a large listing)
+            status_result = os.stat(path)  # noqa: PTH116 (the hot call of a large listing)
         except OSError:
             continue
-        times = now.st_mtime_ns, now.st_ctime_ns
-        if stat.S_ISREG(now.st_mode) and max(map(abs, times)) <= most:
-            sizes[index], modified[index], changed[index] = now.st_size, *times
+        times = status_result.st_mtime_ns, status_result.st_ctime_ns
+        if stat.S_ISREG(status_result.st_mode) and max(map(abs, times)) <= max_int64:
+            sizes[index], modified[index], changed[index] = (
+                status_result.st_size,
+                *times,
+            )
 
 
 def copy(pieces: list[memoryview], skip: int, target: Buffer) -> int:
@@ -550,7 +559,7 @@ def copy(pieces: list[memoryview], skip: int, target: Buffer) -> int:
     return done
 
 
-def interleave(rows: Buffer, before: int, count: int, images: Buffer) -> None:
+def interleave(rows: Buffer, skipped_bytes: int, count: int, images: Buffer) -> None:
     """Converts the planes of `count` images to pixels: rrr ggg bbb to rgb rgb rgb.
 
     The planes of an image are consecutive in its row, after `skipped_bytes` bytes. All
@@ -558,7 +567,7 @@ def interleave(rows: Buffer, before: int, count: int, images: Buffer) -> None:
     """
     if not count:
         return
-    planes = np.frombuffer(rows, np.uint8).reshape(count, -1)[:, before:]
+    planes = np.frombuffer(rows, np.uint8).reshape(count, -1)[:, skipped_bytes:]
     pixels = planes.shape[1] // 3
     laid = np.frombuffer(images, np.uint8).reshape(count, pixels, 3)
     for channel in range(3):  # three strided copies beat one transpose
@@ -622,7 +631,7 @@ def objects(
     ends: Buffer,
     paths: Buffer,
     holds: bytes,
-    seen: Buffer,
+    path_lines: Buffer,
     spans: Buffer,
     places: Buffer,
     offsets: Buffer,

@@ -60,12 +60,12 @@ def element_kind(element: object, job: JobSpec) -> ElementKind:
         return "bytes"
     if isinstance(element, Message):
         name = element.DESCRIPTOR.full_name
-        known = _PAYLOADS.get(name)
-        if job.payload in ("raw", known):
+        payload = _PAYLOADS.get(name)
+        if job.payload in ("raw", payload):
             return "message"
         raise UsageError(
             f"a {name} is not a valid record of payload {job.payload!r}. Use "
-            f"payload={known or 'raw'!r}"
+            f"payload={payload or 'raw'!r}"
         )
     raise UsageError(
         "WriteDataset: expected dicts, pyarrow.RecordBatch, tf.train.Example or bytes, "
@@ -110,7 +110,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(element) for element in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, dt.date | dt.time | dt.timedelta | Decimal):
@@ -201,16 +201,18 @@ class SplitRule:
             )
         return self.role.reason(None if value is None else str(value))
 
-    def assign(self, origins: U64, found: U64 | None) -> npt.NDArray[np.uint8]:
+    def assign(
+        self, origins: U64, splits_or_hashes: U64 | None
+    ) -> npt.NDArray[np.uint8]:
         """Returns the index of each row's split.
 
         `splits_or_hashes` is the result of `find`, without nulls; if None, the hashes of
         the records, `origins`, determine the splits.
         """
-        if self.role is not None and found is not None:
-            return found.astype(np.uint8)
+        if self.role is not None and splits_or_hashes is not None:
+            return splits_or_hashes.astype(np.uint8)
         fractions = [parse_fraction(split.fraction) for split in self.job.splits]
-        groups = origins if found is None else found
+        groups = origins if splits_or_hashes is None else splits_or_hashes
         return assign_splits(groups, fractions, self.job.seed)
 
 
@@ -291,8 +293,8 @@ def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
         return value.item()
     for feature in features:
         fits = value.ndim == len(feature.shape) and all(
-            wanted in (None, found)
-            for wanted, found in zip(feature.shape, value.shape, strict=True)
+            declared_side in (None, side)
+            for declared_side, side in zip(feature.shape, value.shape, strict=True)
         )
         if value.ndim > 1 and not (feature.sequence or fits):
             raise InvalidValueError(
@@ -367,8 +369,11 @@ def _form_inside(values: Sequence[Any]) -> Form:
     leaf = _leaf_of(kind)
     if leaf is not None and set(map(type, values)) == {kind}:  # fast path
         return 0, _BY_VALUE[leaf](values) if leaf in _BY_VALUE else leaf
-    items = (item.tolist() if isinstance(item, np.ndarray) else item for item in values)
-    forms = {form for form in map(form_of, items) if form is not None}
+    elements = (
+        element.tolist() if isinstance(element, np.ndarray) else element
+        for element in values
+    )
+    forms = {form for form in map(form_of, elements) if form is not None}
     depths = {depth for depth, leaf in forms}
     if len(depths) > 1:
         raise InvalidValueError(f"{shown(values)} mixes lists and single values")
@@ -509,8 +514,8 @@ def _group_by_form(
     """
     shared: dict[str, Form] = {}
     mixed: list[str] = []
-    for name, found in forms.items():
-        kinds = {form for form in found if form is not None}
+    for name, column_forms in forms.items():
+        kinds = {form for form in column_forms if form is not None}
         if len(kinds) == 1:
             shared[name] = kinds.pop()
         elif kinds:
@@ -521,5 +526,7 @@ def _group_by_form(
             key = tuple(forms[name][index] for name in mixed)
             groups.setdefault(key, []).append(index)
     for key, members in groups.items():
-        own = {n: form for n, form in zip(mixed, key, strict=True) if form is not None}
-        yield members, shared | own
+        mixed_forms = {
+            n: form for n, form in zip(mixed, key, strict=True) if form is not None
+        }
+        yield members, shared | mixed_forms

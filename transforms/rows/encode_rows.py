@@ -108,15 +108,15 @@ class RowsTotals:
 
 def rows_bucket_bits(job: JobSpec) -> int:
     """Returns the bits of a histogram bucket if the size of all rows is unknown."""
-    wanted = MAX_BUCKET_BITS
+    shard_bits = MAX_BUCKET_BITS
     if job.sharding.num_shards is not None:
-        wanted = (job.sharding.num_shards * BUCKETS_PER_SHARD - 1).bit_length()
+        shard_bits = (job.sharding.num_shards * BUCKETS_PER_SHARD - 1).bit_length()
     room = (_MAX_BUCKETS // len(job.splits)).bit_length() - 1
-    return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, wanted, room))
+    return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, shard_bits, room))
 
 
-def add_digests(one: Digest, other: Digest) -> Digest:
-    return (one[0] + other[0]) % (1 << 64), (one[1] + other[1]) % (1 << 64)
+def add_digests(left: Digest, right: Digest) -> Digest:
+    return (left[0] + right[0]) % (1 << 64), (left[1] + right[1]) % (1 << 64)
 
 
 def content_hashes(framed: pa.BinaryArray) -> npt.NDArray[np.uint64]:
@@ -158,21 +158,21 @@ def reject_limit_error(rows: str, limit: str, line: bytes) -> RejectLimitError:
     """Returns the error for too many rejects, with one of them as an example."""
     reject = json.loads(line)
     raw = base64.b64decode(reject["raw"])
-    shown = raw[:_SHOWN_BYTES].decode(errors="backslashreplace")
-    more = "..." if len(raw) > _SHOWN_BYTES else ""
+    raw_text = raw[:_SHOWN_BYTES].decode(errors="backslashreplace")
+    ellipsis = "..." if len(raw) > _SHOWN_BYTES else ""
     return RejectLimitError(
         f"{rows} rejected (limit {limit}). One of them: {printable(reject['reason'])}: "
-        f"{printable(shown)}{more}\nFix the rows or raise max_rejects"
+        f"{printable(raw_text)}{ellipsis}\nFix the rows or raise max_rejects"
     )
 
 
 def summarize_rejects(rejects: Sequence[RejectLine]) -> RowsSummary:
     """Returns the summary of rejected rows."""
     digest = (0, 0)
-    for own, _ in rejects:
-        digest = add_digests(digest, own)
-    shown = min((line for _, line in rejects), default=b"")
-    return RowsSummary(len(rejects), len(rejects), digest, reject=shown)
+    for reject_digest, _ in rejects:
+        digest = add_digests(digest, reject_digest)
+    example = min((line for _, line in rejects), default=b"")
+    return RowsSummary(len(rejects), len(rejects), digest, reject=example)
 
 
 RECORD = "record"  # the feature of records whose content is unknown
@@ -233,8 +233,8 @@ class RowsEncoder:
 
     def take_rejects(self) -> list[RejectLine]:
         """Returns the rejects since the last call."""
-        taken, self.rejects = self.rejects, []
-        return taken
+        rejects, self.rejects = self.rejects, []
+        return rejects
 
     def _add_record(self, element: Any) -> None:
         job = self.job
@@ -275,20 +275,22 @@ class RowsEncoder:
     ) -> Iterator[tuple[Block, RowsSummary]]:
         """Frames records unchanged; rejects records that do not match the schema."""
         array = pa.array(records, pa.binary())
-        kept = np.arange(len(records))
+        row_indices = np.arange(len(records))
         if self.job.declared is not None:
             schema = self.job.declared.to_schema()
             reasons = invalid_rows(array, schema, self.job.payload)
             for row in sorted(reasons):
                 self._reject(reasons[row], records[row])
-            kept = np.delete(kept, list(reasons))
-            array = array.take(pa.array(kept))
+            row_indices = np.delete(row_indices, list(reasons))
+            array = array.take(pa.array(row_indices))
         batch = pa.RecordBatch.from_arrays([array], [RECORD])
         as_is = self.job.model_copy(update={"declared": None, "payload": "raw"})
         observed, self._observed = self._observed, ObservedFeatures()
         for framed in frame_rows(batch, RECORD_SCHEMA, as_is):
-            own = np.array(groups, np.uint64)[kept] if groups else None
-            yield from self._block(binary_payloads(framed.rows), own, observed)
+            record_groups = np.array(groups, np.uint64)[row_indices] if groups else None
+            yield from self._block(
+                binary_payloads(framed.rows), record_groups, observed
+            )
 
     def _add_batch(self, element: Any) -> Iterator[tuple[Block, RowsSummary]]:
         batches = element.to_batches() if isinstance(element, pa.Table) else [element]
@@ -315,24 +317,24 @@ class RowsEncoder:
             assert self.job.declared is not None  # by element_kind
             self._tables = TableBuilder(self.job.declared, self._rule)
         for members, batch in self._tables.build(rows):
-            own = [rows[index] for index in members]
+            batch_rows = [rows[index] for index in members]
             if isinstance(batch, str):
-                self._reject(batch, row_as_json(own[0]))
+                self._reject(batch, row_as_json(batch_rows[0]))
                 continue
             try:
                 parts = list(self._frame(batch))
             except SchemaError as error:
                 # The column types of a batch of dicts come from its values, so a schema
                 # error makes rows rejects.
-                if len(own) == 1:
-                    self._reject(str(error), row_as_json(own[0]))
-                for row in own if len(own) > 1 else ():
+                if len(batch_rows) == 1:
+                    self._reject(str(error), row_as_json(batch_rows[0]))
+                for row in batch_rows if len(batch_rows) > 1 else ():
                     yield from self._encode_dicts([row])
                 continue
             for framed in parts:
                 for number, reason in framed.invalid_rows:
-                    self._reject(reason, row_as_json(own[number]))
-                yield from self._block_of(framed, batch, partial(list, own))
+                    self._reject(reason, row_as_json(batch_rows[number]))
+                yield from self._block_of(framed, batch, partial(list, batch_rows))
 
     def _frame(self, batch: pa.RecordBatch) -> Iterator[FramedRows]:
         assert self.job.declared is not None  # by element_kind
@@ -352,16 +354,16 @@ class RowsEncoder:
             yield from self._block(binary_payloads(framed.rows), None)
             return
         values = batch[self._rule.column].take(pa.array(framed.kept))
-        found = self._rule.find(values)
+        groups = self._rule.find(values)
         records = binary_payloads(framed.rows)
-        if found.null_count:
+        if groups.null_count:
             rows = rows_of()
-            for index in np.flatnonzero(found.is_null().to_numpy(False)).tolist():
+            for index in np.flatnonzero(groups.is_null().to_numpy(False)).tolist():
                 raw = row_as_json(rows[int(framed.kept[index])])
                 self._reject(self._rule.reason(values[index].as_py()), raw, "label")
-            records = records.filter(found.is_valid())
-            found = found.drop_null()
-        yield from self._block(records, found.to_numpy())
+            records = records.filter(groups.is_valid())
+            groups = groups.drop_null()
+        yield from self._block(records, groups.to_numpy())
 
     def _block(
         self,

@@ -42,13 +42,13 @@ def export_parquet(
 
     def write(shard: ShardToRead, path: Path) -> None:
         nothing = shard.decoded(pa.array([], pa.binary()), shard.schema, [])
-        told = {"info": {"features": _features(schema)}}
-        meta = {"huggingface": json.dumps(told, ensure_ascii=False)}
+        metadata = {"info": {"features": _features(schema)}}
+        meta = {"huggingface": json.dumps(metadata, ensure_ascii=False)}
         kinds = to_table(nothing, schema).schema.with_metadata(meta)
         with pq.ParquetWriter(path, kinds) as file:
             for batches in _groups(shard.batches()):
                 table = pa.Table.from_batches(
-                    to_table(each, schema) for each in batches
+                    to_table(batch, schema) for batch in batches
                 )
                 file.write_table(table.replace_schema_metadata(meta))
 
@@ -126,8 +126,8 @@ def _array(column: pa.Array, spec: FeatureSpec, present: Any) -> pa.Array:
 
 def _nested(values: pa.Array, lengths: I64, shape: Shape, present: Any) -> pa.Array:
     """Returns the values of each row as nested lists; at most one side is unknown."""
-    known = math.prod(side for side in shape if side is not None)
-    unknown = lengths // known if known else np.zeros_like(lengths)
+    known_size = math.prod(side for side in shape if side is not None)
+    unknown = lengths // known_size if known_size else np.zeros_like(lengths)
     sides = [np.where(present, unknown if side is None else side, 0) for side in shape]
     levels, lists = list[I64](), np.ones_like(lengths)  # lists of a level in each row
     for side in sides:
@@ -138,7 +138,7 @@ def _nested(values: pa.Array, lengths: I64, shape: Shape, present: Any) -> pa.Ar
 
 def _features(schema: Schema) -> dict[str, Any]:
     """Returns the features of columns that `datasets` cannot infer from Parquet types."""
-    told, audio = {}, audio_files(schema)
+    features, audio = {}, audio_files(schema)
     for spec in schema.features:
         feature: dict[str, Any] = {}
         depth = int(spec.sequence)
@@ -157,5 +157,5 @@ def _features(schema: Schema) -> dict[str, Any]:
         for _ in range(depth if feature else 0):
             feature = {"feature": feature, "_type": "Sequence"}
         if feature:
-            told[spec.name] = feature
-    return told
+            features[spec.name] = feature
+    return features

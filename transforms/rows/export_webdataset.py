@@ -61,13 +61,13 @@ def export_webdataset(
     numbers = {split: count() for split in manifest.splits}
 
     def write(shard: ShardToRead, path: Path) -> None:
-        seen = set[str]()
+        used_keys = set[str]()
         with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
             for batch in shard.batches():
                 # A loop over rows: tarfile creates headers one by one.
                 for row in to_dicts(batch, schema):
                     number = f"{next(numbers[shard.split]):08d}"
-                    key, files = layout.sample(row, number, seen)
+                    key, files = layout.sample(row, number, used_keys)
                     for ending, data in files.items():
                         name = check_file_name(f"{key}.{ending}", shard.uri)
                         member = tarfile.TarInfo(name)
@@ -130,20 +130,22 @@ class Layout:
         )
 
     def sample(
-        self, row: Mapping[str, Any], number: str, seen: set[str]
+        self, row: Mapping[str, Any], number: str, used_keys: set[str]
     ) -> tuple[str, dict[str, bytes]]:
         """Returns the key and the files of a row; adds the key to `used_keys`."""
-        given = row.get(KEY)
+        row_key = row.get(KEY)
         key = number
-        if isinstance(given, str) and given not in seen and _is_key(given):
-            key = given
-        while key in seen:
+        if isinstance(row_key, str) and row_key not in used_keys and _is_key(row_key):
+            key = row_key
+        while key in used_keys:
             key += "-"
-        seen.add(key)
+        used_keys.add(key)
         files: dict[str, bytes] = {}
-        known: dict[str, Any] = {KEY: key}  # values that readers find without JSON
+        known_values: dict[str, Any] = {
+            KEY: key
+        }  # values that readers find without JSON
 
-        def put(name: str, ending: str, data: bytes) -> None:
+        def add_file(name: str, ending: str, data: bytes) -> None:
             if ending in (*files, "json"):
                 raise UsageError(
                     f"feature {name!r} would be the file KEY.{ending} of a sample, but "
@@ -163,15 +165,15 @@ class Layout:
                 ending += _OTHER_ENDINGS.get(form, form)
             if kind_of(ending) == "image":
                 header = read_header(value)
-                known |= {
+                known_values |= {
                     f"{name}/height": header.height,
                     f"{name}/width": header.width,
                 }
-            put(name, ending, _encoded(name, value, ending))
+            add_file(name, ending, _encoded(name, value, ending))
         values = {
             name: row[name]
             for name in self._values
-            if row[name] is not None and not _is_same(known.get(name), row[name])
+            if row[name] is not None and not _is_same(known_values.get(name), row[name])
         }
         if values or not files:
             files["json"] = _json_of(values)
@@ -184,8 +186,8 @@ def _is_key(text: str) -> bool:
     return is_below and key_of(f"{text}.x") == (text, "x")
 
 
-def _is_same(known: Any, value: Any) -> bool:
-    return isinstance(value, str | int) and known == value
+def _is_same(left: Any, right: Any) -> bool:
+    return isinstance(right, str | int) and left == right
 
 
 def _is_bytes(spec: FeatureSpec) -> bool:
@@ -205,14 +207,14 @@ def _file_kind(spec: FeatureSpec) -> MemberKind | None:
         return "image"
     if _is_bytes(spec):
         return "bytes"
-    said, is_text = kind_of(spec.name), spec.dtype == "string"
-    is_array = spec.content in (Content.ARRAY, Content.TENSOR) or said == "array"
+    name_kind, is_text = kind_of(spec.name), spec.dtype == "string"
+    is_array = spec.content in (Content.ARRAY, Content.TENSOR) or name_kind == "array"
     if is_array and not is_text:
         return "array"
-    is_fit = (said == "text" and is_text) or (
-        said == "integer" and spec.kind is Kind.INT64
+    is_fit = (name_kind == "text" and is_text) or (
+        name_kind == "integer" and spec.kind is Kind.INT64
     )
-    return said if is_fit and not spec.shape else None
+    return name_kind if is_fit and not spec.shape else None
 
 
 def _encoded(name: str, value: Any, ending: str) -> bytes:
@@ -231,14 +233,14 @@ def _encoded(name: str, value: Any, ending: str) -> bytes:
 
 def _json_of(values: Mapping[str, Any]) -> bytes:
     """Returns values as a JSON object; names like json/box/x become nested objects."""
-    found: dict[str, Any] = {}
+    root: dict[str, Any] = {}
     for name, value in values.items():
-        place, last = found, name.removeprefix(_JSON)
+        parent, last = root, name.removeprefix(_JSON)
         while name.startswith(_JSON) and "/" in last:
-            folder, _, rest = last.partition("/")
-            inner = place.setdefault(folder, {})
+            folder, _, tail = last.partition("/")
+            inner = parent.setdefault(folder, {})
             if not isinstance(inner, dict):  # a value and an object with one name
                 break
-            place, last = inner, rest
-        place[last] = value
-    return json.dumps(found, ensure_ascii=False, default=np.ndarray.tolist).encode()
+            parent, last = inner, tail
+        parent[last] = value
+    return json.dumps(root, ensure_ascii=False, default=np.ndarray.tolist).encode()

@@ -82,8 +82,8 @@ def mix(
     shares = np.array([*weights.values()], np.float64)
     ends_first = stopping_strategy == "first_exhausted"
     with np.errstate(over="ignore"):  # tiny weights are refused below
-        wanted = sizes / shares
-        exact = shares * (wanted.min() if ends_first else wanted.max())
+        epoch_sizes = sizes / shares
+        exact = shares * (epoch_sizes.min() if ends_first else epoch_sizes.max())
     if not (exact.min() >= 0.5 and exact.sum() <= _MOST_ROWS):
         raise UsageError(
             f"mix: weights from {shares.min():g} to {shares.max():g} draw "
@@ -185,12 +185,16 @@ class Mix(Dataset):
         random.shuffle(drawn)
         numbers = np.empty(len(drawn), np.int64)
         first = 0
-        for which, (data, count) in enumerate(
+        for member_index, (data, count) in enumerate(
             zip(self._members, self._draws, strict=True)
         ):
-            places = row_order(count, seed + which, epoch, block=data._block)(0, count)
+            places = row_order(count, seed + member_index, epoch, block=data._block)(
+                0, count
+            )
             fixed = np.random.default_rng(self._seed % (1 << 64))
             ring = shuffled_blocks(len(data), fixed, data._block or _RING_BLOCK)
-            numbers[drawn == which] = first + ring[(epoch * count + places) % len(data)]
+            numbers[drawn == member_index] = (
+                first + ring[(epoch * count + places) % len(data)]
+            )
             first += len(data)
         return lambda start, stop: numbers[start:stop]

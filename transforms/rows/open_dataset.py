@@ -120,9 +120,9 @@ def decoded(image: bytes | None) -> Column | None:
 
 def stacked(images: list[Column | None]) -> Column:
     """Returns images of one shape as one array, other images as an array of objects."""
-    kinds = {None if one is None else (one.shape, one.dtype) for one in images}
+    kinds = {None if image is None else (image.shape, image.dtype) for image in images}
     if len(kinds) == 1 and None not in kinds:
-        return np.stack([one for one in images if one is not None])
+        return np.stack([image for image in images if image is not None])
     return objects(images)
 
 
@@ -152,16 +152,21 @@ def read_ahead(
     """
 
     def windows() -> Iterator[tuple[list[int], Callable[[], Read]]]:
-        left = iter(batches)
-        for first in left:
+        remaining_batches = iter(batches)
+        for first in remaining_batches:
             window, ends = [first], [0, len(first)]
-            while ends[-1] < window_rows and (batch := next(left, None)) is not None:
+            while (
+                ends[-1] < window_rows
+                and (batch := next(remaining_batches, None)) is not None
+            ):
                 window.append(batch)
                 ends.append(ends[-1] + len(batch))
             yield ends, begin(np.concatenate(window))
 
-    found = ahead(windows(), lambda each: (each[0], each[1]()), _THREADS, most=_THREADS)
-    for ends, read in found:
+    read_windows = ahead(
+        windows(), lambda window: (window[0], window[1]()), _THREADS, most=_THREADS
+    )
+    for ends, read in read_windows:
         for start, stop in pairwise(ends):
             yield read, start, stop
 
@@ -178,8 +183,10 @@ def checked_numbers(numbers: I64, count: int) -> I64:
     return np.where(numbers < 0, numbers + count, numbers)
 
 
-def _at_once(function: Callable[[Item], Read], items: Iterable[Item]) -> Iterator[Read]:
-    return ahead(items, function, _SHARDS)
+def _at_once(
+    function: Callable[[Item], Read], arguments: Iterable[Item]
+) -> Iterator[Read]:
+    return ahead(arguments, function, _SHARDS)
 
 
 class RecordsByNumber:
@@ -214,16 +221,16 @@ class RecordsByNumber:
         ):
             positions = section - self._firsts[shard]
             of_shard = [positions] if self.is_local else opened.requests(positions)
-            parts += [(opened, each) for each in of_shard]
+            parts += [(opened, request) for request in of_shard]
 
         run = map if self.is_local else _at_once
 
         def read() -> pa.BinaryArray:
-            found = [*run(lambda part: part[0].read(part[1]), parts)]
-            if self.is_local and len(found) == 1:
-                return found[0]
+            arrays = [*run(lambda part: part[0].read(part[1]), parts)]
+            if self.is_local and len(arrays) == 1:
+                return arrays[0]
             back = np.argsort(order)
-            return pa.concat_arrays([pa.array([], pa.binary()), *found]).take(back)
+            return pa.concat_arrays([pa.array([], pa.binary()), *arrays]).take(back)
 
         return read
 
@@ -233,10 +240,10 @@ class RecordsByNumber:
         self._open.update(zip(new, opened, strict=True))
         for shard in needed:
             self._open.move_to_end(shard)
-        found = [self._open[shard] for shard in needed]
+        shards = [self._open[shard] for shard in needed]
         while len(self._open) > _OPEN_SHARDS:
             self._open.popitem(last=False)
-        return found
+        return shards
 
 
 # In a dataset in a store, consecutive rows are read together, because a request takes 50
@@ -250,12 +257,12 @@ _DRAWS = 1 << 10  # random positions computed at once: single ones are slower th
 Order = Callable[[int, int], I64]  # order(start, stop): numbers of these rows
 
 
-def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:
+def generator(seed: int, epoch: int, *seeds: int) -> np.random.Generator:
     """Returns a random generator whose numbers depend only on the arguments."""
     require_whole(epoch=epoch)
     if not isinstance(seed, SupportsIndex):
         raise UsageError(f"seed={seed!r}: expected a whole number")
-    return np.random.default_rng([int(seed) % (1 << 64), epoch, *more])
+    return np.random.default_rng([int(seed) % (1 << 64), epoch, *seeds])
 
 
 def row_order(count: int, seed: int | None, epoch: int, *, block: int) -> Order:
@@ -327,16 +334,16 @@ def mixed(
     random = generator(seed, epoch, worker)
     draws = (random.integers(buffer, size=_DRAWS).tolist() for _ in itertools.count())
     places = itertools.chain.from_iterable(draws)
-    waiting: list[Item] = []
+    buffered_rows: list[Item] = []
     for row in rows:
-        if len(waiting) < buffer:
-            waiting.append(row)
+        if len(buffered_rows) < buffer:
+            buffered_rows.append(row)
             continue
         place = next(places)
-        yield waiting[place]
-        waiting[place] = row
-    for place in random.permutation(len(waiting)).tolist():
-        yield waiting[place]
+        yield buffered_rows[place]
+        buffered_rows[place] = row
+    for place in random.permutation(len(buffered_rows)).tolist():
+        yield buffered_rows[place]
 
 
 _WINDOW_BYTES = 4 << 20  # size of the records that are decoded at once
@@ -402,8 +409,8 @@ def padded(values: Sequence[Any]) -> Sequence[Any]:
     largest = np.max(list(shapes), axis=0)
     ends = [largest - np.shape(value) for value in values]
     return [
-        np.pad(value, [(0, end) for end in each])
-        for value, each in zip(values, ends, strict=True)
+        np.pad(value, [(0, end) for end in paddings])
+        for value, paddings in zip(values, ends, strict=True)
     ]
 
 
@@ -541,13 +548,13 @@ class Dataset(Sequence[Row]):
         read = self._records.reader(numbers)
 
         def decode() -> pa.RecordBatch:
-            found = decode_payload(read(), self.schema, self._payload)
-            for row, reason in found.row_errors:
+            decoded_payload = decode_payload(read(), self.schema, self._payload)
+            for row, reason in decoded_payload.row_errors:
                 raise OutputError(
                     f"row {numbers[row]} does not fit the dataset's schema: {reason}; "
                     "run `recordmill verify --deep` to list all such records"
                 )
-            return self._filled(found.batch)
+            return self._filled(decoded_payload.batch)
 
         return decode
 
@@ -667,10 +674,10 @@ class Dataset(Sequence[Row]):
                     yield from self._rows(batch)
             return
         shards = row_order(len(self._shards), seed, epoch, block=0)
-        mine = shards(0, len(self._shards))[worker::num_workers]
+        worker_shards = shards(0, len(self._shards))[worker::num_workers]
         rows: Iterator[Row] = itertools.chain.from_iterable(
             self._rows(self._filled(batch))
-            for shard in mine.tolist()
+            for shard in worker_shards.tolist()
             for batch in self._shards[shard].batches()
         )
         if seed is not None:
@@ -709,8 +716,8 @@ class Dataset(Sequence[Row]):
             raise UsageError(f"batches of {size} rows: expected 1 row or more")
         require_share("worker", worker, "num_workers", num_workers)
         self._checked_start(start)
-        how = {"start": start, "worker": worker, "num_workers": num_workers}
-        return share_of(len(self), size, **how, read=read)
+        share_options = {"start": start, "worker": worker, "num_workers": num_workers}
+        return share_of(len(self), size, **share_options, read=read)
 
     def _batches(
         self,

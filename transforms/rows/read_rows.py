@@ -101,14 +101,15 @@ def _spans(array: pa.ListArray) -> list[slice | None]:
     bounds = pairwise(array.offsets.to_pylist())
     valid = array.is_valid().to_pylist()
     return [
-        slice(*b) if there else None for b, there in zip(bounds, valid, strict=True)
+        slice(*b) if is_present else None
+        for b, is_present in zip(bounds, valid, strict=True)
     ]
 
 
 def _shaped(values: np.ndarray[Any, Any], shape: _Shape) -> np.ndarray[Any, Any]:
     """Returns values reshaped to a shape; an unknown side that is undefined is 0."""
-    known = math.prod(size for size in shape if size is not None)
-    open_side = len(values) // known if known else 0
+    known_size = math.prod(size for size in shape if size is not None)
+    open_side = len(values) // known_size if known_size else 0
     return values.reshape([open_side if size is None else size for size in shape])
 
 

@@ -117,7 +117,7 @@ def begin_rows(_: object, rows: RunContext, process: RunProcess | None) -> str:
     replaces = seen_manifest(store)
     launch = find_launch(store, rows.workspace.name)
     if launch is not None and launch.is_live:  # the runner repeats this step
-        keep_alive(rows.workspace, now=True)
+        keep_alive(rows.workspace, at_once=True)
     else:
         begin_launch(rows.workspace, "", process)
     return replaces

@@ -117,8 +117,8 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
         """
         place, self._loaded = self._loaded, None
         if place:
-            info = get_worker_info()
-            me = info.seed - info.id if info else _HERE
+            worker_info = get_worker_info()
+            me = worker_info.seed - worker_info.id if worker_info else _HERE
             if int(self._taker) not in (_NOBODY, me):
                 me, place = _OVER, None
             self._taker.fill_(me)
@@ -207,8 +207,10 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
 
     def _share(self) -> dict[str, int]:
         """Returns the share of rows of the current worker of the loader."""
-        info = get_worker_info()
-        worker, num_workers = (info.id, info.num_workers) if info else (0, 1)
+        worker_info = get_worker_info()
+        worker, num_workers = (
+            (worker_info.id, worker_info.num_workers) if worker_info else (0, 1)
+        )
         return {
             "worker": worker * self._num_ranks + self._rank,
             "num_workers": num_workers * self._num_ranks,

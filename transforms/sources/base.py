@@ -77,20 +77,20 @@ class Rows:
             return shuffle_keys(self.origins, job.seed)
         return position_keys(input_range, self.positions)
 
-    def taken(self, kept: I64, batch: pa.RecordBatch | None = None) -> Rows:
+    def taken(self, row_indices: I64, batch: pa.RecordBatch | None = None) -> Rows:
         """Returns the rows at these indices, with another batch if one is given."""
         return replace(
             self,
-            batch=self.batch.take(pa.array(kept)) if batch is None else batch,
-            origins=self.origins[kept],
-            positions=self.positions[kept],
-            raw=lambda row: self.raw(int(kept[row])),
-            paths=[self.paths[row] for row in kept] if self.paths else (),
+            batch=self.batch.take(pa.array(row_indices)) if batch is None else batch,
+            origins=self.origins[row_indices],
+            positions=self.positions[row_indices],
+            raw=lambda row: self.raw(int(row_indices[row])),
+            paths=[self.paths[row] for row in row_indices] if self.paths else (),
             planned_bytes=(
-                None if self.planned_bytes is None else self.planned_bytes[kept]
+                None if self.planned_bytes is None else self.planned_bytes[row_indices]
             ),
-            splits=None if self.splits is None else self.splits[kept],
-            groups=None if self.groups is None else self.groups[kept],
+            splits=None if self.splits is None else self.splits[row_indices],
+            groups=None if self.groups is None else self.groups[row_indices],
         )
 
 
@@ -126,8 +126,8 @@ class RowSink:
         """Adds the type flags, missing values and issues of one batch."""
         self.observed = merge_type_flags(self.observed, observed)
         if nulls:
-            earlier = self.nulls or (0,) * len(nulls)
-            self.nulls = tuple(map(sum, zip(earlier, nulls, strict=True)))
+            previous_nulls = self.nulls or (0,) * len(nulls)
+            self.nulls = tuple(map(sum, zip(previous_nulls, nulls, strict=True)))
         if issues:
             self.issues = RowIssue.merged((self.issues, tuple(issues)))
 
@@ -274,10 +274,10 @@ class RowSource(ABC):
         Class names are therefore spelled as in the file.
         """
         names = self.columns().names if self.infers_types else ()
-        text = (int(TypeFlag.TEXT),) * len(names)
-        return self.read(input_range, text, RowSink())
+        text_flags = (int(TypeFlag.TEXT),) * len(names)
+        return self.read(input_range, text_flags, RowSink())
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
         """Returns the report on how the input was interpreted.
 
         Args:
@@ -434,20 +434,20 @@ class Source(RowSource):
     def own_splits(self) -> tuple[str, ...]:
         return self.splits.names
 
-    def issue_problem(self, found: Findings) -> str:
+    def issue_problem(self, range_findings: Findings) -> str:
         """Returns the reason why rows with these issues must not be published, or "".
 
         Called after all rows were read and before anything is published.
         """
         return ""
 
-    def issue_notes(self, found: Findings) -> list[str]:
+    def issue_notes(self, range_findings: Findings) -> list[str]:
         """Returns notes on cells that may have changed the types of columns."""
         return []
 
-    def settle_types(self, found: Findings) -> TypeFlags:
+    def settle_types(self, range_findings: Findings) -> TypeFlags:
         """Returns the type flags of all rows, after the flags of all ranges are known."""
-        return found.observed
+        return range_findings.observed
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         """Cuts the files into input ranges; only constants determine the cut.
@@ -478,7 +478,7 @@ class Source(RowSource):
         return list(ranges)
 
     def surveyed(
-        self, ranges: Sequence[InputRange], each: Callable[..., Iterable[int]] = map
+        self, ranges: Sequence[InputRange], mapper: Callable[..., Iterable[int]] = map
     ) -> list[InputRange]:
         """Returns ranges that can be read, after their boundary scans if needed.
 
@@ -486,7 +486,7 @@ class Source(RowSource):
         """
         if not self.needs_survey(ranges):
             return list(ranges)
-        return self.resolve_ranges(ranges, list(each(self.survey, ranges)))
+        return self.resolve_ranges(ranges, list(mapper(self.survey, ranges)))
 
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink
@@ -520,10 +520,10 @@ def number_ranges(
 
     A tuple without a split gets the split of its file.
     """
-    total = sum(part[2] - part[1] for part in parts)
+    total_positions = sum(part[2] - part[1] for part in parts)
     ranges = []
     position = 0
-    for index, (file, start, stop, *own) in enumerate(parts):
+    for index, (file, start, stop, *explicit_splits) in enumerate(parts):
         ranges.append(
             InputRange(
                 index=index,
@@ -532,8 +532,8 @@ def number_ranges(
                 start=start,
                 stop=stop,
                 first_position=position,
-                total_positions=total,
-                split=own[0] if own else splits.of(file),
+                total_positions=total_positions,
+                split=explicit_splits[0] if explicit_splits else splits.of(file),
                 seen=file.seen,
             )
         )
@@ -567,20 +567,20 @@ def spread_evenly(
     are small.
     """
     ends = list(accumulate(input_range.num_positions for input_range in ranges))
-    chosen: dict[tuple[int, int], InputRange] = {}
+    spread_ranges: dict[tuple[int, int], InputRange] = {}
     for number in range(count):
         position = ends[-1] * (2 * number + 1) // (2 * count)
         index = bisect_right(ends, position)
         input_range = ranges[index]
-        inside = position - (ends[index] - input_range.num_positions)
-        start = input_range.start + inside // size * size
-        chosen[index, start] = replace(
+        offset = position - (ends[index] - input_range.num_positions)
+        start = input_range.start + offset // size * size
+        spread_ranges[index, start] = replace(
             input_range,
             start=start,
             stop=min(start + size, input_range.stop),
             first_position=input_range.first_position + start - input_range.start,
         )
-    return list(chosen.values())
+    return list(spread_ranges.values())
 
 
 def map_readable(
@@ -597,12 +597,12 @@ def map_readable(
     any_read = False
     for input_range in ranges:
         try:
-            found = read(input_range)
+            range_sample = read(input_range)
         except InputError as error:
             problem = error
             continue
         any_read = True
-        yield found
+        yield range_sample
     if problem is not None and not any_read:
         raise problem
 

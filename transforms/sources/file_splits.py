@@ -57,16 +57,16 @@ def likely_splits(names: Iterable[str]) -> frozenset[str]:
     names = {*names}
     if by_key := frozenset(name for name in names if name.startswith(_FOLDER)):
         return by_key
-    around = defaultdict[tuple[str, str], dict[str, set[str]]](dict)
+    names_by_affix = defaultdict[tuple[str, str], dict[str, set[str]]](dict)
     for name in names:
         folded = re.sub(r"[0-9]+", "0", name.casefold())
         for word in SPLIT_NAMES:
-            before, found, after = folded.partition(word)
-            if found:
-                around[before, after].setdefault(word, set()).add(name)
+            prefix, matched_word, suffix = folded.partition(word)
+            if matched_word:
+                names_by_affix[prefix, suffix].setdefault(word, set()).add(name)
     groups = [
         frozenset().union(*by_word.values())
-        for affix, by_word in around.items()
+        for affix, by_word in names_by_affix.items()
         if len(by_word) > 1 or affix == ("", "")
     ]
     return max(
@@ -80,8 +80,10 @@ def split_word(name: str) -> str:
     >>> [split_word(name) for name in ("X_Test2.npy", "t10k-images", "contest", "train-val")]
     ['test', 'test', '', '']
     """
-    found = {_PUBLISHED.get(w.lower(), w.lower()) for w in _WORD.findall(name)}
-    return found.pop() if len(found) == 1 else ""
+    split_words = {
+        _PUBLISHED.get(word.lower(), word.lower()) for word in _WORD.findall(name)
+    }
+    return split_words.pop() if len(split_words) == 1 else ""
 
 
 def without_split_word(name: str) -> str:
@@ -91,8 +93,8 @@ def without_split_word(name: str) -> str:
 
 def _of_shard(name: str) -> str:
     """Returns the split in the name of a shard, such as x-00000-of-00002, or ""."""
-    found = _SHARD.match(name)
-    return found[1] if found else ""
+    shard_match = _SHARD.match(name)
+    return shard_match[1] if shard_match else ""
 
 
 def split_of_folder(name: str) -> str:
@@ -125,28 +127,32 @@ class FileSplits:
     names: tuple[str, ...] = ()  # the splits; () if files have none
     told: str = ""  # the number of files of each split, as text
 
-    def of(self, file: InputFile, named: str | None = None) -> str:
+    def of(self, file: InputFile, name_split: str | None = None) -> str:
         """Returns the split of a file, or "".
 
         `name_split` is the split in the name of the file, if the caller knows it.
         """
         *folders, name = file.path.split("/")
         if self.asked.isdigit():
-            given = file.given.count("/") + 1 if file.given else 0
+            given_depth = file.given.count("/") + 1 if file.given else 0
             # Includes the folders above the input root: level 0 may be the root itself.
-            above = file.uri.split("/")[: -len(folders) - 1]
-            at = len(above) + given + int(self.asked) - 1
-            return split_of_folder("".join([*above, *folders][at : at + 1]))
-        own = _BY_NAME[self.by_name](name) if named is None else named
+            folders_above = file.uri.split("/")[: -len(folders) - 1]
+            level_index = len(folders_above) + given_depth + int(self.asked) - 1
+            return split_of_folder(
+                "".join([*folders_above, *folders][level_index : level_index + 1])
+            )
+        split_by_name = (
+            _BY_NAME[self.by_name](name) if name_split is None else name_split
+        )
         folder = folders[self.index] if self.index < len(folders) else ""
-        found = split_of_folder(folder) if folder in self.folders else ""
-        return (own if self.by_name else "") or found
+        split_by_folder = split_of_folder(folder) if folder in self.folders else ""
+        return (split_by_name if self.by_name else "") or split_by_folder
 
     def found_in(
         self,
         files: Sequence[InputFile],
-        kept: Sequence[InputFile] = (),
-        named: Sequence[str] = (),
+        existing_files: Sequence[InputFile] = (),
+        name_splits: Sequence[str] = (),
     ) -> Self:
         """Returns the rule by which names define the splits of files.
 
@@ -160,35 +166,50 @@ class FileSplits:
           InputError: only some files have a split, the name and the folder of a file
             name different splits, or an existing file would move to another split.
         """
-        every = [*kept, *files]
+        all_files = [*existing_files, *files]
         # Files of any name may be appended to a dataset made from train.csv.
-        rule = self._rule(every, named, may_mix=self.may_mix or bool(kept))
-        known: Sequence[str | None] = named or [None] * len(every)
-        splits = [rule.of(file, own) for file, own in zip(every, known, strict=True)]
-        _require_names(every, splits)
+        rule = self._rule(
+            all_files, name_splits, may_mix=self.may_mix or bool(existing_files)
+        )
+        optional_name_splits: Sequence[str | None] = name_splits or [None] * len(
+            all_files
+        )
+        splits = [
+            rule.of(file, name_split)
+            for file, name_split in zip(all_files, optional_name_splits, strict=True)
+        ]
+        _require_names(all_files, splits)
         if rule.by_name and rule.folders:
             folder = replace(rule, by_name="")
-            self._require_one_way(every, splits, [folder.of(file) for file in every])
+            self._require_one_way(
+                all_files, splits, [folder.of(file) for file in all_files]
+            )
         if any(splits) and not all(splits) and not self.may_mix:
-            raise InputError(_mixed(every, splits, rule.level_in(every), bool(kept)))
-        before = self._rule(kept, named[: len(kept)])
-        for file, own, now in zip(kept, known, splits, strict=False):
-            was = before.of(file, own)
-            if (was or "train") != (now or "train"):
+            raise InputError(
+                _mixed(
+                    all_files, splits, rule.level_in(all_files), bool(existing_files)
+                )
+            )
+        rule_before = self._rule(existing_files, name_splits[: len(existing_files)])
+        for file, name_split, split_after in zip(
+            existing_files, optional_name_splits, splits, strict=False
+        ):
+            split_before = rule_before.of(file, name_split)
+            if (split_before or "train") != (split_after or "train"):
                 raise InputError(
-                    f"{file.uri}: is in the split {was or 'train'}, but together with "
-                    f"the new files its name means {now or 'train'}: convert all "
+                    f"{file.uri}: is in the split {split_before or 'train'}, but together with "
+                    f"the new files its name means {split_after or 'train'}: convert all "
                     "inputs again without `append`"
                 )
-        counts = Counter(splits[len(kept) :])
-        others = counts.pop("", 0)
+        counts = Counter(splits[len(existing_files) :])
+        num_unsplit = counts.pop("", 0)
         names = sorted(counts, key=lambda name: (name not in TRAIN_NAMES, name))
-        told = [f"{name} {count(counts[name], 'file')}" for name in names]
-        told += [f"{count(others, 'file')} in none"] * (others > 0)
+        count_texts = [f"{name} {count(counts[name], 'file')}" for name in names]
+        count_texts += [f"{count(num_unsplit, 'file')} in none"] * (num_unsplit > 0)
         return replace(
             rule,
-            names=() if others else tuple(names),
-            told=", ".join(told) if names else "",
+            names=() if num_unsplit else tuple(names),
+            told=", ".join(count_texts) if names else "",
         )
 
     def require_documented(
@@ -201,22 +222,31 @@ class FileSplits:
         if self.asked != AUTO or self.may_mix or not documented:
             return
         rule = self._rule(files)
-        ours = dict[str, str]()
+        name_split_by_readme_split = dict[str, str]()
         # split by names -> (split of README.md, first file)
-        told = dict[str, tuple[str, str]]()
+        readme_splits = dict[str, tuple[str, str]]()
         for file in files:
             if not (split := documented.get(file.path)):
                 continue
-            own = rule.of(file) or "train"
-            other, first = told.setdefault(own, (split, file.path))
-            is_one = ours.setdefault(split, own) == own and other == split
-            if is_one and meant(split) == meant(own):
+            named_split = rule.of(file) or "train"
+            readme_split, first_path = readme_splits.setdefault(
+                named_split, (split, file.path)
+            )
+            is_consistent = (
+                name_split_by_readme_split.setdefault(split, named_split) == named_split
+                and readme_split == split
+            )
+            if is_consistent and meant(split) == meant(named_split):
                 continue
             folder = file.uri.removesuffix(file.path).rstrip("/")
-            beside = f", next to {first} of the split {other}" if other != split else ""
+            beside = (
+                f", next to {first_path} of the split {readme_split}"
+                if readme_split != split
+                else ""
+            )
             raise InputError(
                 f"{folder}/README.md: puts {file.path} into the split {split}, but the "
-                f"names of files and folders put it into {own}{beside}. Move the files "
+                f"names of files and folders put it into {named_split}{beside}. Move the files "
                 f"of each split into a folder with its name, such as {folder}/{split}, "
                 f"and convert {folder} with `split_from=1`; to read all as one input, "
                 "use `split_from=none`"
@@ -224,9 +254,17 @@ class FileSplits:
 
     def level_in(self, files: Sequence[InputFile]) -> int | None:
         """Returns the level of the folders that name splits, if every file is in one."""
-        are_in = self.folders and all(f.path.count("/") > self.index for f in files)
-        found = {file.given.count("/") + 1 if file.given else 0 for file in files}
-        return self.index + 1 - found.pop() if are_in and len(found) == 1 else None
+        are_in = self.folders and all(
+            file.path.count("/") > self.index for file in files
+        )
+        given_depths = {
+            file.given.count("/") + 1 if file.given else 0 for file in files
+        }
+        return (
+            self.index + 1 - given_depths.pop()
+            if are_in and len(given_depths) == 1
+            else None
+        )
 
     @property
     def by_key(self) -> bool:
@@ -247,7 +285,7 @@ class FileSplits:
     def _rule(
         self,
         files: Sequence[InputFile],
-        named: Sequence[str] = (),
+        name_splits: Sequence[str] = (),
         *,
         may_mix: bool = True,
     ) -> Self:
@@ -258,23 +296,32 @@ class FileSplits:
         if self.asked != AUTO or not files:
             return self
         by_name: ByName = "word"
-        if not named:
+        if not name_splits:
             names = [file.path.rpartition("/")[2] for file in files]
-            named = [*map(_of_shard, names)]
-            if all(named) and any(name.lower() in SPLIT_NAMES for name in named):
+            name_splits = [*map(_of_shard, names)]
+            if all(name_splits) and any(
+                name.lower() in SPLIT_NAMES for name in name_splits
+            ):
                 by_name = "shard"
             elif (
                 len(names) == 1
             ):  # the name of a single file, test.csv, defines no split
-                named = [""]
+                name_splits = [""]
             else:
-                named = [*map(split_word, names)]
+                name_splits = [*map(split_word, names)]
         rule = self._by_folder(files)
-        below = [*map(rule.of, files)]
-        found = {own or folder for own, folder in zip(named, below, strict=True)}
-        if found - ({""} if may_mix else set()) <= TRAIN_NAMES or not any(found):
+        folder_splits = [*map(rule.of, files)]
+        file_splits = {
+            name_split or folder_split
+            for name_split, folder_split in zip(name_splits, folder_splits, strict=True)
+        }
+        if file_splits - ({""} if may_mix else set()) <= TRAIN_NAMES or not any(
+            file_splits
+        ):
             return self  # all files are in train by default
-        if not any(named) or (_several(below) and not _several(named)):
+        if not any(name_splits) or (
+            _several(folder_splits) and not _several(name_splits)
+        ):
             return rule
         return replace(rule, by_name=by_name)
 
@@ -285,29 +332,37 @@ class FileSplits:
         for folder, number in folders.items():
             for index, name in enumerate(folder.split("/") if folder else ()):
                 levels[index][name] += number
-        best, most = self, (0, 0)
+        best_rule, best_weight = self, (0, 0)
         for index, names in sorted(levels.items()):
-            likely = likely_splits(
+            split_folders = likely_splits(
                 name for name in names if name.startswith(_FOLDER) or "=" not in name
             )
-            weight = sum(names[name] for name in likely), len(likely)
-            if (weight[1] > 1, weight) > (most[1] > 1, most):
-                best, most = replace(self, index=index, folders=likely), weight
-        return best
+            weight = sum(names[name] for name in split_folders), len(split_folders)
+            if (weight[1] > 1, weight) > (best_weight[1] > 1, best_weight):
+                best_rule, best_weight = (
+                    replace(self, index=index, folders=split_folders),
+                    weight,
+                )
+        return best_rule
 
     def _require_one_way(
-        self, files: Sequence[InputFile], named: Sequence[str], below: Sequence[str]
+        self,
+        files: Sequence[InputFile],
+        name_splits: Sequence[str],
+        folder_splits: Sequence[str],
     ) -> None:
         """Raises InputError if names and folders of files contradict each other."""
-        differ = [
-            (file, own, folder)
-            for file, own, folder in zip(files, named, below, strict=True)
-            if meant(own) != meant(folder)
+        conflicts = [
+            (file, name_split, folder_split)
+            for file, name_split, folder_split in zip(
+                files, name_splits, folder_splits, strict=True
+            )
+            if meant(name_split) != meant(folder_split)
         ]
-        if differ and _several(below) and _several(named):
-            file, own, folder = differ[0]
+        if conflicts and _several(folder_splits) and _several(name_splits):
+            file, name_split, folder_split = conflicts[0]
             raise InputError(
-                f"{file.uri}: is in the split {own} by its name, and in {folder} by its "
+                f"{file.uri}: is in the split {name_split} by its name, and in {folder_split} by its "
                 "folder; expected one. Rename such files or folders, or read all as one "
                 "input with `split_from=none`"
             )
@@ -329,30 +384,30 @@ def _several(splits: Sequence[str]) -> bool:
 
 def _require_names(files: Sequence[InputFile], splits: Sequence[str]) -> None:
     """Raises InputError if names are not valid as splits, or if there are too many."""
-    found = dict(zip(reversed(splits), reversed(files), strict=True))
-    for split, file in found.items():
+    file_by_split = dict(zip(reversed(splits), reversed(files), strict=True))
+    for split, file in file_by_split.items():
         if split and not SPLIT_PATTERN.fullmatch(split):
             raise InputError(
                 f"{file.uri}: the split {split!r} of its folder is not a valid name; "
                 "expected letters, digits, '_' and '-'. Rename the folder, or use "
                 "`split_from=none`"
             )
-    if len(found) > MAX_SPLITS:
+    if len(file_by_split) > MAX_SPLITS:
         raise InputError(
-            f"{files[0].uri} and others: in {len(found):,} splits by their names, expected "
+            f"{files[0].uri} and others: in {len(file_by_split):,} splits by their names, expected "
             f"at most {MAX_SPLITS}: use `split_from=none`"
         )
 
 
-def excluding(path: str, *, before: str = "") -> str:
+def excluding(path: str, *, glob_prefix: str = "") -> str:
     """Returns the option that excludes one file, but no file of the same name elsewhere.
 
     With a `glob_prefix`, the option excludes every path that ends with `path`. It is
     returned without a value if the path has characters that are special in globs or
     cannot be shown.
     """
-    anchored = path if before or "/" in path else f"/{path}"
-    return "`exclude`" if _UNSAFE.search(path) else f"`exclude={before}{anchored}`"
+    anchored = path if glob_prefix or "/" in path else f"/{path}"
+    return "`exclude`" if _UNSAFE.search(path) else f"`exclude={glob_prefix}{anchored}`"
 
 
 def _mixed(
@@ -363,18 +418,20 @@ def _mixed(
 ) -> str:
     """Returns the error message for inputs in which only some files have a split."""
     pairs = [*zip(files, splits, strict=True)]
-    others = [file.path for file, split in pairs if not split]
+    unsplit_paths = [file.path for file, split in pairs if not split]
     one_each = {split: file.path for file, split in reversed(pairs) if split}
-    shown = [f"{path}: {split}" for split, path in sorted(one_each.items())]
-    exclude = excluding(others[0]) if len(others) == 1 else "`exclude`"
+    examples = [f"{path}: {split}" for split, path in sorted(one_each.items())]
+    exclude = excluding(unsplit_paths[0]) if len(unsplit_paths) == 1 else "`exclude`"
     root = files[0].uri.removesuffix(files[0].path)
-    again = "convert all inputs again, without `append`, with" if is_append else "use"
-    named = "name them like splits"
+    instruction = (
+        "convert all inputs again, without `append`, with" if is_append else "use"
+    )
+    remedy = "name them like splits"
     if level is not None and 0 <= level <= 9:
-        named = f"read each folder at that level as a split with `split_from={level}`"
+        remedy = f"read each folder at that level as a split with `split_from={level}`"
     return (
-        f"{root}: {count(len(files) - len(others), 'file')} in splits by their names "
-        f"({first_names(shown)}), but {count(len(others), 'file')} are in no split "
-        f"({first_names(others)}). Leave out the others with {exclude}, or {named}; to "
-        f"read all as one input, {again} `split_from=none`"
+        f"{root}: {count(len(files) - len(unsplit_paths), 'file')} in splits by their names "
+        f"({first_names(examples)}), but {count(len(unsplit_paths), 'file')} in no split "
+        f"({first_names(unsplit_paths)}). Leave out the others with {exclude}, or {remedy}; to "
+        f"read all as one input, {instruction} `split_from=none`"
     )

@@ -56,8 +56,8 @@ def literal_root(pattern: str) -> str:
     >>> literal_root("data/{train,val}/*.jpg"), literal_root("*.csv")
     ('data', '')
     """
-    found = _MAGIC.search(pattern)
-    literal = pattern[: found.start()] if found else pattern
+    first_wildcard = _MAGIC.search(pattern)
+    literal = pattern[: first_wildcard.start()] if first_wildcard else pattern
     return literal.rpartition("/")[0]
 
 
@@ -67,23 +67,23 @@ def expand_braces(pattern: str) -> list[str]:
     >>> expand_braces("{a,b{1,2}}.csv")
     ['a.csv', 'b1.csv', 'b2.csv']
     """
-    done: dict[str, None] = {}
-    left = [pattern]
-    while left:
-        first = left.pop()
-        braces = _BRACES.search(first)
+    expanded_globs: dict[str, None] = {}
+    pending_globs = [pattern]
+    while pending_globs:
+        glob = pending_globs.pop()
+        braces = _BRACES.search(glob)
         if braces is None:
-            done[first] = None
+            expanded_globs[glob] = None
             continue
-        before, after = first[: braces.start()], first[braces.end() :]
+        prefix, suffix = glob[: braces.start()], glob[braces.end() :]
         options = braces[1].split(",")
-        left += [f"{before}{each}{after}" for each in reversed(options)]
-        if len(left) + len(done) > MOST_ALTERNATIVES:
+        pending_globs += [f"{prefix}{option}{suffix}" for option in reversed(options)]
+        if len(pending_globs) + len(expanded_globs) > MOST_ALTERNATIVES:
             raise InputError(
                 f"{pattern}: its braces expand to more than {MOST_ALTERNATIVES:,} "
                 "globs; use * instead"
             )
-    return list(done)
+    return list(expanded_globs)
 
 
 def search(tree: Tree, root: str, pattern: str) -> dict[str, str]:
@@ -99,20 +99,20 @@ def search(tree: Tree, root: str, pattern: str) -> dict[str, str]:
     def below(folders: tuple[str, ...]) -> list[tuple[str, str]]:
         return list(tree.below(folders, hidden=hidden))
 
-    for each in expand_braces(pattern):
-        parts = each.removeprefix(root).strip("/").split("/")
+    for glob in expand_braces(pattern):
+        parts = glob.removeprefix(root).strip("/").split("/")
         cut = parts.index(_ANY_FOLDERS) if _ANY_FOLDERS in parts else len(parts)
-        found = [*_matches(tree, root, parts[:cut])] if cut else [(root, True)]
-        folders = tuple(path for path, is_folder in found if is_folder)
+        matched_paths = [*_matches(tree, root, parts[:cut])] if cut else [(root, True)]
+        folders = tuple(path for path, is_folder in matched_paths if is_folder)
         if cut < len(parts):
             matches = _matches_anywhere(below(folders), parts[cut:])
         else:
-            direct = [(path, "") for path, is_folder in found if not is_folder]
+            direct = [(path, "") for path, is_folder in matched_paths if not is_folder]
             matches = iter([*direct, *below(folders)])
         for file, folder in matches:
-            known = files.setdefault(file, folder)
+            recorded_folder = files.setdefault(file, folder)
             # A matching folder takes precedence over matching paths inside it.
-            if folder and (not known or len(folder) < len(known)):
+            if folder and (not recorded_folder or len(folder) < len(recorded_folder)):
                 files[file] = folder
     return files
 
@@ -124,7 +124,7 @@ def matches_path(path: str, pattern: str) -> bool:
     (True, False)
     """
     names = path.split("/")
-    return any(_fits(names, each.split("/")) for each in expand_braces(pattern))
+    return any(_fits(names, glob.split("/")) for glob in expand_braces(pattern))
 
 
 def matching(paths: Sequence[str], pattern: str) -> set[str]:
@@ -137,14 +137,14 @@ def matching(paths: Sequence[str], pattern: str) -> set[str]:
     >>> matching(["a/x.csv", "a/b/x.csv"], "a/*.csv")
     {'a/x.csv'}
     """
-    found = set[str]()
-    for each in expand_braces(pattern):
-        parts = each.strip("/").split("/")
-        if "/" not in each.rstrip("/"):
+    matched_paths = set[str]()
+    for glob in expand_braces(pattern):
+        parts = glob.strip("/").split("/")
+        if "/" not in glob.rstrip("/"):
             parts = [_ANY_FOLDERS, *parts]
         files = ((path, "") for path in paths)
-        found |= {path for path, _ in _matches_anywhere(files, parts)}
-    return found
+        matched_paths |= {path for path, _ in _matches_anywhere(files, parts)}
+    return matched_paths
 
 
 def nothing_matches(name: str, folder: str, names: Sequence[tuple[str, bool]]) -> str:
@@ -158,35 +158,38 @@ def nothing_matches(name: str, folder: str, names: Sequence[tuple[str, bool]]) -
     start = f"{name}: no such file or folder, and no file matches"
     if not folder:
         return start
-    shown = [
-        f"{text}/" if is_folder else text
-        for text, is_folder in sorted(names)
-        if text[:1] != "."
+    visible_names = [
+        f"{child_name}/" if is_folder else child_name
+        for child_name, is_folder in sorted(names)
+        if child_name[:1] != "."
     ]
-    if not shown:
+    if not visible_names:
         return f"{start}; {folder} is empty"
-    told, rest = ", ".join(shown[:_SHOWN]), len(shown) - _SHOWN
-    more = f" and {count(rest, 'other name')}" if rest > 0 else ""
-    return f"{start}; {folder} holds {told}{more}"
+    listed_names, num_unlisted = (
+        ", ".join(visible_names[:_SHOWN]),
+        len(visible_names) - _SHOWN,
+    )
+    more_text = f" and {count(num_unlisted, 'other name')}" if num_unlisted > 0 else ""
+    return f"{start}; {folder} holds {listed_names}{more_text}"
 
 
 def _matches(
     tree: Tree, folder: str, parts: Sequence[str]
 ) -> Iterator[tuple[str, bool]]:
     """Yields pairs (path, is folder) for the paths below a folder that match `parts`."""
-    first, rest = parts[0], parts[1:]
-    if rest and not has_magic(first):
-        yield from _matches(tree, _join(folder, first), rest)
+    first_part, remaining_parts = parts[0], parts[1:]
+    if remaining_parts and not has_magic(first_part):
+        yield from _matches(tree, _join(folder, first_part), remaining_parts)
         return
-    regex = _name_regex(first)
-    takes_hidden = is_left_out(first)
+    regex = _name_regex(first_part)
+    takes_hidden = is_left_out(first_part)
     for name, is_folder in tree.entries(folder):
         if not regex.fullmatch(name) or (is_left_out(name) and not takes_hidden):
             continue
-        if not rest:
+        if not remaining_parts:
             yield _join(folder, name), is_folder
         elif is_folder:
-            yield from _matches(tree, _join(folder, name), rest)
+            yield from _matches(tree, _join(folder, name), remaining_parts)
 
 
 def _matches_anywhere(
@@ -202,15 +205,15 @@ def _matches_anywhere(
     @cache  # many files have the same parent folders
     def first_match(path: str) -> str:
         """Returns the outermost matching folder on a path, or ""."""
-        above = first_match(path.rpartition("/")[0]) if path else ""
-        return above or (path if path and _fits(path.split("/"), parts) else "")
+        outer_match = first_match(path.rpartition("/")[0]) if path else ""
+        return outer_match or (path if path and _fits(path.split("/"), parts) else "")
 
     for file, folder in below:
         name = file.removeprefix(folder).lstrip("/")
         if takes_all:
             yield file, folder
-        elif found := first_match(name.rpartition("/")[0]):
-            yield file, _join(folder, found)
+        elif matched_folder := first_match(name.rpartition("/")[0]):
+            yield file, _join(folder, matched_folder)
         elif _fits(name.split("/"), parts):
             yield file, ""
 
@@ -222,13 +225,13 @@ def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
     # `matched` has the possible numbers of names that the parts so far have consumed.
     # The time therefore grows only with len(names) * len(parts):
     #     names a/b/c, parts **/b/*: {0}, {0, 1, 2, 3}, {2}, {3}
-    *first, last = parts
+    *leading_parts, last_part = parts
     matched = {0}
-    for part in first:
+    for part in leading_parts:
         matched = _advanced(names, matched, part)
-    if last == _ANY_FOLDERS:  # at least the name of the file must remain
+    if last_part == _ANY_FOLDERS:  # at least the name of the file must remain
         return any(number < len(names) for number in matched)
-    return len(names) in _advanced(names, matched, last)
+    return len(names) in _advanced(names, matched, last_part)
 
 
 def _advanced(names: Sequence[str], matched: set[int], part: str) -> set[int]:

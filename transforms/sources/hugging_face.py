@@ -65,66 +65,72 @@ class Meaning:
 
     def facts(self) -> str:
         """Returns a description of the metadata for the input report."""
-        told = [f"{name} images" for name in self.images]
-        told += [f"{name} audio" for name in self.audio]
-        told += [f"{n} {count(len(c), 'class')}" for n, c in self.classes.items()]
-        return ", ".join(told)
+        descriptions = [f"{name} images" for name in self.images]
+        descriptions += [f"{name} audio" for name in self.audio]
+        descriptions += [
+            f"{name} {count(len(class_names), 'class')}"
+            for name, class_names in self.classes.items()
+        ]
+        return ", ".join(descriptions)
 
     def sizes(self) -> list[pa.Field]:
         """Returns the size columns of the images (pixels) and of the audio."""
         return size_columns(self.images) + size_columns(self.audio, LENGTHS)
 
-    def keep_files(self, wanted: Container[str]) -> None:
+    def keep_files(self, columns: Container[str]) -> None:
         """Keeps the images and audio that are in `columns`, or whose sizes are."""
         for names, sides in (self.images, _SIDES), (self.audio, LENGTHS):
             names[:] = [
                 name
                 for name in names
-                if name in wanted
-                or any(each.name in wanted for each in size_columns([name], sides))
+                if name in columns
+                or any(
+                    size_column.name in columns
+                    for size_column in size_columns([name], sides)
+                )
             ]
 
     def types(self, columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
         """Returns the column types by dataset name; arrays have their shapes."""
-        found = {}
+        types_by_name = {}
         for column, kind in columns.items():
             if name := self.named(column):
                 if (shape := self.shapes.get(name)) is not None:
                     kind = lists_of(inside_lists(kind)[0], shape)
-                found[name] = kind
-        return found
+                types_by_name[name] = kind
+        return types_by_name
 
 
 def meaning_of(schema: pa.Schema) -> Meaning:
     """Returns the metadata of a file; skips metadata that contradicts its columns."""
-    found = Meaning()
-    data = (schema.metadata or {}).get(_KEY)
-    if data is None:
-        return found
+    meaning = Meaning()
+    metadata_json = (schema.metadata or {}).get(_KEY)
+    if metadata_json is None:
+        return meaning
     location = "the metadata 'huggingface'"
     try:
-        metadata = parse_json(data, location)
+        metadata = parse_json(metadata_json, location)
         with as_input_error(location, "info: {features: ...}"):
             features = metadata["info"]["features"]
             columns = [
                 (name, features[name]) for name in schema.names if name in features
             ]
     except InputError as error:
-        found.unused.append(str(error))
-        return found
+        meaning.unused.append(str(error))
+        return meaning
     for name, feature in columns:
         try:
             with as_input_error(
                 f"{location} of column {name}", "a feature of datasets"
             ):
-                _read(name, feature, schema.field(name).type, found)
+                _read(name, feature, schema.field(name).type, meaning)
         except InputError as error:
-            found.unused.append(str(error))
-    return found
+            meaning.unused.append(str(error))
+    return meaning
 
 
 def _read(
-    name: str, feature: Any, column: pa.DataType, found: Meaning, lists: int = 0
+    name: str, feature: Any, column: pa.DataType, meaning: Meaning, lists: int = 0
 ) -> None:
     """Adds the metadata of a feature to `meaning`.
 
@@ -142,32 +148,41 @@ def _read(
     if kind in _LISTS:
         inner = feature.get("feature")
         if pt.is_struct(column) and isinstance(inner, dict):  # a struct of lists
-            inner = {key: {"_type": "List", "feature": of} for key, of in inner.items()}
+            inner = {
+                key: {"_type": "List", "feature": part_feature}
+                for key, part_feature in inner.items()
+            }
         elif is_list(column):
             column, lists = column.value_type, lists + 1
-        _read(name, inner, column, found, lists)
+        _read(name, inner, column, meaning, lists)
     elif isinstance(kind, type) and pt.is_struct(column):
-        for part in column:
-            if part.name in feature:
-                own = f"{name}{SEPARATOR}{part.name}"
-                _read(own, feature[part.name], part.type, found, lists)
+        for struct_field in column:
+            if struct_field.name in feature:
+                part_name = f"{name}{SEPARATOR}{struct_field.name}"
+                _read(
+                    part_name,
+                    feature[struct_field.name],
+                    struct_field.type,
+                    meaning,
+                    lists,
+                )
     elif kind == "ClassLabel" and pt.is_integer(column):
         names = feature.get("names") or range(int(feature.get("num_classes") or 0))
         classes = tuple(map(str, names))
         if not classes or len({*classes}) < len(classes):
             raise ValueError(f"classes {classes}")
-        found.classes[name] = classes
+        meaning.classes[name] = classes
     elif kind in _FILES and _is_file(column):
         content, path = f"{name}{SEPARATOR}bytes", f"{name}{SEPARATOR}path"
-        found.names |= {content: name} | ({path: ""} if lists else {})
+        meaning.names |= {content: name} | ({path: ""} if lists else {})
         if not lists:
-            found.files.append(name)
-            found.images += [name] if kind == "Image" else []
-            found.audio += [name] if kind == "Audio" else []
+            meaning.files.append(name)
+            meaning.images += [name] if kind == "Image" else []
+            meaning.audio += [name] if kind == "Audio" else []
     elif str(kind).startswith("Array") and _is_shape(feature.get("shape"), column):
-        found.shapes[name] = (*[None] * lists, *feature["shape"])
+        meaning.shapes[name] = (*[None] * lists, *feature["shape"])
     elif kind not in _AS_STORED:
-        found.unused.append(f"column {name}: {kind or feature} of {column}")
+        meaning.unused.append(f"column {name}: {kind or feature} of {column}")
 
 
 def _is_shape(shape: Any, column: pa.DataType) -> bool:
@@ -182,7 +197,7 @@ def _is_file(column: pa.DataType) -> bool:
     return pt.is_struct(column) and {"bytes", "path"} <= {part.name for part in column}
 
 
-def merged_meaning(found: Sequence[tuple[str, Meaning]]) -> Meaning:
+def merged_meaning(meanings: Sequence[tuple[str, Meaning]]) -> Meaning:
     """Returns the merged metadata of several files.
 
     Args:
@@ -192,27 +207,29 @@ def merged_meaning(found: Sequence[tuple[str, Meaning]]) -> Meaning:
       InputError: two files number the classes of a column differently.
     """
     merged = Meaning()
-    for uri, each in found:
-        merged.names |= each.names
-        merged.files += [name for name in each.files if name not in merged.files]
-        merged.images += [name for name in each.images if name not in merged.images]
-        merged.audio += [name for name in each.audio if name not in merged.audio]
-        merged.unused += [text for text in each.unused if text not in merged.unused]
-        merged.shapes |= each.shapes
-        for name, classes in each.classes.items():
+    for uri, meaning in meanings:
+        merged.names |= meaning.names
+        merged.files += [name for name in meaning.files if name not in merged.files]
+        merged.images += [name for name in meaning.images if name not in merged.images]
+        merged.audio += [name for name in meaning.audio if name not in merged.audio]
+        merged.unused += [
+            message for message in meaning.unused if message not in merged.unused
+        ]
+        merged.shapes |= meaning.shapes
+        for name, classes in meaning.classes.items():
             require_same_classes(uri, name, classes, merged.classes.get(name, classes))
             merged.classes[name] = classes
     return merged
 
 
 def require_same_classes(
-    uri: str, column: str, found: Sequence[str], expected: Sequence[str]
+    uri: str, column: str, classes: Sequence[str], expected_classes: Sequence[str]
 ) -> None:
     """Raises InputError if a column has other classes than in earlier files."""
-    if tuple(found) != tuple(expected):
+    if tuple(classes) != tuple(expected_classes):
         raise InputError(
-            f"{uri}: the classes of column {column!r} are {first_names(found)}; "
-            f"expected {first_names(expected)}, so that equal labels mean the same "
+            f"{uri}: the classes of column {column!r} are {first_names(classes)}; "
+            f"expected {first_names(expected_classes)}, so that equal labels mean the same "
             "class. Convert such files one by one, or declare the classes in a schema "
             "file (`schema`)"
         )
@@ -257,34 +274,43 @@ def check_files(batch: pa.RecordBatch, meaning: Meaning) -> Checked:
                 f"{name}: the table has only the path {path}, not the file: write it "
                 "again by datasets, whose to_parquet puts files into the table"
             )
-    found = {
+    headers_by_column = {
         name: _read_headers(name, batch.column(name), check_image, problems)
         for name in meaning.images
     }
     headers = [
-        {name: own for name, own in zip(found, row, strict=True) if own is not None}
-        for row in zip(*found.values(), strict=True)
+        {
+            name: header
+            for name, header in zip(headers_by_column, row, strict=True)
+            if header is not None
+        }
+        for row in zip(*headers_by_column.values(), strict=True)
     ]
-    sides = dict.fromkeys(found, _SIDES) | dict.fromkeys(meaning.audio, LENGTHS)
+    sides = dict.fromkeys(headers_by_column, _SIDES) | dict.fromkeys(
+        meaning.audio, LENGTHS
+    )
     for name in meaning.audio:
         column = batch.column(name)
-        found[name] = _read_headers(name, column, _audio_header, problems)
+        headers_by_column[name] = _read_headers(name, column, _audio_header, problems)
     sizes = [
-        pa.array([getattr(each, side, None) for each in found[name]], pa.int64())
-        for name in found
+        pa.array(
+            [getattr(header, side, None) for header in headers_by_column[name]],
+            pa.int64(),
+        )
+        for name in headers_by_column
         for side in sides[name]
     ]
     fields = [*batch.schema, *meaning.sizes()]
     columns = [*batch.columns, *sizes]
-    whole = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-    return Checked(whole, headers, problems)
+    checked_batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    return Checked(checked_batch, headers, problems)
 
 
 def _read_headers(
     name: str, column: pa.Array, read: Callable[[bytes], Any], problems: dict[int, str]
 ) -> list[Any]:
     """Returns the header of each file, or None; adds the problems of damaged files."""
-    found = []
+    headers = []
     # A Python loop is fast enough: header and structure of a JPEG take 8 us.
     for row, cell in enumerate(column):
         header = None
@@ -293,18 +319,22 @@ def _read_headers(
                 header = read(cell.as_py())
             except ValueError as error:
                 problems.setdefault(row, f"{name}: {error}")
-        found.append(header)
-    return found
+        headers.append(header)
+    return headers
 
 
-def _audio_header(data: bytes) -> Any:
+def _audio_header(audio_bytes: bytes) -> Any:
     """Returns sample rate, channels and frames of audio; None for M4A and AIFF.
 
     Only other packages read these two formats. Such files are stored unchanged.
     """
     from recordmill.transforms.audio import header  # only needed for audio
 
-    return None if header.other_audio_format(data) else header.read_audio_header(data)
+    return (
+        None
+        if header.other_audio_format(audio_bytes)
+        else header.read_audio_header(audio_bytes)
+    )
 
 
 def check_labels(
@@ -319,19 +349,22 @@ def check_labels(
             rows = rows[pc.list_parent_indices(column).to_numpy()]
             column = pc.list_flatten(column)
         labels = column.cast(pa.int64()).fill_null(0).to_numpy()
-        for at in np.flatnonzero((labels < NO_LABEL) | (labels >= len(names))).tolist():
+        for label_index in np.flatnonzero(
+            (labels < NO_LABEL) | (labels >= len(names))
+        ).tolist():
             problems.setdefault(
-                int(rows[at]), f"{name}: {beyond_classes(labels[at], names)}"
+                int(rows[label_index]),
+                f"{name}: {beyond_classes(labels[label_index], names)}",
             )
-        if without := int(np.count_nonzero(labels == NO_LABEL)):
-            issues.append(RowIssue(UNLABELLED, name, without, uri))
+        if num_unlabelled := int(np.count_nonzero(labels == NO_LABEL)):
+            issues.append(RowIssue(UNLABELLED, name, num_unlabelled, uri))
     return problems, tuple(issues)
 
 
 def told_of_labels(issues: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
     """Returns lines for the input report about labels -1, which test sets have."""
     return tuple(
-        ("no label", f"{count(each.count, 'value')} -1 of {each.column}")
-        for each in issues
-        if each.code == UNLABELLED
+        ("no label", f"{count(issue.count, 'value')} -1 of {issue.column}")
+        for issue in issues
+        if issue.code == UNLABELLED
     )

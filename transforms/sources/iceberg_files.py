@@ -82,7 +82,7 @@ class MetadataFile:
 
     def open(self, seekable: bool = True) -> io.BytesIO:
         """Returns the bytes of the file as a stream; checks Avro files first."""
-        data = self.folder.read(self.location)
+        file_bytes = self.folder.read(self.location)
         if not self.location.endswith(".metadata.json"):
             schemas = self.folder.load("pyiceberg.manifest")
             is_list = self.location in self.folder.manifest_lists
@@ -92,8 +92,8 @@ class MetadataFile:
                 else schemas.MANIFEST_ENTRY_SCHEMAS
             )
             read_schema = by_version[schemas.DEFAULT_READ_VERSION]
-            _require_decodable(data, read_schema, self.folder.load)
-        return io.BytesIO(data)
+            _require_decodable(file_bytes, read_schema, self.folder.load)
+        return io.BytesIO(file_bytes)
 
 
 def open_table(
@@ -132,25 +132,27 @@ class _BoundedStream(io.BytesIO):
         return position
 
 
-def _require_decodable(data: bytes, read_schema: Any, load: Load) -> None:
+def _require_decodable(avro_bytes: bytes, read_schema: Any, load: Load) -> None:
     """Checks every length in an Avro file by decoding it; raises the decoder's errors."""
     avro = load("pyiceberg.avro.file")
     resolver = load("pyiceberg.avro.resolver")
     decoder_of = load("pyiceberg.avro.decoder").StreamingBinaryDecoder
-    file = decoder_of(_BoundedStream(data))
+    file = decoder_of(_BoundedStream(avro_bytes))
     head = resolver.construct_reader(avro.META_SCHEMA, {-1: avro.AvroFileHeader})
     header = head.read(file)
     reader = resolver.resolve_reader(header.get_schema(), read_schema)
     codec = header.compression_codec()
-    while file.tell() < len(data):
+    while file.tell() < len(avro_bytes):
         num_records, packed = file.read_int(), file.read_bytes()
         block = decoder_of(
             _BoundedStream(codec.decompress(packed) if codec else packed)
         )
         for _ in range(num_records):
             reader.read(block)
-        if (mark := file.read(avro.SYNC_SIZE)) != header.sync:
-            raise ValueError(f"a block ends with {mark!r}, expected {header.sync!r}")
+        if (sync_marker := file.read(avro.SYNC_SIZE)) != header.sync:
+            raise ValueError(
+                f"a block ends with {sync_marker!r}, expected {header.sync!r}"
+            )
 
 
 def _plain(location: str) -> str:

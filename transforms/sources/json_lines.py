@@ -110,30 +110,30 @@ _ALLOWED: dict[pa.DataType, set[type]] = {
 }
 # The types of columns that may have odd cells, with the word for their cells.
 _ODD_KINDS = {pa.bool_(): "boolean", pa.int64(): "number", pa.float64(): "number"}
-_SCALARS = {(0, found) for found in (*_ODD_KINDS, pa.string())}
+_SCALARS = {(0, arrow_type) for arrow_type in (*_ODD_KINDS, pa.string())}
 _DTYPES = {"bool": "?", "int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}
 
 
-def flat_values(found: Row) -> Row | str:
+def flat_values(row: Row) -> Row | str:
     """Returns an object with nested objects flattened, or the reason why it cannot be."""
-    if dict not in set(map(type, found.values())):
-        return found
+    if dict not in set(map(type, row.values())):
+        return row
     flat: Row = {}
-    problem = _flatten("", found, flat)
+    problem = _flatten("", row, flat)
     return problem or flat
 
 
-def _flatten(prefix: str, found: Mapping[str, Any], flat: Row) -> str:
+def _flatten(prefix: str, nested_row: Mapping[str, Any], flat: Row) -> str:
     """Adds the cells of an object to `flat`; returns the reason if a name is repeated."""
-    for key, value in found.items():
+    for key, cell in nested_row.items():
         name = prefix + key
-        if isinstance(value, dict):
-            if problem := _flatten(name + SEPARATOR, value, flat):
+        if isinstance(cell, dict):
+            if problem := _flatten(name + SEPARATOR, cell, flat):
                 return problem
         elif name in flat:
             return f"{shown(name)}: there twice, as a key and within an object"
         else:
-            flat[name] = value
+            flat[name] = cell
     return ""
 
 
@@ -146,44 +146,53 @@ class ObservedColumn:
     kinds: Counter[tuple[int, pa.DataType | None]] = field(default_factory=Counter)
     arrays: list[Array] = field(default_factory=list)  # only dtype and shape matter
 
-    def add(self, values: Sequence[Any]) -> None:
+    def add(self, cells: Sequence[Any]) -> None:
         """Adds the types of values; None is a missing value."""
-        counts = Counter(map(type, values))
+        counts = Counter(map(type, cells))
         if list in counts and len(counts.keys() - {type(None)}) > 1:
             # One by one: `most_common` prefers the type that was added first.
-            for value in values:
-                self.add([value])
+            for cell in cells:
+                self.add([cell])
             return
-        for found, number in counts.items():
-            if found is list:
-                lists = [value for value in values if type(value) is list]
+        for value_type, number in counts.items():
+            if value_type is list:
+                lists = [cell for cell in cells if type(cell) is list]
                 self.kinds.update(map(_kind_of, lists))
-            elif found is np.ndarray:
+            elif value_type is np.ndarray:
                 self.arrays += [
-                    np.broadcast_to(np.zeros((), value.dtype), value.shape)
-                    for value in values
-                    if value is not None
+                    np.broadcast_to(np.zeros((), array.dtype), array.shape)
+                    for array in cells
+                    if array is not None
                 ]
-            elif found is not type(None):
-                self.kinds[0, _TYPES.get(found)] += number
+            elif value_type is not type(None):
+                self.kinds[0, _TYPES.get(value_type)] += number
 
     def add_column(self, column: pa.Array) -> None:
         """Adds the types of the values of an Arrow column."""
         leaf, shape = inside_lists(column.type)
-        present = len(column) - column.null_count
+        num_present = len(column) - column.null_count
         if len(shape) > 1 or (shape and column.flatten().null_count):
             self.add(column.to_pylist())
             return
-        filled = pc.sum(pc.greater(pc.list_value_length(column), 0)) if shape else None
-        full = present if filled is None else filled.as_py() or 0
-        counts = {(len(shape), leaf): full, (1, pa.null()): present - full}
+        filled_lists = (
+            pc.sum(pc.greater(pc.list_value_length(column), 0)) if shape else None
+        )
+        num_filled = num_present if filled_lists is None else filled_lists.as_py() or 0
+        counts = {
+            (len(shape), leaf): num_filled,
+            (1, pa.null()): num_present - num_filled,
+        }
         self.kinds.update({kind: n for kind, n in counts.items() if n})
 
     def widen(self) -> None:
         """Treats all values as text if numbers, booleans and text are mixed."""
-        found = set(self.kinds)
+        observed_kinds = set(self.kinds)
         numbers = {(0, pa.int64()), (0, pa.float64())}
-        if len(found) > 1 and found <= _SCALARS and found != numbers:
+        if (
+            len(observed_kinds) > 1
+            and observed_kinds <= _SCALARS
+            and observed_kinds != numbers
+        ):
             self.kinds = Counter({(0, pa.string()): self.kinds.total()})
 
     @property
@@ -204,91 +213,100 @@ class ObservedColumn:
         return None if leaf is None else lists_of(leaf, (None,) * depth)
 
 
-def _kind_of(value: list[Any]) -> tuple[int, pa.DataType | None]:
+def _kind_of(nested_list: list[Any]) -> tuple[int, pa.DataType | None]:
     """Returns the depth of nested lists and the type inside them; None if mixed."""
     try:
-        leaf, shape = inside_lists(pa.array([value]).type)
+        leaf, shape = inside_lists(pa.array([nested_list]).type)
     except (pa.ArrowException, OverflowError, ValueError):
         return 1, None
     is_known = leaf == pa.null() or leaf in _ALLOWED
     return len(shape), leaf if is_known and len(shape) <= _MAX_DEPTH else None
 
 
-def column_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
+def column_of(cells: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
     """Returns values as a column of a type that `ObservedColumn` inferred.
 
     Returns None if a value does not fit the type. A missing value is None and fits.
     """
-    types = set(map(type, values)) - {type(None)}
+    types = set(map(type, cells)) - {type(None)}
     if np.ndarray in types:
-        fit = not any(misfit_of(v, arrow_type) for v in values if v is not None)
-        return array_column(values, arrow_type) if fit else None
+        fit = not any(
+            misfit_of(array, arrow_type) for array in cells if array is not None
+        )
+        return array_column(cells, arrow_type) if fit else None
     leaf, shape = inside_lists(arrow_type)
-    inner: Iterable[Any] = values
+    inner: Iterable[Any] = cells
     for _ in shape:
         if types - {list}:
             return None
-        inner = [item for each in inner if each is not None for item in each]
+        inner = [
+            element
+            for inner_list in inner
+            if inner_list is not None
+            for element in inner_list
+        ]
         types = set(map(type, inner)) - {type(None)}
     if not types <= _ALLOWED.get(leaf, set()):
         return None
     try:
-        return pa.array(values, arrow_type)
+        return pa.array(cells, arrow_type)
     except (pa.ArrowException, OverflowError, ValueError):
         return None
 
 
-def array_type(values: Sequence[Array]) -> pa.DataType:
+def array_type(arrays: Sequence[Array]) -> pa.DataType:
     """Returns the list type of the arrays that have the most frequent number of axes.
 
     The lists have fixed sizes if all of these arrays have one shape. Arrays with another
     number of axes do not fit the type.
     """
-    ranks = [value.ndim for value in values]
-    rank = max(set(ranks), key=lambda each: (ranks.count(each), -each))
-    chosen = [value for value in values if value.ndim == rank]
-    found = pa.from_numpy_dtype(np.result_type(*chosen))
-    if pa.types.is_floating(found):
-        found = pa.float64() if pa.types.is_float64(found) else pa.float32()
-    elif pa.types.is_boolean(found) and any(v.dtype != bool for v in chosen):
-        found = pa.int64()
-    shapes = {value.shape for value in chosen}
+    ranks = [array.ndim for array in arrays]
+    rank = max(set(ranks), key=lambda num_axes: (ranks.count(num_axes), -num_axes))
+    chosen_arrays = [array for array in arrays if array.ndim == rank]
+    leaf_type = pa.from_numpy_dtype(np.result_type(*chosen_arrays))
+    if pa.types.is_floating(leaf_type):
+        leaf_type = pa.float64() if pa.types.is_float64(leaf_type) else pa.float32()
+    elif pa.types.is_boolean(leaf_type) and any(
+        array.dtype != bool for array in chosen_arrays
+    ):
+        leaf_type = pa.int64()
+    shapes = {array.shape for array in chosen_arrays}
     is_fixed = len(shapes) == 1 and all(next(iter(shapes)))
-    return lists_of(found, chosen[0].shape if is_fixed else (None,) * rank)
+    return lists_of(leaf_type, chosen_arrays[0].shape if is_fixed else (None,) * rank)
 
 
-def misfit_of(value: Array, arrow_type: pa.DataType) -> str:
+def misfit_of(array: Array, arrow_type: pa.DataType) -> str:
     """Returns a description of an array that does not fit a column; "" if it fits."""
     leaf, sides = inside_lists(arrow_type)
-    if len(sides) != value.ndim or any(
-        side not in (None, found)
-        for side, found in zip(sides, value.shape, strict=True)
+    if len(sides) != array.ndim or any(
+        side not in (None, length)
+        for side, length in zip(sides, array.shape, strict=True)
     ):
-        return f"an array of shape {list(value.shape)}"
-    if not np.can_cast(value.dtype, _dtype(leaf), "same_kind"):
-        return f"an array of {value.dtype}"
+        return f"an array of shape {list(array.shape)}"
+    if not np.can_cast(array.dtype, _dtype(leaf), "same_kind"):
+        return f"an array of {array.dtype}"
     return ""
 
 
-def array_column(values: Sequence[Array | None], arrow_type: pa.DataType) -> pa.Array:
+def array_column(arrays: Sequence[Array | None], arrow_type: pa.DataType) -> pa.Array:
     """Returns arrays as a column that all of them fit; None is a missing array."""
     leaf, sides = inside_lists(arrow_type)
     dtype = _dtype(leaf)
-    missing = np.array([value is None for value in values], np.bool_)
+    missing = np.array([array is None for array in arrays], np.bool_)
     blank = np.zeros([side or 0 for side in sides], dtype)
-    parts = [blank if value is None else value for value in values]
-    flat = [part.astype(dtype, copy=False).reshape(-1) for part in parts]
-    joined = np.concatenate([np.zeros(0, dtype), *flat])
-    column = pa.array(joined, leaf, mask=None if sides else missing)
+    filled_arrays = [blank if array is None else array for array in arrays]
+    flat = [array.astype(dtype, copy=False).reshape(-1) for array in filled_arrays]
+    joined_array = np.concatenate([np.zeros(0, dtype), *flat])
+    column = pa.array(joined_array, leaf, mask=None if sides else missing)
     for level in reversed(range(len(sides))):
         mask = None if level else pa.array(missing)
         if (side := sides[level]) is not None:
             column = pa.FixedSizeListArray.from_arrays(column, side, mask=mask)
             continue
         lengths = [
-            part.shape[level]
-            for part in parts
-            for _ in range(math.prod(part.shape[:level]))
+            array.shape[level]
+            for array in filled_arrays
+            for _ in range(math.prod(array.shape[:level]))
         ]
         offsets = pa.array(offsets_of(np.array(lengths, np.int64)), pa.int32())
         column = pa.ListArray.from_arrays(offsets, column, mask=mask)
@@ -367,20 +385,22 @@ class ObjectsSource(Source):
         Raises:
           InputError: no row can be read, or a column cannot become a feature.
         """
-        kept = self._with_rows(append.kept) if append is not None else ()
-        splits = self.splits.found_in(files, kept)
-        partitions = self.partitions.found_in(files, splits, kept)
+        existing_files = self._with_rows(append.kept) if append is not None else ()
+        splits = self.splits.found_in(files, existing_files)
+        partitions = self.partitions.found_in(files, splits, existing_files)
         observed: dict[str, ObservedColumn] = {}
         owners: dict[str, str] = {}  # the first file that has a column
         share = max(self.least_bytes, SAMPLE_BYTES // len(files))
-        chosen = files[:: -(-len(files) * self.least_bytes // SAMPLE_BYTES)]
-        sampled, problem, is_sampled = 0, "", len(chosen) < len(files)
-        for file in chosen:
-            for at, some, batch in self._first_rows(file, share, observed):
-                parsed = [*some]
+        sampled_files = files[:: -(-len(files) * self.least_bytes // SAMPLE_BYTES)]
+        sampled, problem, is_sampled = 0, "", len(sampled_files) < len(files)
+        for file in sampled_files:
+            for position, first_rows, batch in self._first_rows(file, share, observed):
+                parsed = [*first_rows]
                 rows = [row for row in parsed if not isinstance(row, str)]
-                wrong = [row for row in parsed if isinstance(row, str)]
-                problem = problem or (f"{file.uri}: {wrong[0]}" if wrong else "")
+                reject_reasons = [row for row in parsed if isinstance(row, str)]
+                problem = problem or (
+                    f"{file.uri}: {reject_reasons[0]}" if reject_reasons else ""
+                )
                 sampled += len(rows)
                 for name in dict.fromkeys(chain.from_iterable(rows)):
                     owners.setdefault(name, file.uri)
@@ -390,31 +410,37 @@ class ObjectsSource(Source):
                     sampled += batch.num_rows
                     for name in batch.schema.names:
                         observed[name].add_column(batch[name])
-                if at > share:
+                if position > share:
                     is_sampled = True
                     break
         if not sampled:
-            raise self._no_rows(chosen, problem)
-        fixed = append.schema if append is not None else None
-        left_out, wanted = set[str](), self.wanted
-        if fixed is not None:
-            wanted = tuple(feature.name for feature in fixed.features)
-        if self.as_declared or (wanted and self.leaves_out):
-            partitions, left_out = partitions.only(wanted)
-            left_out |= observed.keys() - {*wanted}
-            observed = {name: observed[name] for name in observed if name in wanted}
+            raise self._no_rows(sampled_files, problem)
+        fixed_schema = append.schema if append is not None else None
+        left_out, requested_columns = set[str](), self.wanted
+        if fixed_schema is not None:
+            requested_columns = tuple(feature.name for feature in fixed_schema.features)
+        if self.as_declared or (requested_columns and self.leaves_out):
+            partitions, left_out = partitions.only(requested_columns)
+            left_out |= observed.keys() - {*requested_columns}
+            observed = {
+                name: observed[name] for name in observed if name in requested_columns
+            }
         for name in observed:
             partitions.require_apart(owners[name], [name])
         types = self._types_of(observed, files[0].uri)
-        if fixed is not None:
+        if fixed_schema is not None:
             names, keys = (*types, *partitions.keys), partitions.keys
-            require_features(names, fixed, folders=keys, may_lack=True)
-            types = types_to_append(fixed)
-            types = {n: k for n, k in types.items() if n not in partitions.keys}
+            require_features(names, fixed_schema, folders=keys, may_lack=True)
+            types = types_to_append(fixed_schema)
+            types = {
+                name: arrow_type
+                for name, arrow_type in types.items()
+                if name not in partitions.keys
+            }
         return replace(
             self,
             types=tuple(types.items()),
-            fixed_schema=fixed,
+            fixed_schema=fixed_schema,
             left_out=tuple(left_out),
             splits=splits,
             partitions=partitions,
@@ -428,11 +454,11 @@ class ObjectsSource(Source):
     ) -> dict[str, pa.DataType]:
         types, problems = {}, []
         for name, column in observed.items():
-            found = column.arrow_type
-            if found is None:
+            arrow_type = column.arrow_type
+            if arrow_type is None:
                 problems.append(name)
             elif name and is_utf8(name):  # rows with other keys are rejects
-                types[name] = found
+                types[name] = arrow_type
         if problems:
             raise InputError(
                 f"{uri}: {', '.join(map(repr, problems))}: lists of objects, or of "
@@ -446,22 +472,26 @@ class ObjectsSource(Source):
     def columns(self) -> pa.Schema:
         return pa.schema([*self.types, *self.partitions.types])
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
-        columns = ", ".join(f"{each.name} {each.type}" for each in self.columns())
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+        columns = ", ".join(f"{column.name} {column.type}" for column in self.columns())
         basis = "the first" if self.is_sampled else "all" if self.sampled > 1 else "the"
         basis = f"by {basis} {count(self.sampled, self.row_name)}"
-        facts = (("columns", columns), ("types", basis), *self._left_out(found))
+        facts = (
+            ("columns", columns),
+            ("types", basis),
+            *self._left_out(range_findings),
+        )
         facts = (*facts, *self.splits.facts, *self.partitions.facts)
         return InputSummary(facts, (), self.passed_over)
 
-    def _left_out(self, found: Findings | None) -> tuple[tuple[str, str], ...]:
-        issues = found.issues if found is not None else ()
-        [more] = [
-            f"others in {count(each.count, 'row')}, such as {each.example}"
-            for each in issues
-            if each.code == _EXTRA
+    def _left_out(self, range_findings: Findings | None) -> tuple[tuple[str, str], ...]:
+        issues = range_findings.issues if range_findings is not None else ()
+        [extra_text] = [
+            f"others in {count(issue.count, 'row')}, such as {issue.example}"
+            for issue in issues
+            if issue.code == _EXTRA
         ] or [""]
-        return left_out_fact(self.left_out, more)
+        return left_out_fact(self.left_out, extra_text)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -469,9 +499,9 @@ class ObjectsSource(Source):
 
     def _unknown_in(self, row: Row) -> str:
         """Returns why a row with unknown keys cannot be converted; "" if it can be."""
-        if both := next((key for key in self.partitions.keys if key in row), ""):
+        if shared_key := next((key for key in self.partitions.keys if key in row), ""):
             return (
-                f"{both}: is a key of the row, and also a folder {both}=... of its "
+                f"{shared_key}: is a key of the row, and also a folder {shared_key}=... of its "
                 "file; expected one of them. Rename the folders, or use "
                 "`partitions=none` and move such a row to the start of the first file"
             )
@@ -490,16 +520,16 @@ class ObjectsSource(Source):
         """Counts the rows with keys that none of the first rows has."""
         if self.as_declared or not self.leaves_out:
             return
-        known = self._names.union(self.left_out)
-        if extra := [names for row in rows if (names := row.keys() - known)]:
-            example = shown(min(map(min, extra)))
-            sink.add(issues=[RowIssue(_EXTRA, "", len(extra), example)])
+        known_keys = self._names.union(self.left_out)
+        if extra_keys := [names for row in rows if (names := row.keys() - known_keys)]:
+            example = shown(min(map(min, extra_keys)))
+            sink.add(issues=[RowIssue(_EXTRA, "", len(extra_keys), example)])
 
     def _batch(self, rows: Sequence[Row]) -> pa.RecordBatch | None:
         """Returns rows as a batch, or None if a value does not fit its column."""
         arrays = []
-        for name, wanted in self.types:
-            column = column_of([row.get(name) for row in rows], wanted)
+        for name, arrow_type in self.types:
+            column = column_of([row.get(name) for row in rows], arrow_type)
             if column is None:
                 return None
             arrays.append(column)
@@ -510,18 +540,21 @@ class ObjectsSource(Source):
 
         Both are "" if all values fit.
         """
-        whose = "the dataset" if self.fixed_schema else f"most {self.row_name}s"
-        for name, wanted in self.types:
-            value = row.get(name)
-            if column_of([value], wanted) is None:
-                found = shown(value)
-                if isinstance(value, np.ndarray):
-                    found = misfit_of(value, wanted)
-                return name, f"{name}: {found} is not {wanted}, its type in {whose}"
+        type_owner = "the dataset" if self.fixed_schema else f"most {self.row_name}s"
+        for name, arrow_type in self.types:
+            cell = row.get(name)
+            if column_of([cell], arrow_type) is None:
+                actual = shown(cell)
+                if isinstance(cell, np.ndarray):
+                    actual = misfit_of(cell, arrow_type)
+                return (
+                    name,
+                    f"{name}: {actual} is not {arrow_type}, its type in {type_owner}",
+                )
         return "", ""
 
     def _count_odd(
-        self, odd: Sequence[OddValue], input_range: InputRange, sink: RowSink
+        self, odd_cells: Sequence[OddValue], input_range: InputRange, sink: RowSink
     ) -> None:
         """Counts values that do not fit their columns."""
 
@@ -547,51 +580,80 @@ class ObjectsSource(Source):
         Returns:
           The rows, and the index of each.
         """
-        reasons = {at: row for at, row in parsed.items() if isinstance(row, str)}
-        values = {at: row for at, row in parsed.items() if not isinstance(row, str)}
-        self._count_extra(values.values(), sink)
-        whole = plain if plain is not None and not values else None
-        batch = whole[0] if whole else self._batch([*values.values()])
+        reasons = {
+            row_index: row for row_index, row in parsed.items() if isinstance(row, str)
+        }
+        row_by_index = {
+            row_index: row
+            for row_index, row in parsed.items()
+            if not isinstance(row, str)
+        }
+        self._count_extra(row_by_index.values(), sink)
+        plain_only = plain if plain is not None and not row_by_index else None
+        batch = plain_only[0] if plain_only else self._batch([*row_by_index.values()])
         if batch is None:  # check the rows one by one; usually few do not fit
-            misfits = {at: self._misfit(row) for at, row in values.items()}
-            reasons |= {at: why for at, (_, why) in misfits.items() if why}
-            odd = [
-                (name, values[at][name], int(places.starts[at]))
-                for at, (name, why) in misfits.items()
-                if why
+            misfits = {
+                row_index: self._misfit(row) for row_index, row in row_by_index.items()
+            }
+            reasons |= {
+                row_index: reason
+                for row_index, (_, reason) in misfits.items()
+                if reason
+            }
+            odd_cells = [
+                (name, row_by_index[row_index][name], int(places.starts[row_index]))
+                for row_index, (name, reason) in misfits.items()
+                if reason
             ]
-            self._count_odd(odd, input_range, sink)
-            values = {at: row for at, row in values.items() if not misfits[at][1]}
-            batch = self._batch([*values.values()])
+            self._count_odd(odd_cells, input_range, sink)
+            row_by_index = {
+                row_index: row
+                for row_index, row in row_by_index.items()
+                if not misfits[row_index][1]
+            }
+            batch = self._batch([*row_by_index.values()])
             if batch is None:
                 raise ValueError("values fit one by one only")
-        kept = whole[1] if whole else np.array([*values], np.int64)
-        if plain is not None and whole is None:
-            kept = np.concatenate((plain[1], kept))
-            order = np.argsort(kept)
-            both = pa.Table.from_batches([plain[0], batch]).combine_chunks()
-            batch, kept = both.to_batches()[0].take(pa.array(order)), kept[order]
+        row_indices = (
+            plain_only[1] if plain_only else np.array([*row_by_index], np.int64)
+        )
+        if plain is not None and plain_only is None:
+            row_indices = np.concatenate((plain[1], row_indices))
+            order = np.argsort(row_indices)
+            joined_batch = pa.Table.from_batches([plain[0], batch]).combine_chunks()
+            batch, row_indices = (
+                joined_batch.to_batches()[0].take(pa.array(order)),
+                row_indices[order],
+            )
         batch = self.partitions.added(batch, input_range.path)
         if missing := missing_required(batch, self.fixed_schema):
-            reasons |= {int(kept[at]): why for at, why in missing.items()}
-            left = np.delete(np.arange(len(kept)), [*missing])
-            batch, kept = batch.take(pa.array(left)), kept[left]
+            reasons |= {
+                int(row_indices[batch_row]): reason
+                for batch_row, reason in missing.items()
+            }
+            remaining_rows = np.delete(np.arange(len(row_indices)), [*missing])
+            batch, row_indices = (
+                batch.take(pa.array(remaining_rows)),
+                row_indices[remaining_rows],
+            )
         path = input_range.path
-        for at in sorted(reasons):
-            code: RejectCode = "row" if isinstance(parsed.get(at), str) else "value"
-            start, raw = int(places.starts[at]), places.raw(at)
-            sink.rejects.append(Reject(path, start, reasons[at], raw, code))
+        for row_index in sorted(reasons):
+            code: RejectCode = (
+                "row" if isinstance(parsed.get(row_index), str) else "value"
+            )
+            start, raw = int(places.starts[row_index]), places.raw(row_index)
+            sink.rejects.append(Reject(path, start, reasons[row_index], raw, code))
         sink.add(nulls=[column.null_count for column in batch.columns])
-        starts = places.starts[kept]
+        starts = places.starts[row_indices]
         rows = Rows(
             batch=batch,
             origins=origins_in(path, 0, starts),
             positions=stream.positions.of(starts)
             if stream.is_packed
             else starts - input_range.start,
-            raw=lambda row: (int(starts[row]), places.raw(int(kept[row]))),
+            raw=lambda row: (int(starts[row]), places.raw(int(row_indices[row]))),
         )
-        return rows, kept
+        return rows, row_indices
 
 
 # Bytes that are read and encoded at once; as Python objects they take ten times as much.
@@ -607,24 +669,24 @@ def parse_line(line: bytes) -> Row | str:
     parsed here.
     """
     try:
-        found = _loads(line.removeprefix(_BOM).decode())
+        parsed_json = _loads(line.removeprefix(_BOM).decode())
     except UnicodeDecodeError:
         return utf8_reason(line, "line")
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg} at character {error.pos} of the line"
     except (ValueError, RecursionError) as error:  # 5,000 digits; nested too deep
         return f"not JSON that can be read: {error}"
-    if not isinstance(found, dict):
-        return f"expected a JSON object, found {shown(found)}"
-    return flat_values(found)
+    if not isinstance(parsed_json, dict):
+        return f"expected a JSON object, found {shown(parsed_json)}"
+    return flat_values(parsed_json)
 
 
 def _loads(text: str) -> Any:
     """Parses JSON; twice as fast as json.loads for an object without outer blanks."""
     if text.startswith("{"):
-        found, end = _raw_decode(text)
+        parsed_json, end = _raw_decode(text)
         if end == len(text):
-            return found
+            return parsed_json
     return json.loads(text)
 
 
@@ -653,7 +715,7 @@ _MOST_CELLS = 2  # per byte of a block; with more cells, most of them are missin
 
 @lru_cache(maxsize=8)
 def _paths_of(
-    types: Types, others: tuple[str, ...]
+    types: Types, left_out_columns: tuple[str, ...]
 ) -> tuple[bytes, Array, Array, bytes]:
     """Returns the arguments names, ends, paths and holds of `native.loops.objects`.
 
@@ -661,12 +723,14 @@ def _paths_of(
     `paths` has the path index of each key. `holds` has a type letter for each path.
     """
     holds = {name: _HOLDS.get(kind, _ANYTHING) for name, kind in types}
-    holds |= dict.fromkeys(others, _ANYTHING)
+    holds |= dict.fromkeys(left_out_columns, _ANYTHING)
     ordered: dict[str, None] = {}  # an object comes before its fields
     for name in holds:
         parts = name.split(SEPARATOR)
-        inside = (SEPARATOR.join(parts[:size]) for size in range(1, len(parts) + 1))
-        ordered |= dict.fromkeys(inside)
+        nested_names = (
+            SEPARATOR.join(parts[:size]) for size in range(1, len(parts) + 1)
+        )
+        ordered |= dict.fromkeys(nested_names)
     holds |= {name: _ONLY_OBJECTS for name in ordered if name not in holds}
     path_of = {name: path for path, name in enumerate(holds)}
     names = [
@@ -679,12 +743,12 @@ def _paths_of(
     ]
     ends = offsets_of(np.array([len(name) for name, _ in names], np.int64))
     paths = np.array([path for _, path in names], np.int32)
-    joined = b"".join(name for name, _ in names)
-    return joined, ends.astype(np.int32), paths, "".join(holds.values()).encode()
+    joined_names = b"".join(name for name, _ in names)
+    return joined_names, ends.astype(np.int32), paths, "".join(holds.values()).encode()
 
 
 def _split_plain(
-    block: bytes, types: Types, others: tuple[str, ...]
+    block: bytes, types: Types, left_out_columns: tuple[str, ...]
 ) -> tuple[pa.RecordBatch, I64, I64] | None:
     """Splits lines with the native extension; None if `json` has to read all of them.
 
@@ -698,7 +762,7 @@ def _split_plain(
         return None
     # Columns at a distance of a power of two would share cache lines.
     max_rows = (max_rows // _LINE + 1 | 1) * _LINE - 1
-    names, ends, paths, holds = _paths_of(types, others)
+    names, ends, paths, holds = _paths_of(types, left_out_columns)
     places = np.empty(max_rows, np.int64)
     valid_bytes = (max_rows + 7) // 8
     offsets = pa.allocate_buffer(columns * (max_rows + 1) * 4)
@@ -726,19 +790,21 @@ def _split_plain(
     return batch, places[:num_rows], places[max_rows - num_odd :][::-1]
 
 
-def _values_of(cells: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
+def _values_of(cells: pa.StringArray, arrow_type: pa.DataType) -> pa.Array | None:
     """Returns cells of `native.loops.objects` as a column; None if one does not fit."""
-    if wanted not in _HOLDS:
-        parts = ",".join("null" if cell is None else cell for cell in cells.to_pylist())
-        return column_of(json.loads(f"[{parts}]"), wanted)
-    if pa.types.is_null(wanted):
+    if arrow_type not in _HOLDS:
+        json_cells = ",".join(
+            "null" if cell is None else cell for cell in cells.to_pylist()
+        )
+        return column_of(json.loads(f"[{json_cells}]"), arrow_type)
+    if pa.types.is_null(arrow_type):
         return pa.nulls(len(cells))
-    plain = read_plain(cells, _DTYPE_NAMES.get(wanted, ""))
-    return cells.cast(wanted) if plain is None else plain
+    plain = read_plain(cells, _DTYPE_NAMES.get(arrow_type, ""))
+    return cells.cast(arrow_type) if plain is None else plain
 
 
 def split_block(
-    start: int, block: bytes, types: Types, others: tuple[str, ...]
+    start: int, block: bytes, types: Types, left_out_columns: tuple[str, ...]
 ) -> Block:
     """Splits a block of lines into plain objects and odd lines.
 
@@ -748,22 +814,31 @@ def split_block(
       types: the columns.
       left_out_columns: keys that are skipped without making a line odd.
     """
-    text = block if block.endswith(b"\n") else block + b"\n"
-    split = _split_plain(text, types, others)
+    lines_text = block if block.endswith(b"\n") else block + b"\n"
+    split = _split_plain(lines_text, types, left_out_columns)
     if split is None:
-        begins = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+        begins = np.flatnonzero(np.frombuffer(lines_text, np.uint8) == ord("\n")) + 1
         split = None, np.zeros(0, np.int64), np.append(0, begins[:-1])
-    batch, plain, odd = split
+    batch, plain, odd_starts = split
 
     def line_at(begin: int) -> bytes:
-        return text[begin : text.index(b"\n", begin)].removesuffix(b"\r")
+        return lines_text[begin : lines_text.index(b"\n", begin)].removesuffix(b"\r")
 
-    odd = np.array([at for at in odd.tolist() if line_at(at).strip()], np.int64)
-    starts = np.sort(np.concatenate((plain, odd)))
+    odd_starts = np.array(
+        [
+            line_start
+            for line_start in odd_starts.tolist()
+            if line_at(line_start).strip()
+        ],
+        np.int64,
+    )
+    starts = np.sort(np.concatenate((plain, odd_starts)))
     lines = {
-        index: line_at(at)
-        for index, at in zip(
-            np.searchsorted(starts, odd).tolist(), odd.tolist(), strict=True
+        index: line_at(line_start)
+        for index, line_start in zip(
+            np.searchsorted(starts, odd_starts).tolist(),
+            odd_starts.tolist(),
+            strict=True,
         )
     }
     places = Places(starts + start, lambda row: line_at(int(starts[row])))
@@ -778,14 +853,16 @@ class JsonLinesSource(ObjectsSource):
     odd_cells: OddCells = "refuse"  # treatment of the few values of another type
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        full = self._with_rows(files)
-        if not full:
+        nonempty_files = self._with_rows(files)
+        if not nonempty_files:
             raise InputError(
                 "every input file is empty; expected JSON objects in lines"
             )
-        source = replace(self, compression=find_compression(full[0], self.storage))
-        empty = (("empty", file.path) for file in files if not file.size)
-        return source._prepared(full, empty, append)
+        source = replace(
+            self, compression=find_compression(nonempty_files[0], self.storage)
+        )
+        skipped_files = (("empty", file.path) for file in files if not file.size)
+        return source._prepared(nonempty_files, skipped_files, append)
 
     def _types_of(
         self, observed: Mapping[str, ObservedColumn], uri: str
@@ -796,35 +873,42 @@ class JsonLinesSource(ObjectsSource):
         return super()._types_of(observed, uri)
 
     def _count_odd(
-        self, odd: Sequence[OddValue], input_range: InputRange, sink: RowSink
+        self, odd_cells: Sequence[OddValue], input_range: InputRange, sink: RowSink
     ) -> None:
-        uri, storage, seen = input_range.uri, self.storage, input_range.seen
+        uri, storage, stat = input_range.uri, self.storage, input_range.seen
 
         def line_at(position: int) -> int:
-            return read_range(uri, 0, position, storage, seen).count(b"\n") + 1
+            return read_range(uri, 0, position, storage, stat).count(b"\n") + 1
 
         types = dict(self.types)
-        for name, value, position in odd:
-            kind = _ODD_KINDS.get(types[name], "")
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        for name, cell, position in odd_cells:
+            cell_class = _ODD_KINDS.get(types[name], "")
+            is_number = isinstance(cell, int | float) and not isinstance(cell, bool)
             # A number in a column of numbers is outside int64, or 2.5 among integers.
-            if not kind or isinstance(value, list) or (is_number and kind == "number"):
+            if (
+                not cell_class
+                or isinstance(cell, list)
+                or (is_number and cell_class == "number")
+            ):
                 continue
             example = ""
             if name not in columns_with_examples(sink.issues):
                 line = None if self.compression else partial(line_at, position)
-                where = place_of(input_range.path, position, line)
-                at = input_range.first_position + position
-                example = first_example(at, f"{where}: {shown(value)}")
-            fits = RowIssue(ODD, name, 0, "", (kind,))
+                location = place_of(input_range.path, position, line)
+                input_position = input_range.first_position + position
+                example = first_example(input_position, f"{location}: {shown(cell)}")
+            fits = RowIssue(ODD, name, 0, "", (cell_class,))
             sink.add(issues=[fits, RowIssue(ODD, name, 1, example, ("text",))])
 
-    def issue_problem(self, found: Findings) -> str:
+    def issue_problem(self, range_findings: Findings) -> str:
         if self.odd_cells != "refuse" or self.as_declared or self.fixed_schema:
             return ""
         # The rows of these values were already rejected.
-        cells = {each.column: found.rows + each.count for each in found.issues}
-        return odd_problem(odd_columns(found.issues, cells))
+        cells = {
+            issue.column: range_findings.rows + issue.count
+            for issue in range_findings.issues
+        }
+        return odd_problem(odd_columns(range_findings.issues, cells))
 
     def _first_rows(
         self, file: InputFile, num_bytes: int, observed: Mapping[str, ObservedColumn]
@@ -833,11 +917,15 @@ class JsonLinesSource(ObjectsSource):
         stream = open_lines(file, part, self.compression, self.storage)
         for start, block in read_blocks(stream, BATCH_BYTES):
             types = {name: column.arrow_type for name, column in observed.items()}
-            known = all(name and is_utf8(name) and types[name] for name in types)
-            found = split_block(start, block, (*types.items(),) if known else (), ())
-            if len(found.places.starts):
-                at = int(found.places.starts[-1])
-                yield at, map(parse_line, found.odd.values()), found.batch
+            are_types_known = all(
+                name and is_utf8(name) and types[name] for name in types
+            )
+            lines = split_block(
+                start, block, (*types.items(),) if are_types_known else (), ()
+            )
+            if len(lines.places.starts):
+                last_start = int(lines.places.starts[-1])
+                yield last_start, map(parse_line, lines.odd.values()), lines.batch
         if not self.compression:
             yield file.size, (), None
 
@@ -847,10 +935,14 @@ class JsonLinesSource(ObjectsSource):
             f"no line of {count(len(files), 'input file')} is a JSON object: {problem}"
         )
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
         file = ("file", self.compression)
-        told = super().understood(found)
-        return replace(told, facts=(file, *told.facts)) if self.compression else told
+        input_report = super().understood(range_findings)
+        return (
+            replace(input_report, facts=(file, *input_report.facts))
+            if self.compression
+            else input_report
+        )
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         size = None if self.compression else self.range_bytes
@@ -869,11 +961,11 @@ class JsonLinesSource(ObjectsSource):
         stream = open_lines(input_range, part, self.compression, self.storage)
         sink.add(nulls=(0,) * len(self.columns()))
         for start, block in read_blocks(stream, BATCH_BYTES):
-            found = split_block(start, block, self.types, self.left_out)
-            parsed = {index: self._parse(line) for index, line in found.odd.items()}
-            plain = None if found.batch is None else (found.batch, found.plain)
+            lines = split_block(start, block, self.types, self.left_out)
+            parsed = {index: self._parse(line) for index, line in lines.odd.items()}
+            plain = None if lines.batch is None else (lines.batch, lines.plain)
             yield self._made_rows(
-                parsed, found.places, input_range, stream, sink, plain
+                parsed, lines.places, input_range, stream, sink, plain
             )[0]
         sink.checksums.append(FileChecksum(input_range.path, *part, stream.drain()))
 

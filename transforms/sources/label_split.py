@@ -62,29 +62,29 @@ _SWAPPED = str.maketrans(",.", ".,")
 MISSING_KEY = ""
 
 
-def texts_of(values: pa.Array) -> tuple[list[str | None], np.ndarray]:
+def texts_of(column: pa.Array) -> tuple[list[str | None], np.ndarray]:
     """Returns the distinct values as text, and the index of each row's value in them."""
-    if pt.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pt.is_binary(values.type) or pt.is_large_binary(values.type):
-        texts = [None if v is None else v.hex() for v in values.to_pylist()]
-        values = pa.array(texts, pa.string())
-    values = values.cast(pa.string())
-    encoded = values.dictionary_encode(null_encoding="encode")
+    if pt.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pt.is_binary(column.type) or pt.is_large_binary(column.type):
+        texts = [None if cell is None else cell.hex() for cell in column.to_pylist()]
+        column = pa.array(texts, pa.string())
+    column = column.cast(pa.string())
+    encoded = column.dictionary_encode(null_encoding="encode")
     indices = encoded.indices.to_numpy(zero_copy_only=False)
     return encoded.dictionary.to_pylist(), indices
 
 
 def keys_of(
-    values: pa.Array, *, decimal_comma: bool = False
+    column: pa.Array, *, decimal_comma: bool = False
 ) -> tuple[list[str], np.ndarray]:
     """Returns the distinct class keys, and the index of each row's key in them.
 
     >>> keys_of(pa.array(["007", " 7.0", "1.50", "1,5", "NA"]))[0]
     ['7', '7', '1.5', '1,5', '']
     """
-    texts, indices = texts_of(values)
-    comma = decimal_comma and pt.is_string(values.type)  # numbers have no spelling
+    texts, indices = texts_of(column)
+    comma = decimal_comma and pt.is_string(column.type)  # numbers have no spelling
     return [_key(text or "", decimal_comma=comma) for text in texts], indices
 
 
@@ -123,9 +123,9 @@ def has_decimal_commas(job: JobSpec, source: RowSource, column: str) -> bool:
     return source.input.decimal_comma
 
 
-def class_hashes(values: pa.Array, *, decimal_comma: bool = False) -> U64:
+def class_hashes(column: pa.Array, *, decimal_comma: bool = False) -> U64:
     """Returns the hash of each row's class key; the arguments are those of `keys_of`."""
-    keys, indices = keys_of(values, decimal_comma=decimal_comma)
+    keys, indices = keys_of(column, decimal_comma=decimal_comma)
     hashes: U64 = text_hashes(keys)[indices]
     return hashes
 
@@ -153,7 +153,7 @@ _SAMPLED_ROWS = 1_000  # per range, to check that a column has times or numbers
 
 
 def split_by_time(
-    values: pa.Array, times: SplitTimes, *, decimal_comma: bool = False
+    column: pa.Array, times: SplitTimes, *, decimal_comma: bool = False
 ) -> pa.Int64Array:
     """Returns the index of each row's split; null if its value is missing or invalid.
 
@@ -163,12 +163,12 @@ def split_by_time(
     [0, 1, None]
     """
     if times.are_times:
-        found = _times_in(values)
+        nullable_numbers = _times_in(column)
     else:
-        found = _numbers_in(values, decimal_comma=decimal_comma)
-    missing = found.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-    numbers = found.fill_null(0).to_numpy(zero_copy_only=False)
-    splits = np.zeros(len(values), np.int64)
+        nullable_numbers = _numbers_in(column, decimal_comma=decimal_comma)
+    missing = nullable_numbers.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+    numbers = nullable_numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    splits = np.zeros(len(column), np.int64)
     for bound in times.bounds:
         if isinstance(bound, datetime):
             bound = (bound - _EPOCH) // timedelta(microseconds=1)
@@ -187,50 +187,50 @@ def require_times(
 
     Without this check, the run would reject every row, and fail only after reading all.
     """
-    found = ""
+    actual = ""
     for input_range in source.input.sample_ranges(ranges):
         rows = None
         with suppress(InputError):  # may begin in a quoted field; the run reports it
             rows = next(iter(source.read_as_text(input_range)), None)
         if rows is None:
             continue
-        values = rows.batch.column(times.column)[:_SAMPLED_ROWS].drop_null()
-        if pt.is_string(values.type):  # words for missing values are not evidence
-            values = without_missing(values).drop_null()
-        splits = split_by_time(values, times, decimal_comma=decimal_comma)
+        column = rows.batch.column(times.column)[:_SAMPLED_ROWS].drop_null()
+        if pt.is_string(column.type):  # words for missing values are not evidence
+            column = without_missing(column).drop_null()
+        splits = split_by_time(column, times, decimal_comma=decimal_comma)
         if splits.null_count < len(splits):
             return
-        if not found and len(values):
-            kind = "" if pt.is_string(values.type) else f" ({values.type})"
-            found = f"{shown(str(values[0]))}{kind}"
-    if not found:
+        if not actual and len(column):
+            kind = "" if pt.is_string(column.type) else f" ({column.type})"
+            actual = f"{shown(str(column[0]))}{kind}"
+    if not actual:
         return  # all values are missing: the run rejects each row with its reason
-    wanted = "times like 2026-01-31" if times.are_times else "numbers like 20.5"
+    expected = "times like 2026-01-31" if times.are_times else "numbers like 20.5"
     raise UsageError(
         f"`split_by_time` {times.column}: the values in the first rows do not match "
-        f"the boundaries: found {found}; expected {wanted}. Name another column, use "
+        f"the boundaries: found {actual}; expected {expected}. Name another column, use "
         "boundaries of the same form, or change the values"
     )
 
 
-def _numbers_in(values: pa.Array, *, decimal_comma: bool) -> pa.Array:
+def _numbers_in(column: pa.Array, *, decimal_comma: bool) -> pa.Array:
     """Returns the values as numbers; null for any other value."""
-    if pt.is_integer(values.type) or pt.is_floating(values.type):
-        return values
-    if not pt.is_string(values.type):
-        return pa.nulls(len(values), pa.float64())
-    cells = swap_points(values) if decimal_comma else values
+    if pt.is_integer(column.type) or pt.is_floating(column.type):
+        return column
+    if not pt.is_string(column.type):
+        return pa.nulls(len(column), pa.float64())
+    cells = swap_points(column) if decimal_comma else column
     return read_each(without_missing(cells), "float64")[0]
 
 
-def _times_in(values: pa.Array) -> pa.Array:
+def _times_in(column: pa.Array) -> pa.Array:
     """Returns the values in microseconds since 1970 in UTC; null if not a time."""
-    if pt.is_timestamp(values.type) or pt.is_date(values.type):
-        return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
-    if not pt.is_string(values.type):
-        return pa.nulls(len(values), pa.int64())
+    if pt.is_timestamp(column.type) or pt.is_date(column.type):
+        return pc.cast(column, _MICROSECONDS, safe=False).cast(pa.int64())
+    if not pt.is_string(column.type):
+        return pa.nulls(len(column), pa.int64())
     # 10:30 has no date; digits after the microseconds do not change the split.
-    days = without(values, ~matches(values, _WITH_A_DAY))
+    days = without(column, ~matches(column, _WITH_A_DAY))
     cells = pc.replace_substring_regex(days, _NANOSECONDS, r"\1")
     cells = pc.replace_substring_regex(cells, r" ([+-])", r"\1")  # before a zone
     return parse_times(cells, "us").array
@@ -243,10 +243,10 @@ class _Role(ABC):
     column: str
     names: tuple[str, ...]
 
-    def find(self, values: pa.Array) -> pa.Int64Array:
+    def find(self, column: pa.Array) -> pa.Int64Array:
         """Returns the index of each row's name in `names`; null for any other value."""
         names = pa.array(self.names, pa.string())
-        return pc.index_in(values.cast(pa.string()), value_set=names).cast(pa.int64())
+        return pc.index_in(column.cast(pa.string()), value_set=names).cast(pa.int64())
 
     @abstractmethod
     def reason(self, text: str | None) -> str:
@@ -254,13 +254,13 @@ class _Role(ABC):
 
     def find_all(self, batch: pa.RecordBatch, reasons: dict[int, str]) -> pa.Int64Array:
         """Returns the index of each row's name; adds the reasons of rows without one."""
-        values = batch.column(self.column)
-        found = self.find(values)
-        missing = found.is_null().to_numpy(zero_copy_only=False)
+        column = batch.column(self.column)
+        name_indices = self.find(column)
+        missing = name_indices.is_null().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(missing).tolist():
-            value = values[row].as_py()
-            reasons.setdefault(row, self.reason(None if value is None else str(value)))
-        return found
+            cell = column[row].as_py()
+            reasons.setdefault(row, self.reason(None if cell is None else str(cell)))
+        return name_indices
 
 
 @dataclass(frozen=True)
@@ -321,13 +321,13 @@ class TimeRole(SplitRole):
             decimal_comma=decimal_comma,
         )
 
-    def find(self, values: pa.Array) -> pa.Int64Array:
-        return split_by_time(values, self.times, decimal_comma=self.decimal_comma)
+    def find(self, column: pa.Array) -> pa.Int64Array:
+        return split_by_time(column, self.times, decimal_comma=self.decimal_comma)
 
     def reason(self, text: str | None) -> str:
-        what = "a time like 2026-01-01" if self.times.are_times else "a number"
-        found = shown(text) if text else "no value"
-        return f"{self.column}: {found}; expected {what}"
+        expected = "a time like 2026-01-01" if self.times.are_times else "a number"
+        actual = shown(text) if text else "no value"
+        return f"{self.column}: {actual}; expected {expected}"
 
 
 @dataclass(frozen=True)
@@ -344,11 +344,13 @@ class LabelSplitRows(RowTransform):
         """Returns the name of the column that does not become a feature, or None."""
         return self.split.column if self.split and self.split.dropped else None
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
-        if found is not None:
-            found = found._replace(schema=self.inner.schema(found.observed))
-        told = self.inner.understood(found)
-        return told.updated(InputSummary(self.facts, self.warnings))
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+        if range_findings is not None:
+            range_findings = range_findings._replace(
+                schema=self.inner.schema(range_findings.observed)
+            )
+        input_report = self.inner.understood(range_findings)
+        return input_report.updated(InputSummary(self.facts, self.warnings))
 
     def own_splits(self) -> tuple[str, ...]:
         return self.split.names if self.split else self.inner.own_splits()
@@ -358,11 +360,15 @@ class LabelSplitRows(RowTransform):
         return (self.split.rows or (1,) * len(self.split.names)) if self.split else ()
 
     def columns(self) -> pa.Schema:
-        found = self.inner.columns()
+        inner_columns = self.inner.columns()
         if self.label is not None:
-            number = found.get_field_index(self.label.column)
-            found = found.set(number, pa.field(self.label.column, pa.int64()))
-        return pa.schema([each for each in found if each.name != self._dropped])
+            number = inner_columns.get_field_index(self.label.column)
+            inner_columns = inner_columns.set(
+                number, pa.field(self.label.column, pa.int64())
+            )
+        return pa.schema(
+            [column for column in inner_columns if column.name != self._dropped]
+        )
 
     def sample(self, input_range: InputRange) -> TypeFlags:
         return self._as_text(self.inner.sample(input_range))
@@ -385,13 +391,16 @@ class LabelSplitRows(RowTransform):
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         features = []
-        for each in self.inner.schema(self._as_text(observed), nulls).features:
-            if self.label and each.column == self.label.column:
-                each = FeatureSpec(
-                    each.column, Kind.INT64, dtype="int64", class_names=self.label.names
+        for feature in self.inner.schema(self._as_text(observed), nulls).features:
+            if self.label and feature.column == self.label.column:
+                feature = FeatureSpec(
+                    feature.column,
+                    Kind.INT64,
+                    dtype="int64",
+                    class_names=self.label.names,
                 )
-            if each.column != self._dropped:
-                features.append(each)
+            if feature.column != self._dropped:
+                features.append(feature)
         return Schema(tuple(features))
 
     def read(
@@ -409,8 +418,8 @@ class LabelSplitRows(RowTransform):
         batch, splits = rows.batch, None
         reasons: dict[int, str] = {}
         if self.split is not None:
-            found = self.split.find_all(batch, reasons)
-            splits = found.fill_null(0).to_numpy().astype(np.uint8)
+            split_indices = self.split.find_all(batch, reasons)
+            splits = split_indices.fill_null(0).to_numpy().astype(np.uint8)
         if self.label is not None:
             number = batch.schema.get_field_index(self.label.column)
             labels = self.label.find_all(batch, reasons)

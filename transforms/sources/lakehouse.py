@@ -72,51 +72,63 @@ def only_current(
     _require_whole_tables(files, storage)
     facts, constants = [], dict[str, Mapping[str, pa.Scalar]]()
     for folder, is_delta in _tables(files).items():
-        own = [file for file in files if file.path.startswith(folder)]
-        uri = own[0].uri.removesuffix(own[0].path) + folder
-        found = (
-            _delta_snapshot(uri, folder, own, storage)
+        folder_files = [file for file in files if file.path.startswith(folder)]
+        uri = folder_files[0].uri.removesuffix(folder_files[0].path) + folder
+        snapshot = (
+            _delta_snapshot(uri, folder, folder_files, storage)
             if is_delta
-            else _iceberg_snapshot(uri, folder, own, storage)
+            else _iceberg_snapshot(uri, folder, folder_files, storage)
         )
-        kind = "Delta" if is_delta else "Iceberg"
-        named = {file.path.removeprefix(folder) for file in own}
-        current = {path for path in found.paths if folder + path not in left_out}
-        if gone := sorted(current - named):
+        table_format = "Delta" if is_delta else "Iceberg"
+        existing_paths = {file.path.removeprefix(folder) for file in folder_files}
+        current_names = {
+            path for path in snapshot.paths if folder + path not in left_out
+        }
+        if missing_paths := sorted(current_names - existing_paths):
             raise InputError(
-                f"{uri}: version {found.version} of this {kind} table has "
-                f"{count(len(gone), 'file')} that cannot be found, such as {gone[0]}. If "
+                f"{uri}: version {snapshot.version} of this {table_format} table has "
+                f"{count(len(missing_paths), 'file')} that cannot be found, such as {missing_paths[0]}. If "
                 "a job is writing the table, run again; if files were removed, restore "
                 "them or read another copy"
             )
-        kept = {folder + path for path in current}
+        kept_paths = {folder + path for path in current_names}
         if not is_delta:
-            constants |= {folder + path: found.paths[path] for path in current}
-        others = [file.path for file in own if file.path not in kept]
-        files = files.without(others)
+            constants |= {folder + path: snapshot.paths[path] for path in current_names}
+        other_paths = [
+            file.path for file in folder_files if file.path not in kept_paths
+        ]
+        files = files.without(other_paths)
         log = f"{folder}{_LOG}/"  # the log also has Parquet files
-        old = sum(path.endswith(".parquet") and log not in path for path in others)
-        fact = f"version {found.version}, {count(len(kept), 'file')}"
-        fact += f"; {count(old, 'file')} of other versions left out" if old else ""
-        facts.append((f"{kind} table {folder.rstrip('/') or uri}", fact))
-        if not kept:
+        num_outdated = sum(
+            path.endswith(".parquet") and log not in path for path in other_paths
+        )
+        version_text = f"version {snapshot.version}, {count(len(kept_paths), 'file')}"
+        version_text += (
+            f"; {count(num_outdated, 'file')} of other versions left out"
+            if num_outdated
+            else ""
+        )
+        facts.append(
+            (f"{table_format} table {folder.rstrip('/') or uri}", version_text)
+        )
+        if not kept_paths:
             raise InputError(
-                f"{uri}: version {found.version} of this table has no rows"
+                f"{uri}: version {snapshot.version} of this table has no rows"
             )
     return files, InputSummary(tuple(facts)), constants
 
 
 def _tables(files: Iterable[InputFile]) -> dict[str, bool]:
     """Returns the folder of each table below the input root -> True if it is Delta."""
-    found = {}
+    tables = {}
     for file in files:
         parts = PurePosixPath(file.path).parts
         if _LOG in parts[:-1] and file.path.endswith(".json"):
-            at = parts.index(_LOG)
-            found["".join(f"{part}/" for part in parts[:at])] = True
+            log_index = parts.index(_LOG)
+            tables["".join(f"{part}/" for part in parts[:log_index])] = True
         elif _ICEBERG.fullmatch(file.path):
-            found["".join(f"{part}/" for part in parts[:-2])] = False
-    return found
+            tables["".join(f"{part}/" for part in parts[:-2])] = False
+    return tables
 
 
 def _require_whole_tables(files: Sequence[InputFile], storage: StorageOptions) -> None:
@@ -124,22 +136,25 @@ def _require_whole_tables(files: Sequence[InputFile], storage: StorageOptions) -
 
     A glob can match files in very many folders, so only the first folders are checked.
     """
-    known = _tables(files)
-    first: dict[str, InputFile] = {}
+    table_folders = _tables(files)
+    file_by_folder: dict[str, InputFile] = {}
     for file in files:
         root = file.uri.removesuffix(file.path)
-        if any(file.path.startswith(folder) for folder in known):
+        if any(file.path.startswith(folder) for folder in table_folders):
             continue
         for path in ((root + file.given).rstrip("/"), file.uri.rpartition("/")[0]):
             while _PARTITION.fullmatch(path.rpartition("/")[2]):
                 path, _, _ = path.rpartition("/")
-            first.setdefault(path.removesuffix("/data"), file)
-            first.setdefault(path, file)
-    for table, file in islice(first.items(), _MOST_FOLDERS):
-        for kind, metadata in (("Delta", f"{_LOG}/*.json"), ("Iceberg", _NAMES)):
+            file_by_folder.setdefault(path.removesuffix("/data"), file)
+            file_by_folder.setdefault(path, file)
+    for table, file in islice(file_by_folder.items(), _MOST_FOLDERS):
+        for table_format, metadata in (
+            ("Delta", f"{_LOG}/*.json"),
+            ("Iceberg", _NAMES),
+        ):
             if _has(f"{table}/{metadata}", storage):
                 raise InputError(
-                    f"{file.uri}: is a file of the {kind} table {table}, which may have "
+                    f"{file.uri}: is a file of the {table_format} table {table}, which may have "
                     f"deleted its rows. Name the table in place of its files: {table}"
                 )
 
@@ -167,24 +182,27 @@ def _load(module: str, uri: str) -> Any:
 
 
 def _delta_snapshot(
-    uri: str, folder: str, own: Sequence[InputFile], storage: StorageOptions
+    uri: str, folder: str, folder_files: Sequence[InputFile], storage: StorageOptions
 ) -> Snapshot:
     """Reads the log of a Delta table from a local copy, whatever its storage is."""
     deltalake = _load("deltalake", uri)
-    log = [file for file in own if file.path.startswith(f"{folder}{_LOG}/")]
-    with tempfile.TemporaryDirectory(prefix="recordmill-delta-") as copy:
+    log = [file for file in folder_files if file.path.startswith(f"{folder}{_LOG}/")]
+    with tempfile.TemporaryDirectory(prefix="recordmill-delta-") as copy_folder:
         for file in log:
-            to = Path(copy, file.path.removeprefix(folder))
-            to.parent.mkdir(parents=True, exist_ok=True)
-            to.write_bytes(read_range(file.uri, 0, file.size, storage, file.seen))
+            target = Path(copy_folder, file.path.removeprefix(folder))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(read_range(file.uri, 0, file.size, storage, file.seen))
         try:
-            table = deltalake.DeltaTable(copy)
+            table = deltalake.DeltaTable(copy_folder)
             features = {*(table.protocol().reader_features or ())}
             mode = table.metadata().configuration.get("delta.columnMapping.mode")
             features |= {"columnMapping"} if mode not in (None, "none") else set()
             if "deletionVectors" in features and not _marks_rows(table):
                 features.remove("deletionVectors")
-            paths = [each.removeprefix(f"{copy}/") for each in table.file_uris()]
+            paths = [
+                file_uri.removeprefix(f"{copy_folder}/")
+                for file_uri in table.file_uris()
+            ]
             version = str(table.version())
         except Exception as error:  # from deltalake, Arrow or Rust
             raise InputError(
@@ -209,16 +227,16 @@ def _marks_rows(table: Any) -> bool:
 
 
 def _iceberg_snapshot(
-    uri: str, folder: str, own: Sequence[InputFile], storage: StorageOptions
+    uri: str, folder: str, folder_files: Sequence[InputFile], storage: StorageOptions
 ) -> Snapshot:
     """Reads the newest metadata file of an Iceberg table."""
     load = partial(_load, uri=uri)
     pyarrow = load("pyiceberg.io.pyarrow")
-    named = [file for file in own if _ICEBERG.fullmatch(file.path)]
+    metadata_files = [file for file in folder_files if _ICEBERG.fullmatch(file.path)]
     # 00002-<uuid>.metadata.json, or v2.metadata.json in tables without a catalog.
-    newest = max(named, key=lambda file: (_number(file.path), file.path))
+    newest = max(metadata_files, key=lambda file: (_number(file.path), file.path))
     try:
-        files = {file.path.removeprefix(folder): file for file in own}
+        files = {file.path.removeprefix(folder): file for file in folder_files}
         table, table_files = open_table(newest, uri, files, storage, load)
         tasks = list(table.scan().plan_files())
         snapshot = table.current_snapshot()
@@ -227,10 +245,10 @@ def _iceberg_snapshot(
         paths = {
             table_files.path_of(task.file.file_path): {
                 names[field.source_id]: pa.scalar(
-                    value, types.field(names[field.source_id]).type
+                    partition_value, types.field(names[field.source_id]).type
                 )
                 # Hive stores these values only in the names of folders.
-                for field, value in zip(
+                for field, partition_value in zip(
                     table.specs()[task.file.spec_id].fields,
                     task.file.partition,
                     strict=True,
@@ -239,7 +257,7 @@ def _iceberg_snapshot(
             }
             for task in tasks
         }
-        before = {
+        old_names = {
             field.field_id: field.name
             for schema in table.metadata.schemas
             for field in schema.fields
@@ -252,10 +270,10 @@ def _iceberg_snapshot(
             f"{newest.uri}: the metadata of this Iceberg table cannot be read: "
             f"{describe_failure(error)}"
         ) from error
-    if before:
+    if old_names:
         raise InputError(
             f"{uri}: columns of this Iceberg table were renamed or removed "
-            f"({first_names(sorted(before.values()))}), and its files have them under "
+            f"({first_names(sorted(old_names.values()))}), and its files have them under "
             "their old names. Write its rows to Parquet files by pyiceberg "
             "(table.scan().to_arrow()), and convert these"
         )
@@ -270,5 +288,5 @@ def _iceberg_snapshot(
 
 def _number(path: str) -> int:
     """Returns the version number in the name of a metadata file; -1 without one."""
-    found = re.match(r"v?(\d+)", path.rpartition("/")[2])
-    return int(found[1]) if found else -1
+    number_match = re.match(r"v?(\d+)", path.rpartition("/")[2])
+    return int(number_match[1]) if number_match else -1

@@ -73,8 +73,8 @@ def open_lines(
         window = part[1] - part[0] + 1
         stream = open_stream(file, storage, part=part, window_bytes=window)
         head = stream.part(0, MARK_BYTES) if part[0] == 0 else b""
-    if (found := compression_of(head)) != compression:
-        raise InputError(other_compression(file.uri, found, compression))
+    if (actual_compression := compression_of(head)) != compression:
+        raise InputError(other_compression(file.uri, actual_compression, compression))
     return stream
 
 
@@ -88,33 +88,33 @@ def read_blocks(stream: InputStream, step: int) -> Iterator[tuple[int, bytes]]:
       InputError: the file cannot be unpacked, or a line is too long.
     """
     start, stop = (0, sys.maxsize) if stream.is_packed else (stream.start, stream.stop)
-    at, rest = start, b""
+    position, tail = start, b""
     if start > 0 and stream.part(start - 1, start) != b"\n":
         # A line that begins before this part belongs to the previous part.
-        while b"\n" not in rest and at < stop:
-            rest = stream.part(at, at + step)
-            at += len(rest)
-        begin = rest.find(b"\n") + 1
+        while b"\n" not in tail and position < stop:
+            tail = stream.part(position, position + step)
+            position += len(tail)
+        begin = tail.find(b"\n") + 1
         if not begin:
             return
-        start, rest = at - len(rest) + begin, rest[begin:]
+        start, tail = position - len(tail) + begin, tail[begin:]
     while start < stop:
-        more = stream.part(at, at + step)
-        at += len(more)
-        rest += more
-        is_end = not more if stream.is_packed else at >= stream.size
-        end = len(rest) if is_end else rest.rfind(b"\n") + 1
+        next_bytes = stream.part(position, position + step)
+        position += len(next_bytes)
+        tail += next_bytes
+        is_end = not next_bytes if stream.is_packed else position >= stream.size
+        end = len(tail) if is_end else tail.rfind(b"\n") + 1
         if is_end and stream.is_cut:  # the last line may be incomplete
             return
-        if at >= stop:  # drop the lines that begin behind the part
-            beyond = rest.find(b"\n", max(0, stop - start - 1)) + 1
-            end = beyond or end
+        if position >= stop:  # drop the lines that begin behind the part
+            last_end = tail.find(b"\n", max(0, stop - start - 1)) + 1
+            end = last_end or end
         if end:
-            yield start, rest[:end]
-        start, rest = start + end, rest[end:]
+            yield start, tail[:end]
+        start, tail = start + end, tail[end:]
         if is_end:
             return
-        if len(rest) > MAX_LINE_BYTES:
+        if len(tail) > MAX_LINE_BYTES:
             raise InputError(
                 f"{stream.uri}: the line that begins at byte {start:,} has more than "
                 f"{MAX_LINE_BYTES:,} bytes; is it a file of lines?"
@@ -143,17 +143,17 @@ def split_lines(
     """
     if start == 0 and block.startswith(_BOM):
         start, block = len(_BOM), block[len(_BOM) :]
-    data = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(data == ord("\n"))
+    byte_array = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(byte_array == ord("\n"))
     if block and not block.endswith(b"\n"):
-        ends = np.append(ends, len(data))
+        ends = np.append(ends, len(byte_array))
     starts = np.concatenate(([0], ends + 1))[: len(ends)]
-    returns = (ends > starts) & (data[np.maximum(ends, 1) - 1] == ord("\r"))
+    returns = (ends > starts) & (byte_array[np.maximum(ends, 1) - 1] == ord("\r"))
     lengths = ends - starts - returns
     if not keeps_blank:
-        kept = np.flatnonzero(lengths)
-        starts, lengths = starts[kept], lengths[kept]
-    return extract_binary(data, starts, lengths), starts + start
+        line_indices = np.flatnonzero(lengths)
+        starts, lengths = starts[line_indices], lengths[line_indices]
+    return extract_binary(byte_array, starts, lengths), starts + start
 
 
 def _raw_line(lines: pa.BinaryArray, starts: I64, row: int) -> tuple[int, bytes]:
@@ -167,8 +167,8 @@ def _not_utf8(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
         text.validate(full=True)
     except pa.ArrowInvalid:
         reasons = (
-            (row, utf8_reason(each, "line"))
-            for row, each in enumerate(lines.to_pylist())
+            (row, utf8_reason(line, "line"))
+            for row, line in enumerate(lines.to_pylist())
         )
         return {row: reason for row, reason in reasons if reason}
     return {}
@@ -177,12 +177,12 @@ def _not_utf8(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
 def _require_one_language(files: Sequence[InputFile]) -> None:
     """Raises InputError for texts in several languages, such as news.en and news.de."""
     # path before the language -> language -> file
-    found: dict[str, dict[str, InputFile]] = {}
+    texts_by_stem: dict[str, dict[str, InputFile]] = {}
     for file in files:
         if language := _LANGUAGE.search(file.path):
-            texts = found.setdefault(file.path[: language.start()], {})
+            texts = texts_by_stem.setdefault(file.path[: language.start()], {})
             texts.setdefault(language[1], file)
-    for texts in found.values():
+    for texts in texts_by_stem.values():
         if len(texts) > 1:
             (_, first), (_, second), *_ = texts.items()
             ways = " ".join(f"`exclude=*.{language}*`" for language in [*texts][1:])
@@ -214,34 +214,34 @@ class TextSource(Source):
     tells_checksums = True
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        full = [file for file in files if file.size]
-        if not full:
+        nonempty_files = [file for file in files if file.size]
+        if not nonempty_files:
             raise InputError("every input file is empty; expected lines of text")
-        kept = [file for file in append.kept if file.size] if append else []
+        existing_files = [file for file in append.kept if file.size] if append else []
         if not append:
-            _require_one_language(full)
+            _require_one_language(nonempty_files)
         schema = append.schema if append else None
-        splits = self.splits.found_in(full, kept)
-        partitions = self.partitions.found_in(full, splits, kept)
+        splits = self.splits.found_in(nonempty_files, existing_files)
+        partitions = self.partitions.found_in(nonempty_files, splits, existing_files)
         left_out = set[str]()
         if self.wanted:
             partitions, left_out = partitions.only(self.wanted)
-        partitions.require_apart(full[0].uri, TEXT.names)
+        partitions.require_apart(nonempty_files[0].uri, TEXT.names)
         if schema is not None:
             keys = partitions.keys
             require_features([*TEXT.names, *keys], schema, folders=keys)
-        empty = [("empty", file.path) for file in files if not file.size]
+        skipped_files = [("empty", file.path) for file in files if not file.size]
         return replace(
             self,
-            compression=find_compression(full[0], self.storage),
+            compression=find_compression(nonempty_files[0], self.storage),
             splits=splits,
             partitions=partitions,
             left_out=tuple(left_out),
             fixed_schema=schema,
-            passed_over=SkippedFiles.counted(empty),
+            passed_over=SkippedFiles.counted(skipped_files),
         )
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
         facts = (("file", self.compression),) if self.compression else ()
         facts = (*left_out_fact(self.left_out), *facts, *self.splits.facts)
         return InputSummary((*facts, *self.partitions.facts), (), self.passed_over)

@@ -92,25 +92,27 @@ def walk_folders(
     links: list[tuple[str, str, tuple[str, ...]]] = []
 
     def files(
-        folder: str, real: str, top: str, above: tuple[str, ...]
+        folder: str, real: str, top: str, folders_above: tuple[str, ...]
     ) -> Iterator[tuple[str, str]]:
         """Yields the files below a folder, except files behind links to folders."""
         if real in read:
             return
         read[real] = folder
-        with os.scandir(folder) as entries:
+        with os.scandir(folder) as dir_entries:
             # Sorting small folders here often makes a later sort unnecessary.
-            some = sorted(islice(entries, BATCH_FILES), key=attrgetter("name"))
-            for entry in chain(some, entries):
-                if is_left_out(entry.name) and not hidden:
+            first_entries = sorted(
+                islice(dir_entries, BATCH_FILES), key=attrgetter("name")
+            )
+            for dir_entry in chain(first_entries, dir_entries):
+                if is_left_out(dir_entry.name) and not hidden:
                     continue
-                if not _is_folder(entry):
-                    yield entry.path, top
-                elif entry.is_symlink():
-                    links.append((entry.path, top, (*above, real)))
+                if not _is_folder(dir_entry):
+                    yield dir_entry.path, top
+                elif dir_entry.is_symlink():
+                    links.append((dir_entry.path, top, (*folders_above, real)))
                 else:
-                    inside = f"{real.rstrip('/')}/{entry.name}"
-                    yield from files(entry.path, inside, top, above)
+                    inner_real = f"{real.rstrip('/')}/{dir_entry.name}"
+                    yield from files(dir_entry.path, inner_real, top, folders_above)
 
     for folder in folders:
         # A link is followed after the real folders, unless it is the only folder.
@@ -121,10 +123,10 @@ def walk_folders(
             yield from files(folder, os.path.realpath(folder), folder, ())
     while links:
         links.sort()
-        path, top, above = links.pop(0)
+        path, top, folders_above = links.pop(0)
         real = os.path.realpath(path)
         start = real.rstrip("/") + "/"
-        if any(f"{folder}/".startswith(start) for folder in above):
+        if any(f"{folder}/".startswith(start) for folder in folders_above):
             notes.append(
                 f"{path}: a link back to {real}, a folder above it, not followed"
             )
@@ -133,13 +135,13 @@ def walk_folders(
                 f"{path}: a link to {real}, skipped: it is read as {read[real]}"
             )
         else:
-            yield from files(path, real, top, above)
+            yield from files(path, real, top, folders_above)
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder(dir_entry: os.DirEntry[str]) -> bool:
     """Returns True if a directory entry is a folder or a link to a folder."""
     try:
-        return entry.is_dir()
+        return dir_entry.is_dir()
     except OSError as error:
         if error.errno == errno.ELOOP:  # links in a circle
             return False
@@ -176,20 +178,25 @@ def _list_local(
     def batches() -> Iterator[pa.RecordBatch]:
         with _listing_locally(name):
             while part := dict(islice(files, BATCH_FILES)):
-                paths, given = list(part), [*part.values()]
+                paths, given_folders = list(part), [*part.values()]
                 sizes, times, _ = file_status(paths)
-                if sizes.min() >= 0 and all(given):
-                    columns = (*(sizes, pa.array(times).cast(pa.string())), given)
+                if sizes.min() >= 0 and all(given_folders):
+                    columns = (
+                        *(sizes, pa.array(times).cast(pa.string())),
+                        given_folders,
+                    )
                     yield _found(root, paths, *columns, [None] * len(paths))
                     continue
-                facts = zip(part.items(), sizes.tolist(), times.tolist(), strict=True)
-                odd = (
+                file_stats = zip(
+                    part.items(), sizes.tolist(), times.tolist(), strict=True
+                )
+                odd_files = (
                     InputFile("", path, size, str(modified), folder)
                     if size >= 0
                     else _odd_file(path, folder)
-                    for (path, folder), size, modified in facts
+                    for (path, folder), size, modified in file_stats
                 )
-                yield from _found_files(root, odd, NO_OPTIONS, open_archives)
+                yield from _found_files(root, odd_files, NO_OPTIONS, open_archives)
 
     with _listing_locally(name):
         root, files = _search_folders(name, notes)
@@ -213,10 +220,10 @@ def _found(root: str, uris: Iterable[str], *columns: Any) -> pa.RecordBatch:
       uris: the files.
       columns: the columns size, version, given folder and problem.
     """
-    known = cache(lambda folder: escaped(folder or root))
+    escape_folder = cache(lambda folder: escaped(folder or root))
     names = [uri.encode(errors=_SURROGATES) for uri in uris]
-    sizes, versions, given, problems = columns
-    columns = (names, sizes, versions, [*map(known, given)], problems)
+    sizes, versions, given_folders, problems = columns
+    columns = (names, sizes, versions, [*map(escape_folder, given_folders)], problems)
     arrays = [*map(pa.array, columns, _FOUND.types)]
     return pa.RecordBatch.from_arrays(arrays, schema=_FOUND)
 
@@ -229,9 +236,9 @@ def _found_files(
         files = chain.from_iterable(_opened(file, options) for file in files)
     files = iter(files)
     while part := list(islice(files, BATCH_FILES)):
-        _, uris, sizes, versions, given, problems = zip(*part, strict=True)
-        told = [escaped(problem) or None for problem in problems]
-        yield _found(root, uris, sizes, versions, given, told)
+        _, uris, sizes, versions, given_folders, problems = zip(*part, strict=True)
+        escaped_problems = [escaped(problem) or None for problem in problems]
+        yield _found(root, uris, sizes, versions, given_folders, escaped_problems)
 
 
 def _search_folders(
@@ -263,10 +270,12 @@ def _search_folders(
         files = {path: ""} if os.path.islink(path) else {}  # noqa: PTH114
     if files:
         return root, iter(files.items())
-    there = root
-    while not os.path.isdir(there):  # noqa: PTH112
-        there = os.path.dirname(there)  # noqa: PTH120
-    raise InputError(nothing_matches(name, there, tree.entries(there)))
+    existing_folder = root
+    while not os.path.isdir(existing_folder):  # noqa: PTH112
+        existing_folder = os.path.dirname(existing_folder)  # noqa: PTH120
+    raise InputError(
+        nothing_matches(name, existing_folder, tree.entries(existing_folder))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,16 +286,18 @@ class _LocalTree:
 
     def entries(self, folder: str) -> list[tuple[str, bool]]:
         try:
-            with os.scandir(folder) as entries:
-                return [(entry.name, _is_folder(entry)) for entry in entries]
+            with os.scandir(folder) as dir_entries:
+                return [
+                    (dir_entry.name, _is_folder(dir_entry)) for dir_entry in dir_entries
+                ]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def below(
         self, folders: Sequence[str], *, hidden: bool
     ) -> Iterable[tuple[str, str]]:
-        there = [folder for folder in folders if os.path.isdir(folder)]  # noqa: PTH112
-        return walk_folders(there, self.notes, hidden=hidden)
+        existing_folders = [folder for folder in folders if os.path.isdir(folder)]  # noqa: PTH112
+        return walk_folders(existing_folders, self.notes, hidden=hidden)
 
 
 def _special_kind(mode: int) -> str:
@@ -323,14 +334,14 @@ def _list_remote(
 ) -> tuple[str, Iterator[pa.RecordBatch]]:
     """Returns the root folder of an input in a store, and batches of its files."""
     with _listing(url):
-        root, found = with_retries(lambda: _search_store(url, options))
+        root, listing = with_retries(lambda: _search_store(url, options))
 
     def batches() -> Iterator[pa.RecordBatch]:
         with _listing(url):
-            if isinstance(found, list):
-                yield from _found_files(root, found, options, open_archives)
+            if isinstance(listing, list):
+                yield from _found_files(root, listing, options, open_archives)
             else:
-                yield from found
+                yield from listing
 
     return root, batches()
 
@@ -362,33 +373,33 @@ def _search_store(
     def uri_of(name: str) -> str:
         return name if "://" in name else f"{protocol}://{name.strip('/')}"
 
-    given: dict[str, str] = {}
+    folder_by_name: dict[str, str] = {}
     if has_magic(root) and not system.exists(root):
         root = literal_root(root)
-        given = search(tree, root, top.path)
+        folder_by_name = search(tree, root, top.path)
     else:
         # A name with an ending is looked up as a file first. Object stores can also have
         # a folder of that name.
         is_named = "." in root.rpartition("/")[2] and not top.objects
-        info = top.info() if is_named else None
-        if info is None:
+        description = top.info() if is_named else None
+        if description is None:
             batches = _list_folder(top, uri_of(root))
-            if first := next((each for each in batches if each.num_rows), None):
+            if first := next((batch for batch in batches if batch.num_rows), None):
                 return uri_of(root), chain([first], batches)
-            info = None if is_named else top.info()
-        if info is not None:
-            tree.infos[root] = info
-            root, given = root.rpartition("/")[0], {root: ""}
+            description = None if is_named else top.info()
+        if description is not None:
+            tree.infos[root] = description
+            root, folder_by_name = root.rpartition("/")[0], {root: ""}
     files = []
-    for name, folder in given.items():
-        info, uri = tree.infos[name], uri_of(name)
+    for name, folder in folder_by_name.items():
+        description, uri = tree.infos[name], uri_of(name)
         # Object stores may list a folder as an empty file.
-        if info["type"] != "file" or name.endswith("/"):
+        if description["type"] != "file" or name.endswith("/"):
             continue
-        if info["size"] is None:
+        if description["size"] is None:
             raise _unknown_size(uri)
-        version, below = version_of(info), folder and uri_of(folder)
-        files.append(InputFile("", uri, int(info["size"]), version, below))
+        version, folder_uri = version_of(description), folder and uri_of(folder)
+        files.append(InputFile("", uri, int(description["size"]), version, folder_uri))
     if files:
         return uri_of(root), files
     names: list[tuple[str, bool]] = []
@@ -431,21 +442,23 @@ def _list_folder(top: RemoteFile, root: str) -> Iterator[pa.RecordBatch]:
 def _branches(top: RemoteFile) -> list[_Branch]:
     """Returns the files and folders below a folder, in order; most are not listed yet."""
     branches: list[_Branch] = [top.path]
-    if most := top.flat_names:  # a small input needs few requests and no threads
-        found = list[Info]()
+    if max_names := top.flat_names:  # a small input needs few requests and no threads
+        descriptions = list[Info]()
         with suppress(FileNotFoundError):
-            found = list(islice(top.entries(deep=True), most + 1))
-        if len(found) <= most:
-            return [found]
+            descriptions = list(islice(top.entries(deep=True), max_names + 1))
+        if len(descriptions) <= max_names:
+            return [descriptions]
     for _ in range(_LEVELS):
-        folders = [each for each in branches if isinstance(each, str)]
+        folders = [branch for branch in branches if isinstance(branch, str)]
         if not 0 < len(folders) < _THREADS:
             break
         levels = iter([*ahead(folders, partial(_level, top), _THREADS)])
         branches = [
             branch
-            for each in branches
-            for branch in (next(levels) if isinstance(each, str) else [each])
+            for upper_branch in branches
+            for branch in (
+                next(levels) if isinstance(upper_branch, str) else [upper_branch]
+            )
         ]
     return branches
 
@@ -454,12 +467,14 @@ def _level(top: RemoteFile, folder: str) -> list[_Branch]:
     """Returns the files and folders in a folder; the folder if it cannot be divided."""
 
     def list_names() -> list[Info]:
-        entries = iter(type(top)(top.system, folder).entries(deep=False))
-        first = list(islice(entries, BATCH_FILES))
+        descriptions = iter(type(top)(top.system, folder).entries(deep=False))
+        first_descriptions = list(islice(descriptions, BATCH_FILES))
         # A long list of files is not read further here, so that it is read only once.
-        is_flat = all(info["type"] == "file" for info in first)
-        is_long = is_flat and next(entries, None) is not None
-        return [] if is_long else [*first, *entries]
+        is_flat = all(
+            description["type"] == "file" for description in first_descriptions
+        )
+        is_long = is_flat and next(descriptions, None) is not None
+        return [] if is_long else [*first_descriptions, *descriptions]
 
     try:
         listed = with_retries(list_names)
@@ -467,24 +482,33 @@ def _level(top: RemoteFile, folder: str) -> list[_Branch]:
         return []
     if not listed:
         return [folder]
-    own = folder.strip("/")
-    found: list[tuple[str, bool, Info]] = []
-    for info in listed:
-        name = info["name"].strip("/")
-        is_folder = info["type"] != "file"
-        if name == own and not is_folder:
+    folder_name = folder.strip("/")
+    children: list[tuple[str, bool, Info]] = []
+    for description in listed:
+        name = description["name"].strip("/")
+        is_folder = description["type"] != "file"
+        if name == folder_name and not is_folder:
             continue  # the marker file by which a store represents the folder
-        last = name.removeprefix(f"{own}/")
-        if name == own or "/" in last or info["name"].endswith("//"):
+        base_name = name.removeprefix(f"{folder_name}/")
+        if (
+            name == folder_name
+            or "/" in base_name
+            or description["name"].endswith("//")
+        ):
             return [folder]  # a name in the folder is empty, as in a//b
-        if not is_left_out(last):
-            found.append((last, is_folder, info))
-    found.sort(key=itemgetter(0, 1))
+        if not is_left_out(base_name):
+            children.append((base_name, is_folder, description))
+    children.sort(key=itemgetter(0, 1))
     branches: list[_Branch] = []
-    for is_folder, group in groupby(found, key=itemgetter(1)):
-        infos = [info for _, _, info in group]
+    for is_folder, group in groupby(children, key=itemgetter(1)):
+        descriptions = [description for _, _, description in group]
         branches += (
-            [each["name"].rstrip("/") for each in infos] if is_folder else [infos]
+            [
+                folder_description["name"].rstrip("/")
+                for folder_description in descriptions
+            ]
+            if is_folder
+            else [descriptions]
         )
     return branches
 
@@ -493,12 +517,12 @@ def _list_branch(top: RemoteFile, root: str, branch: _Branch) -> pa.Table:
     """Returns the files of a branch, in order."""
 
     def batches() -> Iterator[pa.RecordBatch]:
-        entries: Iterable[Info] = () if isinstance(branch, str) else branch
+        descriptions: Iterable[Info] = () if isinstance(branch, str) else branch
         if isinstance(branch, str):
-            entries = type(top)(top.system, branch).entries(deep=True)
-        left = iter(entries)
+            descriptions = type(top)(top.system, branch).entries(deep=True)
+        remaining_descriptions = iter(descriptions)
         with suppress(FileNotFoundError):
-            while part := list(islice(left, _AT_ONCE)):
+            while part := list(islice(remaining_descriptions, _AT_ONCE)):
                 yield _found_in_store(root, part)
 
     most_bytes = SPILL_BYTES // _THREADS
@@ -507,26 +531,30 @@ def _list_branch(top: RemoteFile, root: str, branch: _Branch) -> pa.Table:
     )
 
 
-def _found_in_store(root: str, infos: Iterable[Info]) -> pa.RecordBatch:
+def _found_in_store(root: str, descriptions: Iterable[Info]) -> pa.RecordBatch:
     """Returns a batch of the files that a store lists below a folder."""
     # Object stores may list a folder as an empty file.
     files = [
-        each for each in infos if each["type"] == "file" and each["name"][-1:] != "/"
+        description
+        for description in descriptions
+        if description["type"] == "file" and description["name"][-1:] != "/"
     ]
     store = root.partition("://")[0]
-    names = [each["name"] for each in files]
+    names = [description["name"] for description in files]
     uris = [name if "://" in name else f"{store}://{name.strip('/')}" for name in names]
-    sizes = [each["size"] for each in files]
+    sizes = [description["size"] for description in files]
     if None in sizes:
         raise _unknown_size(uris[sizes.index(None)])
     nothing = [None] * len(files)
     versions = [*map(version_of, files)]
     batch = _found(root, uris, sizes, versions, [""] * len(files), nothing)
     length = len(root.encode(errors=_SURROGATES))
-    below = pc.binary_slice(batch["uri"], length, 1 << 30)  # fails without a stop
-    is_input = pc.invert(pc.match_substring_regex(below, LEFT_OUT, ignore_case=True))
+    path_below = pc.binary_slice(batch["uri"], length, 1 << 30)  # fails without a stop
+    is_input = pc.invert(
+        pc.match_substring_regex(path_below, LEFT_OUT, ignore_case=True)
+    )
     # A store may also list a file whose name is that of the folder.
-    return batch.filter(pc.and_(is_input, pc.starts_with(below, "/")))
+    return batch.filter(pc.and_(is_input, pc.starts_with(path_below, "/")))
 
 
 @dataclass(slots=True)
@@ -541,40 +569,44 @@ class _StoreTree:
             listing = self.system.ls(folder, detail=True)
         except NO_FILE:
             return []
-        found = []
-        for info in listing:
-            name = info["name"].rstrip("/")
+        children = []
+        for description in listing:
+            name = description["name"].rstrip("/")
             if name.strip("/") == folder.strip("/"):
                 continue  # the folder itself, or a file
-            is_file = info["type"] == "file" and not info["name"].endswith("/")
-            last = name.rpartition("/")[2]
+            is_file = description["type"] == "file" and not description[
+                "name"
+            ].endswith("/")
+            base_name = name.rpartition("/")[2]
             if is_file:  # the key is the path as `globs.search` joins it
-                self.infos[f"{folder.rstrip('/')}/{last}" if folder else name] = info
-            found.append((last, not is_file))
-        return found
+                self.infos[f"{folder.rstrip('/')}/{base_name}" if folder else name] = (
+                    description
+                )
+            children.append((base_name, not is_file))
+        return children
 
     def below(
         self, folders: Sequence[str], *, hidden: bool
     ) -> Iterable[tuple[str, str]]:
         for folder in folders:
             for name in self.find(folder):
-                below = name.removeprefix(folder).lstrip("/")
+                path_below = name.removeprefix(folder).lstrip("/")
                 # A store may also list a file whose name is that of the folder.
                 if name.strip("/") != folder.strip("/") and (
-                    hidden or not is_left_out(below)
+                    hidden or not is_left_out(path_below)
                 ):
                     yield name, folder
 
     def find(self, folder: str) -> dict[str, Any]:
         """Returns the infos of all files below a folder, or of the file of this name."""
         try:
-            found: dict[str, Any] = self.system.find(folder, detail=True)
+            descriptions: dict[str, Any] = self.system.find(folder, detail=True)
         except FileNotFoundError:
             return {}
-        if isinstance(found, list):  # adlfs returns a list of names for a file
-            found = {name: self.system.info(name) for name in found}
-        self.infos |= found
-        return found
+        if isinstance(descriptions, list):  # adlfs returns a list of names for a file
+            descriptions = {name: self.system.info(name) for name in descriptions}
+        self.infos |= descriptions
+        return descriptions
 
 
 def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:
@@ -583,9 +615,9 @@ def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:
         return (file,)
     members = list_archive(file.uri, file.seen, options)
     top = _only_folder([member.name for member, _, _ in members])
-    given = f"{file.uri}{MEMBER_MARK}{top and f'/{top}'}"
+    archive_folder = f"{file.uri}{MEMBER_MARK}{top and f'/{top}'}"
     return [
-        InputFile("", uri, member.size, version, given, member.problem)
+        InputFile("", uri, member.size, version, archive_folder, member.problem)
         for member, uri, version in members
     ]
 
@@ -598,8 +630,10 @@ def describe_archives(files: Inventory) -> InputSummary:
             archives[member.archive_uri(file.path)] += 1
     if not archives:
         return NOTHING
-    told = [f"{path} ({count(number, 'file')})" for path, number in archives.items()]
-    return InputSummary((("archives", first_names(told)),))
+    descriptions = [
+        f"{path} ({count(number, 'file')})" for path, number in archives.items()
+    ]
+    return InputSummary((("archives", first_names(descriptions)),))
 
 
 def _only_folder(names: list[str]) -> str:
@@ -649,7 +683,7 @@ def list_inputs(
       InputError: an input matches nothing or cannot be listed, or a file cannot be read.
       UsageError: the URL of an input contains a secret.
     """
-    found: list[tuple[str, Iterator[pa.RecordBatch]]] = []
+    input_listings: list[tuple[str, Iterator[pa.RecordBatch]]] = []
     notes = [] if notes is None else notes
     for name in inputs:
         if name == "-":
@@ -660,38 +694,41 @@ def list_inputs(
         require_secretless_url(name)
         require_whole_scheme(name)
         if is_local(name):
-            found.append(_list_local(name, notes, open_archives))
+            input_listings.append(_list_local(name, notes, open_archives))
         else:
-            found.append(_list_remote(name, options, open_archives))
-        if not is_utf8(root := found[-1][0]):
+            input_listings.append(_list_remote(name, options, open_archives))
+        if not is_utf8(root := input_listings[-1][0]):
             raise InputError(
                 f"{escaped(root)}: the name of this input folder is not UTF-8, as names in "
                 "datasets must be; rename it"
             )
-    root = _common_folder([each for each, _ in found])
-    parts = [_by_folders(gather(batches, _FOUND)) for _, batches in found]
-    listing = _below_root(root, parts)
-    if not keep_unreadable and (odd := listing.unreadable):
-        raise unreadable_error(odd[0])
+    root = _common_folder([folder for folder, _ in input_listings])
+    tables = [_by_folders(gather(batches, _FOUND)) for _, batches in input_listings]
+    listing = _below_root(root, tables)
+    if not keep_unreadable and (unreadable_files := listing.unreadable):
+        raise unreadable_error(unreadable_files[0])
     return root, listing
 
 
-def _below_root(root: str, parts: Sequence[pa.Table]) -> Inventory:
+def _below_root(root: str, tables: Sequence[pa.Table]) -> Inventory:
     """Returns the inventory of the listed files below a root, each file once."""
-    found = pa.concat_tables(parts)
-    if len(parts) > 1:
-        codes = found["uri"].dictionary_encode().combine_chunks()
-        _, first = np.unique(codes.indices, return_index=True)
-        if len(first) < found.num_rows:
-            found = found.take(np.sort(first))
+    file_table = pa.concat_tables(tables)
+    if len(tables) > 1:
+        codes = file_table["uri"].dictionary_encode().combine_chunks()
+        _, first_rows = np.unique(codes.indices, return_index=True)
+        if len(first_rows) < file_table.num_rows:
+            file_table = file_table.take(np.sort(first_rows))
     start = f"{root.rstrip('/')}/" if root else ""
     return Inventory.gathered(
-        (_named_below(root, start, batch) for batch in found.to_batches(BATCH_FILES)),
+        (
+            _named_below(root, start, batch)
+            for batch in file_table.to_batches(BATCH_FILES)
+        ),
         start,
     )
 
 
-def _named_below(root: str, start: str, found: pa.RecordBatch) -> pa.RecordBatch:
+def _named_below(root: str, start: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Returns the columns of an inventory for a batch of listed files.
 
     Args:
@@ -699,25 +736,32 @@ def _named_below(root: str, start: str, found: pa.RecordBatch) -> pa.RecordBatch
       start: the root with a slash at its end, or "".
       batch: the files.
     """
-    problems = found["problem"]
+    problems = batch["problem"]
     try:
-        uris = found["uri"].cast(pa.string())
+        uris = batch["uri"].cast(pa.string())
     except pa.ArrowInvalid:
-        names = [each.decode(errors=_SURROGATES) for each in found["uri"].to_pylist()]
-        odd = pa.array([not is_utf8(name) for name in names])
+        names = [uri.decode(errors=_SURROGATES) for uri in batch["uri"].to_pylist()]
+        has_odd_name = pa.array([not is_utf8(name) for name in names])
         problem = "the file's name is not UTF-8, as names in records must be; rename it"
-        problems = pc.if_else(odd, problem, problems)
+        problems = pc.if_else(has_odd_name, problem, problems)
         uris = pa.array(map(escaped, names), pa.string())
     # Every uri begins with the root.
-    below = pc.utf8_slice_codeunits(uris, len(root))
-    paths = pc.ascii_ltrim(below, characters="/")
-    own = pc.if_else(
+    path_below = pc.utf8_slice_codeunits(uris, len(root))
+    paths = pc.ascii_ltrim(path_below, characters="/")
+    explicit_uris = pc.if_else(
         pc.equal(pc.binary_join_element_wise(start, paths, ""), uris), None, uris
     )
-    given = pc.ascii_ltrim(
-        pc.utf8_slice_codeunits(found["given"], len(root)), characters="/"
+    given_folders = pc.ascii_ltrim(
+        pc.utf8_slice_codeunits(batch["given"], len(root)), characters="/"
     )
-    columns = [paths, own, found["size"], found["version"], given, problems]
+    columns = [
+        paths,
+        explicit_uris,
+        batch["size"],
+        batch["version"],
+        given_folders,
+        problems,
+    ]
     return pa.RecordBatch.from_arrays(columns, list(InputFile._fields))
 
 
@@ -731,29 +775,34 @@ def input_root(files: Sequence[InputFile]) -> str:
     return files[0].uri.removesuffix(files[0].path) if files else ""
 
 
-def input_roots(files: Sequence[InputFile], most: int) -> tuple[str, ...]:
+def input_roots(files: Sequence[InputFile], max_folders: int) -> tuple[str, ...]:
     """Returns the input folders, or the input root if there are more than `most`."""
-    given = Inventory.of(files).table["given"].unique().to_pylist()
-    below = given if len(given) <= most else [""]
-    return tuple(input_root(files) + folder for folder in below)
+    given_folders = Inventory.of(files).table["given"].unique().to_pylist()
+    folders = given_folders if len(given_folders) <= max_folders else [""]
+    return tuple(input_root(files) + folder for folder in folders)
 
 
-def _by_folders(found: pa.Table) -> pa.Table:
+def _by_folders(file_table: pa.Table) -> pa.Table:
     """Returns files sorted by name, folder by folder."""
-    batches = found.to_batches(BATCH_FILES)
+    batches = file_table.to_batches(BATCH_FILES)
     # Keys of object stores may contain a zero byte.
-    if any(pc.any(pc.match_substring(b["uri"], b"\0")).as_py() for b in batches):
-        names = [name.split(b"/") for name in found["uri"].to_pylist()]
-        return found.take(sorted(range(len(names)), key=names.__getitem__))
+    if any(
+        pc.any(pc.match_substring(batch["uri"], b"\0")).as_py() for batch in batches
+    ):
+        names = [name.split(b"/") for name in file_table["uri"].to_pylist()]
+        return file_table.take(sorted(range(len(names)), key=names.__getitem__))
     if are_sorted(batch["uri"] for batch in batches):
-        return found
+        return file_table
     keys = gather(
-        (pa.RecordBatch.from_arrays([by_folders(b["uri"])], ["key"]) for b in batches),
+        (
+            pa.RecordBatch.from_arrays([by_folders(batch["uri"])], ["key"])
+            for batch in batches
+        ),
         pa.schema({"key": pa.binary()}),
     )
     order = pc.sort_indices(keys["key"])
     del keys
-    return gather(take_batches(found, order), found.schema)
+    return gather(take_batches(file_table, order), file_table.schema)
 
 
 def _common_folder(roots: Sequence[str]) -> str:
@@ -763,9 +812,12 @@ def _common_folder(roots: Sequence[str]) -> str:
         raise InputError(
             f"inputs of one run must be in one store, got {', '.join(sorted(roots))}"
         )
-    parts = [root.rpartition("://")[2].split("/") for root in roots]
-    levels = zip(*parts, strict=False)
-    common = [names[0] for names in takewhile(lambda each: len({*each}) == 1, levels)]
+    folder_parts = [root.rpartition("://")[2].split("/") for root in roots]
+    levels = zip(*folder_parts, strict=False)
+    common = [
+        names[0]
+        for names in takewhile(lambda level_names: len({*level_names}) == 1, levels)
+    ]
     store = next(iter(stores), "")
     return f"{store}://{'/'.join(common)}" if store else "/".join(common) or "/"
 
@@ -785,28 +837,32 @@ def find_named(name: str, files: Inventory) -> Inventory:
     """
     if not is_utf8(name):
         return files[:0]  # names in an inventory are UTF-8
-    below = name.removeprefix("./")
-    full = full_uri(name)
+    path_below = name.removeprefix("./")
+    full_name = full_uri(name)
     if has_magic(name):
-        for texts, pattern in ((files.paths, below), (files.uris, full)):
-            found = [matches_path(text, pattern) for text in texts.to_pylist()]
-            if any(found):
-                return files.where(pa.array(found))
+        for texts, pattern in ((files.paths, path_below), (files.uris, full_name)):
+            is_matched = [matches_path(path, pattern) for path in texts.to_pylist()]
+            if any(is_matched):
+                return files.where(pa.array(is_matched))
         return files[:0]
-    given = pc.binary_join_element_wise(files.table["given"], below, "/")
-    wanted = pc.if_else(pc.equal(files.table["given"], ""), below, given)
-    is_named = pc.or_(pc.equal(files.paths, below), pc.equal(files.paths, wanted))
-    named = files.where(is_named) or files.where(pc.equal(files.uris, full))
-    folder, inside = f"{full.rstrip('/')}/", f"{below.rstrip('/')}/"
-    is_below = pc.or_(
-        pc.starts_with(files.paths, inside), pc.starts_with(files.uris, folder)
+    given_paths = pc.binary_join_element_wise(files.table["given"], path_below, "/")
+    expected_paths = pc.if_else(
+        pc.equal(files.table["given"], ""), path_below, given_paths
     )
-    return named or files.where(is_below)
+    is_named = pc.or_(
+        pc.equal(files.paths, path_below), pc.equal(files.paths, expected_paths)
+    )
+    named_files = files.where(is_named) or files.where(pc.equal(files.uris, full_name))
+    folder_uri, folder_path = f"{full_name.rstrip('/')}/", f"{path_below.rstrip('/')}/"
+    is_below = pc.or_(
+        pc.starts_with(files.paths, folder_path), pc.starts_with(files.uris, folder_uri)
+    )
+    return named_files or files.where(is_below)
 
 
 def list_with_named(
     inputs: Sequence[str],
-    named: Sequence[NamedFile],
+    named_files: Sequence[NamedFile],
     storage: StorageOptions = NO_OPTIONS,
     *,
     notes: list[str] | None = None,
@@ -833,17 +889,17 @@ def list_with_named(
     links: list[str] = []
     root, files = listed(inputs, notes=links)
     names: dict[str, None] = {}
-    for each in named:
-        if find_named(each.name, files):
+    for named_file in named_files:
+        if find_named(named_file.name, files):
             continue
         try:
-            list_inputs([each.name], storage)
+            list_inputs([named_file.name], storage)
         except InputError as error:
             raise InputError(
-                f"`{each.option}`: {error}; expected the path of a file below the "
+                f"`{named_file.option}`: {error}; expected the path of a file below the "
                 f"input folder {root}, or a path like the inputs"
             ) from error
-        names[each.name] = None
+        names[named_file.name] = None
     if names:
         links.clear()
         root, files = listed([*inputs, *names], notes=links)
@@ -905,8 +961,8 @@ def without_documents(
         return may_be_lines and (not beside_lines or _has_objects(file, storage))
 
     tables = pa.array([is_table(file) for file in files], pa.bool_())
-    kept = files.where(tables)
-    if not kept.num_bytes:
+    table_files = files.where(tables)
+    if not table_files.num_bytes:
         return files, NOTHING, {}
     splits = dict[str, str]()
     for readme in files.where(pc.equal(files.paths, "README.md")):
@@ -916,12 +972,16 @@ def without_documents(
         except InputError as error:
             unused.append(f"{error}: is not used")
             continue
-        splits = _documented_splits(readme, configurations, kept)
-    aside = files.where(pc.invert(tables)).paths.to_pylist()
+        splits = _documented_splits(readme, configurations, table_files)
+    document_paths = files.where(pc.invert(tables)).paths.to_pylist()
     noun = "texts" if source == "text" else "tables"
-    told = ((f"left out, no {noun}", first_names(aside)),) if aside else ()
-    warnings = (InputWarning("unused-metadata", text) for text in unused)
-    return kept, InputSummary(told, tuple(warnings)), splits
+    facts = (
+        ((f"left out, no {noun}", first_names(document_paths)),)
+        if document_paths
+        else ()
+    )
+    warnings = (InputWarning("unused-metadata", message) for message in unused)
+    return table_files, InputSummary(facts, tuple(warnings)), splits
 
 
 def _documented_splits(
@@ -935,24 +995,33 @@ def _documented_splits(
       InputError: the tables belong to several configurations.
     """
     names = tables.paths.to_pylist()
-    there = {
+    matched_configurations = {
         name: pairs
         for name, pairs in configurations.items()
-        if any(matches_path(each, pattern) for _, pattern in pairs for each in names)
+        if any(
+            matches_path(table_name, pattern)
+            for _, pattern in pairs
+            for table_name in names
+        )
     }
-    if len(there) > 1:
-        shown = [
+    if len(matched_configurations) > 1:
+        descriptions = [
             f"{name} ({', '.join(pattern for _, pattern in pairs)})"
-            for name, pairs in there.items()
+            for name, pairs in matched_configurations.items()
         ]
         raise InputError(
-            f"{readme.uri}: the files belong to {len(there)} configurations: "
-            f"{first_names(shown)}; expected one. Use its files or its folder as the "
+            f"{readme.uri}: the files belong to {len(matched_configurations)} configurations: "
+            f"{first_names(descriptions)}; expected one. Use its files or its folder as the "
             "input; to read all as one input, use `exclude=README.md`"
         )
-    pairs = next(iter(there.values()), [])
-    told = {n: next((s for s, p in pairs if matches_path(n, p)), "") for n in names}
-    return {name: split for name, split in told.items() if split}
+    pairs = next(iter(matched_configurations.values()), [])
+    split_by_name = {
+        name: next(
+            (split for split, pattern in pairs if matches_path(name, pattern)), ""
+        )
+        for name in names
+    }
+    return {name: split for name, split in split_by_name.items() if split}
 
 
 def _listed_tables(
@@ -972,9 +1041,9 @@ def _listed_tables(
         folder, _, name = file.path.rpartition("/")
         if name != "state.json" or file.problem:
             continue
-        text = read_range(file.uri, 0, file.size, storage, file.seen)
+        state_json = read_range(file.uri, 0, file.size, storage, file.seen)
         try:
-            state = parse_json(text, file.uri)
+            state = parse_json(state_json, file.uri)
             with as_input_error(file.uri, "_data_files, a list with filename of each"):
                 listed[folder] = {
                     str(table["filename"]) for table in state["_data_files"]
@@ -1000,7 +1069,7 @@ def _has_objects(file: InputFile, storage: StorageOptions) -> bool:
 
 
 def exclude_files(
-    files: Inventory, patterns: Sequence[str], named: Sequence[NamedFile] = ()
+    files: Inventory, patterns: Sequence[str], named_files: Sequence[NamedFile] = ()
 ) -> tuple[Inventory, frozenset[str], InputSummary]:
     """Removes the files that match a pattern from an inventory.
 
@@ -1016,26 +1085,34 @@ def exclude_files(
     Raises:
       InputError: no file remains.
     """
-    needed = {file.path for each in named for file in find_named(each.name, files)}
-    paths = [p for p in files.paths.to_pylist() if p not in needed] if patterns else []
+    needed = {
+        file.path
+        for named_file in named_files
+        for file in find_named(named_file.name, files)
+    }
+    paths = (
+        [path for path in files.paths.to_pylist() if path not in needed]
+        if patterns
+        else []
+    )
     left_out = set[str]()
     warnings = []
     for pattern in patterns:
-        found = matching(paths, pattern)
-        left_out |= found
-        if not found:
-            what = (
+        matched_paths = matching(paths, pattern)
+        left_out |= matched_paths
+        if not matched_paths:
+            problem = (
                 f"`exclude` {pattern}: no input file or folder has such a name; paths "
                 f"below the input folder are like {files[0].path}"
             )
-            warnings.append(InputWarning("unused-exclude", what))
-    kept = files.without(left_out)
-    text = ", ".join(patterns)
-    if patterns and not kept:
+            warnings.append(InputWarning("unused-exclude", problem))
+    kept_files = files.without(left_out)
+    pattern_text = ", ".join(patterns)
+    if patterns and not kept_files:
         raise InputError(
-            f"`exclude` {text}: leaves out all input files "
+            f"`exclude` {pattern_text}: leaves out all input files "
             f"({count(len(files), 'file')}, such as {files[0].path}). Name fewer files"
         )
-    told = f"{count(len(left_out), 'file')}, by exclude: {text}"
-    facts = (("left out", told),) if left_out else ()
-    return kept, frozenset(left_out), InputSummary(facts, tuple(warnings))
+    left_out_text = f"{count(len(left_out), 'file')}, by exclude: {pattern_text}"
+    facts = (("left out", left_out_text),) if left_out else ()
+    return kept_files, frozenset(left_out), InputSummary(facts, tuple(warnings))

@@ -163,8 +163,8 @@ class UserFunction:
             yield from self._call_parts(batch.slice(0, half), start, invalid)
             yield from self._call_parts(batch.slice(half), start + half, invalid)
             return
-        made, rows = self._checked(returned, batch.num_rows)
-        yield made, rows + start
+        returned_batch, rows = self._checked(returned, batch.num_rows)
+        yield returned_batch, rows + start
 
     def _checked(self, returned: Any, num_rows: int) -> tuple[pa.RecordBatch, I64]:
         """Returns the batch in the function's return value, and its input rows."""
@@ -177,12 +177,12 @@ class UserFunction:
                 f"returned {kind}, expected a pyarrow.RecordBatch, or a pair of it and "
                 "the number of the row that each row comes from"
             )
-        made = returned.num_rows
+        num_returned = returned.num_rows
         if rows is not None:
-            return returned, self._row_numbers(rows, made, num_rows)
-        if made != num_rows:
+            return returned, self._row_numbers(rows, num_returned, num_rows)
+        if num_returned != num_rows:
             raise self._error(
-                f"got {num_rows:,} rows and returned {made:,}. Return a second value "
+                f"got {num_rows:,} rows and returned {num_returned:,}. Return a second value "
                 "with the row that each row comes from: `return batch.take(rows), "
                 "rows`; for a mask use pyarrow.compute.indices_nonzero(mask)"
             )
@@ -197,20 +197,24 @@ class UserFunction:
         except (ValueError, pa.ArrowException) as error:
             text = f"the row numbers that it returned are not an array: {error}"
             raise self._error(text) from error
-        found = f"an array of {numbers.dtype}, shape {numbers.shape}"
+        actual = f"an array of {numbers.dtype}, shape {numbers.shape}"
         if numbers.shape == (0,) and num_made == 0:
             return np.zeros(0, np.int64)
         if numbers.dtype.kind in "iu" and numbers.shape == (num_made,):
-            made = numbers.astype(np.int64)
-            outside = made[(made < 0) | (made >= num_rows)]
-            if not len(outside) and (np.diff(made) >= 0).all():
-                return made
-            what = f"row {int(outside[0])}" if len(outside) else "rows not in order"
-            found = f"{what}, of the {num_rows:,} that it got"
+            row_numbers = numbers.astype(np.int64)
+            outside_numbers = row_numbers[(row_numbers < 0) | (row_numbers >= num_rows)]
+            if not len(outside_numbers) and (np.diff(row_numbers) >= 0).all():
+                return row_numbers
+            problem = (
+                f"row {int(outside_numbers[0])}"
+                if len(outside_numbers)
+                else "rows not in order"
+            )
+            actual = f"{problem}, of the {num_rows:,} that it got"
         raise self._error(
             f"the second value must name the row that each of the {num_made:,} "
             "returned rows comes from: expected ascending row numbers from 0 to "
-            f"{num_rows - 1:,}, found {found}. For a mask use "
+            f"{num_rows - 1:,}, found {actual}. For a mask use "
             "pyarrow.compute.indices_nonzero(mask)"
         )
 
@@ -219,9 +223,11 @@ class UserFunction:
         names = parts[0].schema.names
         for part in parts[1:]:
             if sorted(part.schema.names) != sorted(names):
-                differ = sorted({*part.schema.names} ^ {*names}) or sorted(names)
+                different_names = sorted({*part.schema.names} ^ {*names}) or sorted(
+                    names
+                )
                 raise self._error(
-                    f"returns column {differ[0]!r} for some rows only. It must return "
+                    f"returns column {different_names[0]!r} for some rows only. It must return "
                     "the same columns for all",
                     SchemaError,
                 )
@@ -235,16 +241,22 @@ class UserFunction:
             kinds = list(types) or [pa.null()]
             if len(kinds) > 1:
                 raise self._different_types(name, *kinds[:2])
-            arrays.append(pa.concat_arrays([each.cast(kinds[0]) for each in columns]))
+            arrays.append(
+                pa.concat_arrays([column.cast(kinds[0]) for column in columns])
+            )
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _different_types(
-        self, column: str, one: pa.DataType, other: pa.DataType, where: str = ""
+        self,
+        column: str,
+        left_type: pa.DataType,
+        right_type: pa.DataType,
+        location: str = "",
     ) -> RecordmillError:
         """Returns the error for a column whose type differs between rows."""
         return SchemaError(
-            f"{where}`map` {self.label}: column {column!r} is {one} for some rows and "
-            f"{other} for others. Convert it to one type in the function, for example "
+            f"{location}`map` {self.label}: column {column!r} is {left_type} for some rows and "
+            f"{right_type} for others. Convert it to one type in the function, for example "
             "with pyarrow.array(values, type) or cast, or declare the features in a "
             "file (`schema`)"
         )
@@ -253,21 +265,25 @@ class UserFunction:
         """Checks that the outputs for two halves of a batch equal the output for it."""
         half = batch.num_rows // 2
         starts = (0, half) if half else (0,)
-        parts = [self(batch.slice(at, half if at < half else None)) for at in starts]
-        rows = [part.rows + at for at, part in zip(starts, parts, strict=True)]
-        what = "" if np.array_equal(np.concatenate(rows), whole.rows) else "other rows"
-        at = 0
-        for part in [] if what else [each.batch for each in parts]:
-            expected = whole.batch.slice(at, part.num_rows)
-            at += part.num_rows
+        parts = [
+            self(batch.slice(start, half if start < half else None)) for start in starts
+        ]
+        rows = [part.rows + start for start, part in zip(starts, parts, strict=True)]
+        difference = (
+            "" if np.array_equal(np.concatenate(rows), whole.rows) else "other rows"
+        )
+        start = 0
+        for part in [] if difference else [mapped_part.batch for mapped_part in parts]:
+            expected = whole.batch.slice(start, part.num_rows)
+            start += part.num_rows
             for name in expected.schema.names if part.num_rows else ():
                 if name not in part.schema.names or not same_values(
                     expected[name], part[name]
                 ):
-                    what = what or f"other values in column {name!r}"
-        if what:
+                    difference = difference or f"other values in column {name!r}"
+        if difference:
             raise self._error(
-                f"returns {what} for the same rows in smaller batches, or at the "
+                f"returns {difference} for the same rows in smaller batches, or at the "
                 "second call. Compute each row only from its input row and from "
                 "constants, not from the mean or maximum of the batch, random numbers, "
                 "or the time"
@@ -281,29 +297,34 @@ class UserFunction:
             are batched.
           SchemaError: the type of an output column is unknown or cannot be a feature.
         """
-        made = self(batch)
+        mapped_batch = self(batch)
         rows = batch.num_rows
         first = "the first row" if rows == 1 else f"the first {count(rows, 'row')}"
-        if len(made.invalid_rows) == rows:
-            columns = ", ".join(f"{each.name} {each.type}" for each in batch.schema)
+        if len(mapped_batch.invalid_rows) == rows:
+            columns = ", ".join(
+                f"{input_column.name} {input_column.type}"
+                for input_column in batch.schema
+            )
             raise self._error(
                 f"raised for {'each of ' if rows > 1 else ''}{first}: "
-                f"{made.invalid_rows[0][1]}. The columns are {columns}",
+                f"{mapped_batch.invalid_rows[0][1]}. The columns are {columns}",
                 _RaisedForAllError,
             )
-        if not made.invalid_rows:
-            self._require_row_by_row(batch, made)
-        found = self._plain_columns(made.batch)
-        before, after = batch.schema.names, made.batch.schema.names
-        kept = frozenset(
+        if not mapped_batch.invalid_rows:
+            self._require_row_by_row(batch, mapped_batch)
+        mapped_columns = self._plain_columns(mapped_batch.batch)
+        names_before, names_after = batch.schema.names, mapped_batch.batch.schema.names
+        kept_columns = frozenset(
             name
-            for name in after
-            if before.count(name) == after.count(name) == 1
-            and made.batch[name].equals(batch[name].take(pa.array(made.rows)))
+            for name in names_after
+            if names_before.count(name) == names_after.count(name) == 1
+            and mapped_batch.batch[name].equals(
+                batch[name].take(pa.array(mapped_batch.rows))
+            )
         )
-        for column in found:
+        for column in mapped_columns:
             if pt.is_null(column.type) and not (
-                column.name in kept or self.as_declared
+                column.name in kept_columns or self.as_declared
             ):
                 raise self._error(
                     f"column {column.name!r} has no value in {first}, so its type is "
@@ -312,7 +333,11 @@ class UserFunction:
                     "(`schema`)",
                     SchemaError,
                 )
-        return Tried(found, kept, max(1, -(-made.batch.num_rows // rows)))
+        return Tried(
+            mapped_columns,
+            kept_columns,
+            max(1, -(-mapped_batch.batch.num_rows // rows)),
+        )
 
     def try_without_rows(self, columns: pa.Schema) -> Tried:
         """Returns the result of a trial on a batch without rows."""
@@ -323,20 +348,22 @@ class UserFunction:
                 f"the input has no row, and `map` {self.label} cannot take a batch "
                 f"without rows: {type(error).__name__}: {error}"
             ) from error
-        made, _ = self._checked(returned, 0)
-        return Tried(self._plain_columns(made), has_rows=False)
+        returned_batch, _ = self._checked(returned, 0)
+        return Tried(self._plain_columns(returned_batch), has_rows=False)
 
     def _plain_columns(self, batch: pa.RecordBatch) -> pa.Schema:
         """Returns the plain columns of a batch that the function returned."""
-        where = f"`map` {self.label}"
+        location = f"`map` {self.label}"
         try:
-            found = plain_columns(batch.schema, where, as_declared=self.as_declared)
+            columns = plain_columns(
+                batch.schema, location, as_declared=self.as_declared
+            )
         except InputError as error:
             raise SchemaError(str(error)) from error
-        return pa.schema(list(found.items()))
+        return pa.schema(list(columns.items()))
 
     def flat(
-        self, batch: pa.RecordBatch, tried: pa.Schema, where: str
+        self, batch: pa.RecordBatch, tried: pa.Schema, location: str
     ) -> pa.RecordBatch:
         """Returns a batch with plain columns of the types that the trial determined.
 
@@ -345,42 +372,42 @@ class UserFunction:
           tried: the columns from the trial on the first rows.
           location: the input range, for messages.
         """
-        found = self._plain_columns(batch)
+        columns = self._plain_columns(batch)
         if self.as_declared:
-            return flat_batch(batch, found)
-        if differ := sorted({*found.names} ^ {*tried.names}):
+            return flat_batch(batch, columns)
+        if different_names := sorted({*columns.names} ^ {*tried.names}):
             raise SchemaError(
-                f"{where}: `map` {self.label}: the function returned the columns "
-                f"{', '.join(found.names)}, but {', '.join(tried.names)} for the first "
-                f"rows; they differ in {', '.join(differ)}. It must return the same "
+                f"{location}: `map` {self.label}: the function returned the columns "
+                f"{', '.join(columns.names)}, but {', '.join(tried.names)} for the first "
+                f"rows; they differ in {', '.join(different_names)}. It must return the same "
                 "columns for all rows"
             )
-        for name, kind in zip(found.names, found.types, strict=True):
+        for name, kind in zip(columns.names, columns.types, strict=True):
             expected = tried.field(name).type
             merged = merged_type(kind, expected)
             if merged is None or not merged.equals(expected):
-                raise self._different_types(name, expected, kind, f"{where}: ")
+                raise self._different_types(name, expected, kind, f"{location}: ")
         return flat_batch(batch, tried)
 
 
-def same_values(one: pa.Array, other: pa.Array) -> bool:
+def same_values(left: pa.Array, right: pa.Array) -> bool:
     """Returns True if arrays have equal values; floats may differ by rounding of sums."""
-    one, other = plain(one), plain(other)
-    if pt.is_null(one.type) or pt.is_null(other.type):
-        return bool(one.null_count == other.null_count == len(one) == len(other))
-    if one.type != other.type or not one.is_null().equals(other.is_null()):
+    left, right = plain(left), plain(right)
+    if pt.is_null(left.type) or pt.is_null(right.type):
+        return bool(left.null_count == right.null_count == len(left) == len(right))
+    if left.type != right.type or not left.is_null().equals(right.is_null()):
         return False
-    if pt.is_struct(one.type):
-        return all(map(same_values, one.flatten(), other.flatten()))
-    if is_list(one.type):
-        sizes = [pc.list_value_length(array) for array in (one, other)]
-        alike = bool(sizes[0].equals(sizes[1]))
-        return alike and same_values(one.flatten(), other.flatten())
-    if not pt.is_floating(one.type):
-        return bool(one.equals(other))
+    if pt.is_struct(left.type):
+        return all(map(same_values, left.flatten(), right.flatten()))
+    if is_list(left.type):
+        sizes = [pc.list_value_length(array) for array in (left, right)]
+        has_same_sizes = bool(sizes[0].equals(sizes[1]))
+        return has_same_sizes and same_values(left.flatten(), right.flatten())
+    if not pt.is_floating(left.type):
+        return bool(left.equals(right))
     first, second = (
         array.drop_null().cast(pa.float64()).to_numpy(zero_copy_only=False)
-        for array in (one, other)
+        for array in (left, right)
     )
     return np.allclose(first, second, rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True)
 
@@ -388,7 +415,7 @@ def same_values(one: pa.Array, other: pa.Array) -> bool:
 _lock = Lock()  # tasks in one process may load the function at the same time
 
 
-def load_function(named: MapFunction) -> Callable[..., Any]:
+def load_function(map_function: MapFunction) -> Callable[..., Any]:
     """Returns the user's function; runs its module once in each process.
 
     Raises:
@@ -397,61 +424,66 @@ def load_function(named: MapFunction) -> Callable[..., Any]:
     """
     with _lock:
         try:
-            module = _import(named) if named.module else _run(named)
+            module = (
+                _import(map_function) if map_function.module else _run(map_function)
+            )
         except UsageError:
             raise
         except Exception as error:  # a user's module can raise any exception
-            more = f". {_INSTALL}" if isinstance(error, ImportError) else ""
+            hint = f". {_INSTALL}" if isinstance(error, ImportError) else ""
             if isinstance(error, NameError) and error.name == "__file__":
-                more = (
+                hint = (
                     ". A file is run without the files next to it: put their code into "
                     "the file, or install both as a module"
                 )
             raise UsageError(
-                f"`map` {named.label}: the module cannot be run: "
-                f"{type(error).__name__}: {error}{more}"
+                f"`map` {map_function.label}: the module cannot be run: "
+                f"{type(error).__name__}: {error}{hint}"
             ) from error
-    found: Callable[..., Any] | None = getattr(module, named.function, None)
-    if found is None or not callable(found):
+    function: Callable[..., Any] | None = getattr(module, map_function.function, None)
+    if function is None or not callable(function):
         functions = [
             name
-            for name, value in vars(module).items()
-            if callable(value) and getattr(value, "__module__", "") == module.__name__
+            for name, attribute in vars(module).items()
+            if callable(attribute)
+            and getattr(attribute, "__module__", "") == module.__name__
         ]
         raise UsageError(
-            f"`map` {named.label}: the module has no function {named.function!r}; "
+            f"`map` {map_function.label}: the module has no function {map_function.function!r}; "
             f"expected one. It has {', '.join(functions) or 'none'}"
         )
-    return found
+    return function
 
 
-def _import(named: MapFunction) -> ModuleType:
+def _import(map_function: MapFunction) -> ModuleType:
     """Imports a module; raises UsageError if its text changed since the job began."""
-    here = load_map(f"{named.module}:{named.function}", lambda _: b"")
-    if here.checksum != named.checksum:
+    local_function = load_map(
+        f"{map_function.module}:{map_function.function}", lambda _: b""
+    )
+    if local_function.checksum != map_function.checksum:
         raise UsageError(
-            f"`map` {named.label}: the source of the module differs here (checksum "
-            f"{here.checksum[:8]}) from where the job began ({named.checksum[:8]}). "
+            f"`map` {map_function.label}: the source of the module differs here (checksum "
+            f"{local_function.checksum[:8]}) from where the job began ({map_function.checksum[:8]}). "
             "Install the same version on each worker, or name its file: the source of "
             "a file is sent with the job"
         )
-    return importlib.import_module(named.module)
+    return importlib.import_module(map_function.module)
 
 
-def _run(named: MapFunction) -> ModuleType:
+def _run(map_function: MapFunction) -> ModuleType:
     """Runs the text of a file as a module; returns the same module for the same text."""
-    name = f"recordmill_map_{named.checksum}"
+    name = f"recordmill_map_{map_function.checksum}"
     if name in sys.modules:
         return sys.modules[name]
     # The module has no __file__, because files next to it do not exist on workers.
     module = ModuleType(name)
-    shown = f"<{named.file} of the job, {named.checksum[:8]}>"
-    lines = named.text.splitlines(keepends=True)
+    file_name = f"<{map_function.file} of the job, {map_function.checksum[:8]}>"
+    lines = map_function.text.splitlines(keepends=True)
     # Tracebacks read the lines from this cache.
-    linecache.cache[shown] = (len(named.text), None, lines, shown)
+    linecache.cache[file_name] = (len(map_function.text), None, lines, file_name)
     sys.modules[name] = module
     try:
-        exec(compile(named.text, shown, "exec"), module.__dict__)
+        exec(compile(map_function.text, file_name, "exec"), module.__dict__)
     except Exception:
         del sys.modules[name]
         raise
@@ -491,10 +523,10 @@ class MappedRows(RowTransform):
         if not self.infers_types:
             return flags
         merged = merge_type_flags(flags, self.tried_types)
-        own = flags or (0,) * len(merged)
+        filled_flags = flags or (0,) * len(merged)
         return tuple(
-            flag if flag & TypeFlag.DECIDED else both
-            for flag, both in zip(own, merged, strict=True)
+            flag if flag & TypeFlag.DECIDED else merged_flag
+            for flag, merged_flag in zip(filled_flags, merged, strict=True)
         )
 
     def _tried_with(self, types: TypeFlags) -> Tried:
@@ -510,22 +542,32 @@ class MappedRows(RowTransform):
             _first_rows(self.inner, self.tried_ranges, types)[0]
         )
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
         observed: TypeFlags = ()
-        if found is not None:
-            observed = found.observed
-            found = found._replace(schema=self.inner.schema(self._types(observed)))
-        before = self.inner.understood(found)
+        if range_findings is not None:
+            observed = range_findings.observed
+            range_findings = range_findings._replace(
+                schema=self.inner.schema(self._types(observed))
+            )
+        inner_report = self.inner.understood(range_findings)
         tried = self._tried_with(observed)
         features = () if self.as_declared else self.schema(observed).features
-        kept = [each.name for each in features if each.column in tried.kept]
-        left = {each.column for each in features} or {*tried.columns.names}
-        made = ", ".join(f"{f.name} {f.type}" for f in tried.columns if f.name in left)
+        kept_names = [
+            feature.name for feature in features if feature.column in tried.kept
+        ]
+        column_names = {feature.column for feature in features} or {
+            *tried.columns.names
+        }
+        created_columns = ", ".join(
+            f"{created_column.name} {created_column.type}"
+            for created_column in tried.columns
+            if created_column.name in column_names
+        )
         label = f"{self.named.label} (checksum {self.named.checksum[:8]})"
-        facts = [("map", f"{label} makes {made}")]
-        if kept:
-            facts.append(("kept by map", ", ".join(kept)))
-        return replace(before, facts=(*before.facts, *facts))
+        facts = [("map", f"{label} makes {created_columns}")]
+        if kept_names:
+            facts.append(("kept by map", ", ".join(kept_names)))
+        return replace(inner_report, facts=(*inner_report.facts, *facts))
 
     def columns(self) -> pa.Schema:
         return self.tried.columns
@@ -540,32 +582,37 @@ class MappedRows(RowTransform):
         tried = self._tried_with(observed)
         if not tried.has_rows and self.fixed_schema is not None:
             return self.fixed_schema
-        before = self.inner.schema(self._types(observed)).features
-        own = {feature.column: feature for feature in before}
-        made = []
-        for each in plain_schema(tried.columns, nulls).features:
-            if each.name not in tried.kept:
-                made.append(self._as_fixed(each))
-            elif each.name in own:
+        inner_features = self.inner.schema(self._types(observed)).features
+        feature_by_column = {feature.column: feature for feature in inner_features}
+        features = []
+        for mapped_feature in plain_schema(tried.columns, nulls).features:
+            if mapped_feature.name not in tried.kept:
+                features.append(self._as_fixed(mapped_feature))
+            elif mapped_feature.name in feature_by_column:
                 # An unchanged column keeps its class names, or remains an image. Columns
                 # that are no feature of the inner source become no feature.
-                kept = replace(own[each.name], optional=each.optional)
-                made.append(self._as_fixed(kept, each))
-        return Schema(tuple(made))
+                kept_feature = replace(
+                    feature_by_column[mapped_feature.name],
+                    optional=mapped_feature.optional,
+                )
+                features.append(self._as_fixed(kept_feature, mapped_feature))
+        return Schema(tuple(features))
 
     def _as_fixed(self, *choices: FeatureSpec) -> FeatureSpec:
         """Returns the choice that matches a feature of the dataset, else the first."""
-        for fixed in self.fixed_schema.features if self.fixed_schema else ():
+        for fixed_feature in self.fixed_schema.features if self.fixed_schema else ():
             for choice in choices:
-                alike = replace(choice, optional=fixed.optional)
-                if alike.as_stored() == fixed.as_stored():
-                    return alike
+                candidate = replace(choice, optional=fixed_feature.optional)
+                if candidate.as_stored() == fixed_feature.as_stored():
+                    return candidate
         return choices[0]
 
     def input_schema(self, observed: TypeFlags) -> Schema:
-        own = self.inner.schema(self._types(observed)).features
+        inner_features = self.inner.schema(self._types(observed)).features
         # Optional, because the function has to handle missing values.
-        return Schema(tuple(replace(feature, optional=True) for feature in own))
+        return Schema(
+            tuple(replace(feature, optional=True) for feature in inner_features)
+        )
 
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
@@ -578,41 +625,45 @@ class MappedRows(RowTransform):
     ) -> Iterator[Rows]:
         function, types = self._function, self._types(expected)
         # A copy, because its nulls count the missing values of the input columns.
-        found = replace(sink)
+        inner_findings = replace(sink)
         if not self.as_declared:
             sink.add(nulls=(0,) * len(self._tried_with(types).columns))
-        for rows in self.inner.read(input_range, types, found):
-            self._pass_on(found, sink)
+        for rows in self.inner.read(input_range, types, inner_findings):
+            self._pass_on(inner_findings, sink)
             types = merge_type_flags(types, sink.observed)
             if not rows.batch.num_rows:
                 continue
             tried = self._tried_with(types).columns
-            made = function(rows.batch)
-            sink.reject(rows, dict(made.invalid_rows), input_range, "map")
-            sink.dropped += made.dropped(rows.batch.num_rows)
-            sink.added += made.added
-            if not made.batch.num_columns:
+            mapped_batch = function(rows.batch)
+            sink.reject(rows, dict(mapped_batch.invalid_rows), input_range, "map")
+            sink.dropped += mapped_batch.dropped(rows.batch.num_rows)
+            sink.added += mapped_batch.added
+            if not mapped_batch.batch.num_columns:
                 continue
-            batch = function.flat(made.batch, tried, input_range.where)
-            mapped = replace(rows.taken(made.rows, batch), planned_bytes=None)
-            if made.added:
+            batch = function.flat(mapped_batch.batch, tried, input_range.where)
+            mapped = replace(rows.taken(mapped_batch.rows, batch), planned_bytes=None)
+            if mapped_batch.added:
                 mapped.groups = mapped.origins
-                mapped.origins = copy_origins(mapped.origins, _copies(made.rows))
+                mapped.origins = copy_origins(
+                    mapped.origins, _copies(mapped_batch.rows)
+                )
             required = self.fixed_schema and self.schema(sink.observed)
             missing = missing_required(batch, required)
             mapped = sink.reject(mapped, missing, input_range)
             if not self.as_declared:
                 sink.add(nulls=[column.null_count for column in mapped.batch.columns])
             yield mapped
-        self._pass_on(found, sink)
+        self._pass_on(inner_findings, sink)
 
-    def _pass_on(self, found: RowSink, sink: RowSink) -> None:
+    def _pass_on(self, inner_findings: RowSink, sink: RowSink) -> None:
         """Copies issues and type flags of the inner source to `sink`.
 
         The lists of rejects and checksums are shared by both.
         """
-        sink.issues = found.issues
-        sink.observed = self._types(found.observed) if found.observed else ()
+        sink.issues = inner_findings.issues
+        sink.observed = (
+            self._types(inner_findings.observed) if inner_findings.observed else ()
+        )
 
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
         return self.read(input_range, (), RowSink())
@@ -636,26 +687,26 @@ def _first_rows(
 
     def read(input_range: InputRange) -> tuple[pa.RecordBatch | None, TypeFlags]:
         sink = RowSink()
-        found = source.read(input_range, types, sink)
-        batch = next((rows.batch for rows in found if rows.batch.num_rows), None)
+        row_batches = source.read(input_range, types, sink)
+        batch = next((rows.batch for rows in row_batches if rows.batch.num_rows), None)
         return batch, sink.observed if source.infers_types else ()
 
-    parts, seen = [], types
+    batches, merged_types = [], types
     for batch, observed in map_readable(read, ranges):
         if batch is not None:
-            parts.append(batch.slice(0, -(-_TRIED_ROWS // len(ranges))))
-            seen = merge_type_flags(seen, observed)
-    if not parts:
+            batches.append(batch.slice(0, -(-_TRIED_ROWS // len(ranges))))
+            merged_types = merge_type_flags(merged_types, observed)
+    if not batches:
         return pa.RecordBatch.from_pylist([], schema=source.columns()), types
-    if seen != types:  # read again: parts read earlier may have narrower types
-        return _first_rows(source, ranges, seen)
-    return pa.Table.from_batches(parts).combine_chunks().to_batches()[0], types
+    if merged_types != types:  # read again: parts read earlier may have narrower types
+        return _first_rows(source, ranges, merged_types)
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0], types
 
 
 def map_rows(
     source: Source,
     files: Sequence[InputFile],
-    named: MapFunction,
+    map_function: MapFunction,
     *,
     as_declared: bool,
     is_appended: bool = False,
@@ -676,15 +727,17 @@ def map_rows(
       UsageError, SchemaError: the function cannot be used.
     """
     ranges = source.cut(files)
-    chosen = tuple(source.sample_ranges(ranges)) if ranges else ()
-    batch, types = _first_rows(source, chosen)
+    sample_ranges = tuple(source.sample_ranges(ranges)) if ranges else ()
+    batch, types = _first_rows(source, sample_ranges)
     if not batch.num_rows:  # a row may be larger than a sampled range
-        chosen = tuple(ranges[:1])
-        batch, types = _first_rows(source, chosen)
-    function = UserFunction(load_function(named), named.label, as_declared)
+        sample_ranges = tuple(ranges[:1])
+        batch, types = _first_rows(source, sample_ranges)
+    function = UserFunction(
+        load_function(map_function), map_function.label, as_declared
+    )
     if not is_appended and not batch.num_rows:
         raise InputError(
-            f"the input has no row on which `map` {named.label} could be tried"
+            f"the input has no row on which `map` {map_function.label} could be tried"
         )
     try:
         if batch.num_rows:
@@ -698,4 +751,6 @@ def map_rows(
             tried = function.try_without_rows(source.columns())
         except InputError:
             raise error from None
-    return MappedRows(source, named, as_declared, fixed_schema, chosen, types, tried)
+    return MappedRows(
+        source, map_function, as_declared, fixed_schema, sample_ranges, types, tried
+    )

@@ -72,26 +72,31 @@ def naming_other_format(
     try:
         yield
     except InputError as error:
-        named = _TABLES if is_append else _TABLES | _OTHERS
-        if source not in named or error.kind != DATA or not files:
+        handled_formats = _TABLES if is_append else _TABLES | _OTHERS
+        if source not in handled_formats or error.kind != DATA or not files:
             raise
-        told = [file for file in files if file.uri in str(error)]
-        looked_at = told[:1] or [max(files, key=lambda file: file.size)]
-        own = {""}
+        named_files = [file for file in files if file.uri in str(error)]
+        looked_at = named_files[:1] or [max(files, key=lambda file: file.size)]
+        accepted_contents = {""}
         if source in _OTHERS:
             looked_at = [*files[:: len(files) // _LOOKED_AT + 1]]
             # A damaged file looks like binary data; archives may hold files of `source`.
-            own |= {BINARY, _ZIP, _TAR}
-        found = [recognize(_head_of(file, storage)) for file in looked_at]
-        if any(what in own or other == source for what, other in found):
+            accepted_contents |= {BINARY, _ZIP, _TAR}
+        recognized_contents = [recognize(_head_of(file, storage)) for file in looked_at]
+        if any(
+            content in accepted_contents or other_format == source
+            for content, other_format in recognized_contents
+        ):
             raise
-        what, other = most = max(found, key=found.count)
-        way = f"use `recordmill convert {other}`"
-        if not other:
-            way = _EXPORTS.get(what, "export it to CSV or Parquet first")
-        uri = looked_at[found.index(most)].uri
+        content, other_format = most_frequent = max(
+            recognized_contents, key=recognized_contents.count
+        )
+        remedy = f"use `recordmill convert {other_format}`"
+        if not other_format:
+            remedy = _EXPORTS.get(content, "export it to CSV or Parquet first")
+        uri = looked_at[recognized_contents.index(most_frequent)].uri
         raise InputError(
-            f"{uri}: is {what}, not {source}: {way}. If it is not an input, leave it "
+            f"{uri}: is {content}, not {source}: {remedy}. If it is not an input, leave it "
             "out with `exclude`"
         ) from error
 
@@ -127,9 +132,9 @@ def recognize(head: bytes) -> tuple[str, str]:
         return "", ""  # decompression failed, so the file is damaged
     if is_certain_image(head):
         return f"an image ({image_format(head)})", "images"
-    for start, what, source in _STARTS:
+    for start, content, source in _STARTS:
         if re.match(start, head):
-            return what, source
+            return content, source
     if tfrecord.is_head(head[: tfrecord.HEAD_BYTES]):
         return "a TFRecord file", "tfrecord"
     # Some tables separate their cells by one or two kinds of control characters.

@@ -37,10 +37,8 @@ def values_in(path: str) -> dict[str, str | None]:
     {'a': '1', 'b': 'x/y', 'c': None}
     """
     parts = (folder.partition("=") for folder in path.split("/")[:-1])
-    pairs = (
-        (unquote(key), unquote(value)) for key, mark, value in parts if key and mark
-    )
-    return {key: None if value == MISSING else value for key, value in pairs}
+    pairs = ((unquote(key), unquote(text)) for key, mark, text in parts if key and mark)
+    return {key: None if text == MISSING else text for key, text in pairs}
 
 
 def partition_keys(files: Iterable[InputFile]) -> list[str]:
@@ -65,7 +63,7 @@ class Partitions:
         self,
         files: Sequence[InputFile],
         splits: FileSplits,
-        kept: Sequence[InputFile] = (),
+        existing_files: Sequence[InputFile] = (),
     ) -> Self:
         """Returns the columns that the folders of files define, with their types.
 
@@ -80,48 +78,50 @@ class Partitions:
         """
         if not self.are_read:
             return self
-        found = self._found([*kept, *files], splits)
-        if kept:
-            self._found(kept, splits)._require_kept(found, files)
-        return found
+        partitions = self._found([*existing_files, *files], splits)
+        if existing_files:
+            self._found(existing_files, splits)._require_kept(partitions, files)
+        return partitions
 
     def _found(self, files: Sequence[InputFile], splits: FileSplits) -> Self:
         """Returns the columns of these files, without regard to other files."""
         files = [file for file in files if file.path not in self.constants]
-        above = _ABOVE.fullmatch(input_root(files))
-        told = (
-            above
-            and f"not {above[1]}, above the files: use its parent folder as the input"
+        above_match = _ABOVE.fullmatch(input_root(files))
+        above_note = (
+            above_match
+            and f"not {above_match[1]}, above the files: use its parent folder as the input"
         )
         keys = partition_keys(files)
         keys = [key for key in keys if key != _SPLIT or not splits.by_key]
-        seen: dict[str, set[str | None]] = {key: set() for key in keys}
+        values_by_key: dict[str, set[str | None]] = {key: set() for key in keys}
         for file in files if keys else ():
-            values = values_in(file.path)
+            path_values = values_in(file.path)
             for key in keys:
-                if key not in values:
+                if key not in path_values:
                     raise InputError(
                         f"{file.uri}: is in no folder {key}=..., but others are; expected "
                         "the same keys for all files. Leave such files out with "
                         "`exclude`, or use `partitions=none`"
                     )
-                seen[key].add(values[key])
+                values_by_key[key].add(path_values[key])
         types = [
             (key, pa.string() if self.as_text else _type_of(values - {None}))
-            for key, values in seen.items()
+            for key, values in values_by_key.items()
         ]
-        return replace(self, types=tuple(types), above=told or "")
+        return replace(self, types=tuple(types), above=above_note or "")
 
-    def _require_kept(self, now: Self, files: Iterable[InputFile]) -> None:
+    def _require_kept(self, new_partitions: Self, files: Iterable[InputFile]) -> None:
         """Raises InputError if a new file would change the type of a column."""
-        for (key, kind), (_, found) in zip(self.types, now.types, strict=True):
-            for file in files if found != kind else ():
-                value = values_in(file.path)[key]
-                own = kind if value is None else _type_of({value})
-                if _TYPES.index(own) > _TYPES.index(kind):
+        for (key, existing_type), (_, new_type) in zip(
+            self.types, new_partitions.types, strict=True
+        ):
+            for file in files if new_type != existing_type else ():
+                text = values_in(file.path)[key]
+                folder_type = existing_type if text is None else _type_of({text})
+                if _TYPES.index(folder_type) > _TYPES.index(existing_type):
                     raise InputError(
-                        f"{file.uri}: its folder {key}={value} is {own}, but in the "
-                        f"dataset it is {kind}; expected such a value. Rename the "
+                        f"{file.uri}: its folder {key}={text} is {folder_type}, but in the "
+                        f"dataset it is {existing_type}; expected such a value. Rename the "
                         "folder, leave it out with `exclude`, or convert all inputs "
                         "again without `append`"
                     )
@@ -134,20 +134,20 @@ class Partitions:
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
         """Returns the lines about the columns for the input report."""
-        told = "; ".join(filter(None, (", ".join(self.keys), self.above)))
-        return (("columns by folder", told),) if told else ()
+        description = "; ".join(filter(None, (", ".join(self.keys), self.above)))
+        return (("columns by folder", description),) if description else ()
 
-    def only(self, wanted: Iterable[str]) -> tuple[Self, set[str]]:
+    def only(self, columns: Iterable[str]) -> tuple[Self, set[str]]:
         """Returns the partitions with only `columns`, and the names that were removed."""
-        known = {*wanted}
-        types = tuple(each for each in self.types if each[0] in known)
-        return replace(self, types=types), {*self.keys} - known
+        requested_names = {*columns}
+        types = tuple(column for column in self.types if column[0] in requested_names)
+        return replace(self, types=types), {*self.keys} - requested_names
 
     def require_apart(self, uri: str, names: Iterable[str]) -> None:
         """Raises InputError if a file and one of its folders define the same column."""
-        if both := [name for name in names if name in self.keys]:
+        if shared_names := [name for name in names if name in self.keys]:
             raise InputError(
-                f"{uri}: has a column {both[0]!r}, and is in a folder {both[0]}=...; "
+                f"{uri}: has a column {shared_names[0]!r}, and is in a folder {shared_names[0]}=...; "
                 "expected one of them. Use `partitions=none` to read the column of the "
                 "file"
             )
@@ -156,14 +156,14 @@ class Partitions:
         """Returns the columns of a file extended by the columns from its folders."""
         if file.path not in self.constants:
             self.require_apart(file.uri, columns.names)
-        for key, value in self._values(file.path, columns).items():
-            columns = columns.append(pa.field(key, value.type))
+        for key, scalar in self._values(file.path, columns).items():
+            columns = columns.append(pa.field(key, scalar.type))
         return columns
 
     def added(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
         """Returns the rows of a file with the values from its folders or its table."""
-        for key, value in self._values(path, batch.schema).items():
-            batch = batch.append_column(key, pa.repeat(value, batch.num_rows))
+        for key, scalar in self._values(path, batch.schema).items():
+            batch = batch.append_column(key, pa.repeat(scalar, batch.num_rows))
         return batch
 
     def added_as_text(
@@ -181,9 +181,9 @@ class Partitions:
           owners: the index of each row's file in `paths`; None if there is one file.
           decimal: the decimal separator of numbers in the text.
         """
-        for key, kind in self.types:
+        for key, arrow_type in self.types:
             texts = pa.array([values_in(path)[key] for path in paths], pa.string())
-            if decimal == "," and pa.types.is_floating(kind):
+            if decimal == "," and pa.types.is_floating(arrow_type):
                 texts = swap_points(texts)
             rows = np.zeros(batch.num_rows, np.int64) if owners is None else owners
             batch = batch.append_column(key, texts.take(pa.array(rows)))
@@ -191,12 +191,14 @@ class Partitions:
 
     def _values(self, path: str, columns: pa.Schema) -> dict[str, pa.Scalar]:
         """Returns the values that a file lacks, by column."""
-        if (own := self.constants.get(path)) is not None:
-            return {key: own[key] for key in own if key not in columns.names}
+        if (constants := self.constants.get(path)) is not None:
+            return {
+                key: constants[key] for key in constants if key not in columns.names
+            }
         texts = values_in(path) if self.types else {}
         return {
-            key: pa.scalar(texts[key], pa.string()).cast(kind)
-            for key, kind in self.types
+            key: pa.scalar(texts[key], pa.string()).cast(arrow_type)
+            for key, arrow_type in self.types
         }
 
 
@@ -206,7 +208,7 @@ _TYPES = pa.int64(), pa.float64(), pa.string()
 
 def _type_of(values: set[str | None]) -> pa.DataType:
     """Returns the narrowest type for these values; None is a missing value."""
-    texts = [value for value in values if value is not None]
+    texts = [text for text in values if text is not None]
     if texts and all(map(_WHOLE.fullmatch, texts)):
         return pa.int64()
     if texts and all(map(_DECIMAL.fullmatch, texts)):

@@ -45,7 +45,7 @@ SEPARATOR = "/"
 
 
 def plain_columns(
-    schema: pa.Schema, uri: str, *, as_declared: bool, chosen: Sequence[str] = ()
+    schema: pa.Schema, uri: str, *, as_declared: bool, used_columns: Sequence[str] = ()
 ) -> dict[str, pa.DataType]:
     """Returns the plain type of each column of a file, by name.
 
@@ -59,21 +59,21 @@ def plain_columns(
     Raises:
       InputError: a column cannot become a feature, or two columns have the same name.
     """
-    found: dict[str, pa.DataType] = {}
+    columns: dict[str, pa.DataType] = {}
     problems: list[str] = []
     for column in schema:
         for name, arrow_type in leaves(column.name, column.type):
             plain = _plain(arrow_type, as_declared=as_declared)
             if not column.name:
                 raise InputError(f"{uri}: has a column without a name: name it")
-            if name in found:
+            if name in columns:
                 raise InputError(
                     f"{uri}: has two columns {name!r}; expected different names (the "
                     "fields of a struct are also columns): rename one of them"
                 )
             if plain is not None:
-                found[name] = plain
-            elif not as_declared and (not chosen or name in chosen):
+                columns[name] = plain
+            elif not as_declared and (not used_columns or name in used_columns):
                 problems.append(f"column {name!r} of type {arrow_type}")
     if problems:
         raise InputError(
@@ -81,9 +81,9 @@ def plain_columns(
             "booleans, text, bytes, times, and lists or structs of these. Declare the "
             "other columns in a schema file (`schema`)"
         )
-    if not found:
+    if not columns:
         raise InputError(f"{uri}: has no column that can be a feature")
-    return found
+    return columns
 
 
 def leaves(name: str, arrow_type: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
@@ -100,7 +100,7 @@ def leaves(name: str, arrow_type: pa.DataType) -> Iterator[tuple[str, pa.DataTyp
 
 
 def flat_batch(
-    batch: pa.RecordBatch, columns: pa.Schema, named: Callable[[str], str] = str
+    batch: pa.RecordBatch, columns: pa.Schema, rename_column: Callable[[str], str] = str
 ) -> pa.RecordBatch:
     """Returns the rows of a file with plain columns.
 
@@ -112,12 +112,12 @@ def flat_batch(
     Raises:
       pa.ArrowException: a value does not fit the type.
     """
-    found = {
-        named(leaf): array
+    leaf_columns = {
+        rename_column(leaf): array
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
         for leaf, array in _leaf_columns(name, column)
     }
-    arrays = [_as_type(found[field.name], field.type) for field in columns]
+    arrays = [_as_type(leaf_columns[field.name], field.type) for field in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
@@ -126,29 +126,29 @@ def _leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]
     column = plain(column)
     if pt.is_struct(column.type):
         # In a missing struct, every field is missing.
-        for field, values in zip(column.type, column.flatten(), strict=True):
-            yield from _leaf_columns(f"{name}{SEPARATOR}{field.name}", values)
+        for field, leaf_array in zip(column.type, column.flatten(), strict=True):
+            yield from _leaf_columns(f"{name}{SEPARATOR}{field.name}", leaf_array)
     elif (pt.is_list(column.type) or pt.is_large_list(column.type)) and pt.is_struct(
         inside_lists(column.type)[0]
     ):
         rows = column.cast(pa.list_(column.type.value_type))
         offsets = pa.array(rows.offsets.to_numpy(zero_copy_only=False).copy())
         missing = rows.is_null()
-        for leaf, values in _leaf_columns(name, rows.values):
-            yield leaf, pa.ListArray.from_arrays(offsets, values, mask=missing)
+        for leaf, leaf_array in _leaf_columns(name, rows.values):
+            yield leaf, pa.ListArray.from_arrays(offsets, leaf_array, mask=missing)
     else:
         yield name, column
 
 
-def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _as_type(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """Casts a column; casts decimals to floats by way of text."""
-    if column.type.equals(wanted):
+    if column.type.equals(arrow_type):
         return column
     leaf, shape = inside_lists(column.type)
-    if pt.is_decimal(leaf) and pt.is_floating(inside_lists(wanted)[0]):
+    if pt.is_decimal(leaf) and pt.is_floating(inside_lists(arrow_type)[0]):
         # Arrow casts 1234567890.12 to 1234567890.1200001, but parses its text exactly.
         column = column.cast(lists_of(pa.string(), shape))
-    return column.cast(wanted)
+    return column.cast(arrow_type)
 
 
 def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:
@@ -168,25 +168,25 @@ def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:
     return lists_of(leaf, shape)
 
 
-def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def merged_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Returns the narrowest type for the values of both types; None if there is none.
 
     >>> merged_type(pa.float32(), pa.float64())
     DataType(double)
     """
-    if one.equals(other) or pt.is_null(other):
-        return one
-    if pt.is_null(one):
-        return other
-    if pt.is_floating(one) and pt.is_floating(other):
+    if left.equals(right) or pt.is_null(right):
+        return left
+    if pt.is_null(left):
+        return right
+    if pt.is_floating(left) and pt.is_floating(right):
         return pa.float64()
-    if is_list(one) and is_list(other):
-        inner = merged_type(one.value_type, other.value_type)
+    if is_list(left) and is_list(right):
+        inner = merged_type(left.value_type, right.value_type)
         if inner is None:
             return None
-        if pt.is_fixed_size_list(one) and pt.is_fixed_size_list(other):
-            if one.list_size == other.list_size:
-                return pa.list_(inner, one.list_size)
+        if pt.is_fixed_size_list(left) and pt.is_fixed_size_list(right):
+            if left.list_size == right.list_size:
+                return pa.list_(inner, left.list_size)
         return pa.list_(inner)
     return None
 
@@ -195,7 +195,7 @@ def columns_differ(
     file: InputFile | InputRange,
     names: Iterable[str],
     columns: Iterable[str],
-    wanted: Iterable[str] = (),
+    requested_columns: Iterable[str] = (),
     *,
     first: InputFile | None = None,
     leaves_out: bool = False,
@@ -211,36 +211,43 @@ def columns_differ(
       leaves_out: whether a file may have additional columns.
     """
     missing = sorted(set(columns) - set(names))
-    extra = [] if leaves_out else sorted(set(names) - set(columns))
-    if not missing and not extra:
+    extra_names = [] if leaves_out else sorted(set(names) - set(columns))
+    if not missing and not extra_names:
         return ""
-    found = [f"lacks {', '.join(missing)}"] if missing else []
-    found += [f"also has {', '.join(extra)}"] if extra else []
+    differences = [f"lacks {', '.join(missing)}"] if missing else []
+    differences += [f"also has {', '.join(extra_names)}"] if extra_names else []
     way_out = ""
     # A test file often lacks the labels. If it is the first file, suggest to exclude it.
-    if first and not (missing and extra):
-        own, lacking = file if missing else first, ", ".join(missing or extra)
-        exclude = excluding(own.path)
-        way_out = f". To leave out the file without {lacking}, {own.uri}, use {exclude}"
-    if not leaves_out and not {*missing} & ({*wanted} or {*missing}):
-        left = ", ".join(extra)
-        way_out += f". Use `extra_columns=ignore` to leave out {left} in all files"
+    if first and not (missing and extra_names):
+        lacking_file, missing_names = (
+            file if missing else first,
+            ", ".join(missing or extra_names),
+        )
+        exclude = excluding(lacking_file.path)
+        way_out = f". To leave out the file without {missing_names}, {lacking_file.uri}, use {exclude}"
+    if not leaves_out and not {*missing} & ({*requested_columns} or {*missing}):
+        extra_text = ", ".join(extra_names)
+        way_out += (
+            f". Use `extra_columns=ignore` to leave out {extra_text} in all files"
+        )
     return (
         f"{file.uri}: its columns differ from the first file: it "
-        f"{' and '.join(found)}; all files of one dataset need the same "
+        f"{' and '.join(differences)}; all files of one dataset need the same "
         f"columns{way_out}"
     )
 
 
-def left_out_fact(names: Iterable[str], more: str = "") -> tuple[tuple[str, str], ...]:
+def left_out_fact(
+    names: Iterable[str], extra_text: str = ""
+) -> tuple[tuple[str, str], ...]:
     """Returns a line for the input report about columns that become no feature, or ()."""
-    told = "; ".join(filter(None, (first_names(sorted({*names})), more)))
-    return (("columns left out", told),) if told else ()
+    description = "; ".join(filter(None, (first_names(sorted({*names})), extra_text)))
+    return (("columns left out", description),) if description else ()
 
 
 def merged_columns(
-    found: Sequence[tuple[InputFile, dict[str, pa.DataType]]],
-    wanted: Sequence[str] = (),
+    file_columns: Sequence[tuple[InputFile, dict[str, pa.DataType]]],
+    requested_columns: Sequence[str] = (),
 ) -> dict[str, pa.DataType]:
     """Returns the merged columns of several files, in the order of the first file.
 
@@ -251,21 +258,23 @@ def merged_columns(
     Raises:
       InputError: two files differ in a column; the message names them.
     """
-    first, merged = found[0][0], dict(found[0][1])
+    first, merged = file_columns[0][0], dict(file_columns[0][1])
     last_of = dict.fromkeys(merged, first)  # column -> the file that set its type
-    for file, columns in found[1:]:
-        if differ := columns_differ(file, columns, merged, wanted, first=first):
-            raise InputError(differ)
+    for file, columns in file_columns[1:]:
+        if difference := columns_differ(
+            file, columns, merged, requested_columns, first=first
+        ):
+            raise InputError(difference)
         for name, arrow_type in columns.items():
-            both = merged_type(merged[name], arrow_type)
-            if both is None:
+            common_type = merged_type(merged[name], arrow_type)
+            if common_type is None:
                 raise InputError(
                     f"{file.uri}: column {name!r} is {arrow_type}, but {merged[name]} in "
                     f"{last_of[name].uri}; expected the same type in all files of an "
                     "input: convert such files one by one"
                 )
-            if not both.equals(merged[name]):
-                merged[name], last_of[name] = both, file
+            if not common_type.equals(merged[name]):
+                merged[name], last_of[name] = common_type, file
     return merged
 
 
@@ -325,28 +334,30 @@ def require_features(
       SchemaError: the columns differ.
     """
     features = {feature.name for feature in schema.features}
-    extra = sorted({*names} - features)
+    extra_names = sorted({*names} - features)
     missing = [] if may_lack else sorted(features - {*names})
-    if extra or missing:
+    if extra_names or missing:
         way_out = "" if missing else f"{LEAVE_OUT}, or "
-        if extra and {*extra} <= {*folders}:
+        if extra_names and {*extra_names} <= {*folders}:
             way_out = (
                 "use `partitions=none`, so that folders do not become columns, or "
             )
-        found = [f"lack {', '.join(missing)}"] if missing else []
-        found += [f"also have {', '.join(extra)}"] if extra else []
+        differences = [f"lack {', '.join(missing)}"] if missing else []
+        differences += [f"also have {', '.join(extra_names)}"] if extra_names else []
         raise SchemaError(
             f"the columns of the new files differ from the dataset's features "
-            f"({first_names(sorted(features))}): they {' and '.join(found)}; {way_out}"
+            f"({first_names(sorted(features))}): they {' and '.join(differences)}; {way_out}"
             "convert all inputs again without `append`"
         )
 
 
 def types_to_append(schema: Schema) -> dict[str, pa.DataType]:
     """Returns the types that the dataset's features require of columns in new files."""
-    fixed = {}
+    types = {}
     for feature in schema.features:
-        kind = _LEAVES.get(feature.dtype, pa.string())
+        leaf_type = _LEAVES.get(feature.dtype, pa.string())
         is_image = feature.content is Content.IMAGE
-        fixed[feature.name] = pa.binary() if is_image else lists_of(kind, feature.shape)
-    return fixed
+        types[feature.name] = (
+            pa.binary() if is_image else lists_of(leaf_type, feature.shape)
+        )
+    return types

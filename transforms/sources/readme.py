@@ -69,10 +69,10 @@ def _patterns(config: Mapping[str, Any], location: str) -> Iterator[SplitPattern
         if folder is not None and not isinstance(folder, str):
             raise InputError(f"{location}: data_dir is not the name of a folder")
         files = f"{folder}/**" if folder else []
-    for entry in _list_of(files, location):
-        split, paths = "", entry
-        if isinstance(entry, dict):
-            split, paths = entry.get("split") or "", entry.get("path")
+    for file_config in _list_of(files, location):
+        split, paths = "", file_config
+        if isinstance(file_config, dict):
+            split, paths = file_config.get("split") or "", file_config.get("path")
         for path in _list_of(paths, location):
             if not isinstance(path, str) or not isinstance(split, str):
                 raise InputError(f"{location}: data_files has no path as text; {_FORM}")
@@ -80,10 +80,10 @@ def _patterns(config: Mapping[str, Any], location: str) -> Iterator[SplitPattern
             yield split, path.removeprefix("./")
 
 
-def _list_of(value: Any, location: str) -> list[Any]:
+def _list_of(config_value: Any, location: str) -> list[Any]:
     """Returns a list unchanged, and a string as a list of one string."""
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list):
+    if isinstance(config_value, str):
+        return [config_value]
+    if not isinstance(config_value, list):
         raise InputError(f"{location}: found a value that is not a list; {_FORM}")
-    return value
+    return config_value

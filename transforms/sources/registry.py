@@ -63,17 +63,17 @@ class Request:
     # lacks the columns
     constants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def partitions(self, asked: str) -> Partitions:
+    def partitions(self, key_folders: str) -> Partitions:
         """Returns the partitions, not yet found, for the option `partitions`.
 
         For a table of annotations, key folders are never columns.
         """
-        are_read = asked == "hive" and self.job is not None
+        are_read = key_folders == "hive" and self.job is not None
         constants = self.constants if are_read else {}
-        found: Partitions = _load("partitions.Partitions")(
+        partitions: Partitions = _load("partitions.Partitions")(
             are_read, self.as_text, constants
         )
-        return found
+        return partitions
 
     def file_splits(self, split_from: str) -> FileSplits:
         """Returns the rule, not yet found, by which names define the splits of files."""
@@ -142,8 +142,10 @@ def guess_format(name: str) -> str:
     """
     *_, ending = re.sub(r"\.(gz|bz2|xz|zst)$", "", name.lower()).rsplit(".", 1)
     near = () if Path(name).exists() else get_close_matches(name, format_names(), 1)
-    found = [n for n in BUILT_IN if ending in (n, *_ENDINGS.get(n, "").split())]
-    return next(iter((*found, *near)), "")
+    formats = [
+        name for name in BUILT_IN if ending in (name, *_ENDINGS.get(name, "").split())
+    ]
+    return next(iter((*formats, *near)), "")
 
 
 def load_format(name: str) -> SourceFormat[Any]:
@@ -161,9 +163,13 @@ def load_format(name: str) -> SourceFormat[Any]:
             "uninstall that package, or rename the format in it"
         )
     if name in BUILT_IN:
-        known = BUILT_IN[name]
-        own = _load(f"{known}.options.FORMAT") if isinstance(known, str) else known
-        return cast("SourceFormat[Any]", own)
+        builtin_format = BUILT_IN[name]
+        source_format = (
+            _load(f"{builtin_format}.options.FORMAT")
+            if isinstance(builtin_format, str)
+            else builtin_format
+        )
+        return cast("SourceFormat[Any]", source_format)
     if not offers:
         raise UsageError(
             f"source: found {name!r}, expected one of {', '.join(format_names())}; a "
@@ -176,18 +182,18 @@ def load_format(name: str) -> SourceFormat[Any]:
         )
     (point,) = offers
     try:
-        found = point.load()
+        plugin_format = point.load()
     except Exception as error:  # code of another package can raise any exception
         raise UsageError(
             f"source {name}: {point.value} of {packages} cannot be imported: "
             f"{type(error).__name__}: {error}; repair or uninstall that package"
         ) from error
-    if not isinstance(found, SourceFormat) or found.name != name:
+    if not isinstance(plugin_format, SourceFormat) or plugin_format.name != name:
         raise UsageError(
             f"source {name}: {point.value} of {packages} is not a SourceFormat with the "
-            f"name {name!r}, but {found!r}; the package has to be repaired"
+            f"name {name!r}, but {plugin_format!r}; the package has to be repaired"
         )
-    return found
+    return plugin_format
 
 
 class InstalledFormats(Mapping[str, type[SourceOptions]]):
@@ -224,7 +230,7 @@ def make_source(
       UsageError: see `load_format`.
       ValueError: the rows come from a pipeline, or the options belong to another format.
     """
-    found, options = _format_and_options(job)
+    source_format, options = _format_and_options(job)
     declared, columns = job.declared, {*job.columns}
     # With `map`, the declared schema describes the output of the function.
     as_text = declared is not None and job.map is None
@@ -233,10 +239,16 @@ def make_source(
     if columns:
         times = job.split_by_time.rpartition("=")[0] if job.split_by_time else None
         balanced = job.balance.rpartition("=")[0] if job.balance else None
-        others = (job.split_column, job.split_by, job.stratify_by, times, balanced)
-        columns |= {name for name in others if name is not None}
+        role_columns = (
+            job.split_column,
+            job.split_by,
+            job.stratify_by,
+            times,
+            balanced,
+        )
+        columns |= {name for name in role_columns if name is not None}
     request = Request(storage, as_text, tuple(sorted(columns)), job, constants or {})
-    return found.make_source(options, request)
+    return source_format.make_source(options, request)
 
 
 # Appended by `describe_inputs` if arrays are transformed together with the pixels of
@@ -252,9 +264,9 @@ def describe_inputs(
     It identifies everything that affects the bytes of the dataset apart from the job and
     its inventory.
     """
-    found, options = _format_and_options(job)
-    if found.describe_inputs is not None:
-        return found.describe_inputs(options, files, storage)
+    source_format, options = _format_and_options(job)
+    if source_format.describe_inputs is not None:
+        return source_format.describe_inputs(options, files, storage)
     return read_names(options, files) if isinstance(options, FilesOptions) else ""
 
 
@@ -284,8 +296,8 @@ def folder_keys(
     import pyarrow.compute as pc
 
     # Fast filter: even among millions of files, usually none is below such a folder.
-    named = files.where(pc.match_substring(files.paths, "="))
-    folders = "/".join(named.folders.dictionary.to_pylist()).split("/")
+    key_folder_files = files.where(pc.match_substring(files.paths, "="))
+    folders = "/".join(key_folder_files.folders.dictionary.to_pylist()).split("/")
     parts = {folder_title(part) for part in folders if "=" in part}
     if not parts:
         return []
@@ -304,16 +316,16 @@ def _format_and_options(job: JobSpec) -> tuple[SourceFormat[Any], SourceOptions]
     """Returns the format of a job, and its options or their defaults."""
     if job.source == PIPELINE_ROWS:
         raise ValueError("the rows of a pipeline have no files to be read from")
-    found = load_format(job.source)
+    source_format = load_format(job.source)
     options = job.source_options
     if type(options) is SourceOptions:
-        options = found.options()
-    if not isinstance(options, found.options):
+        options = source_format.options()
+    if not isinstance(options, source_format.options):
         raise ValueError(
-            f"source {job.source} has options of type {found.options.__name__}, "
+            f"source {job.source} has options of type {source_format.options.__name__}, "
             f"got {type(options).__name__}"
         )
-    return found, options
+    return source_format, options
 
 
 @cache
@@ -345,13 +357,13 @@ MAX_LEVEL = 9
 def level_of(*words: str) -> BeforeValidator:
     """Returns a validator for a number of folders or one of `words`, stored as text."""
 
-    def validate(value: Any) -> str:
-        text = str(value)
-        if isinstance(value, str | int) and (text in words or text in "0123456789"):
+    def validate(level: Any) -> str:
+        text = str(level)
+        if isinstance(level, str | int) and (text in words or text in "0123456789"):
             return text
         raise ValueError(
             f"expected {', '.join(words)} or a number of folders from 0 to {MAX_LEVEL}, "
-            f"found {value!r}"
+            f"found {level!r}"
         )
 
     return BeforeValidator(validate, json_schema_input_type=str | int)
@@ -462,7 +474,7 @@ def _arrays(find: str) -> Callable[[Any, Request], Any]:
     )
 
 
-def _tables(name: str, **more: Any) -> Callable[[TableOptions, Request], Any]:
+def _tables(name: str, **source_fields: Any) -> Callable[[TableOptions, Request], Any]:
     """Returns the `make_source` of a table format.
 
     `name` is the name of the source class; `more` has additional fields of that class.
@@ -474,7 +486,7 @@ def _tables(name: str, **more: Any) -> Callable[[TableOptions, Request], Any]:
         splits=request.file_splits(options.split_from),
         partitions=request.partitions(options.partitions),
         storage=request.storage,
-        **more,
+        **source_fields,
     )
 
 
@@ -487,7 +499,7 @@ def _examples(text: str) -> tuple[tuple[str, str], ...]:
     """Parses examples into pairs (title, command line); command lines are indented."""
     parts = re.split(r"\n(?=\S)", dedent(text).strip())
     pairs = (part.split("\n", 1) for part in parts)
-    return tuple((what, dedent(line)) for what, line in pairs)
+    return tuple((title, dedent(line)) for title, line in pairs)
 
 
 def _table_format(
@@ -536,18 +548,18 @@ def _one_mark(text: str) -> bool:
 
 def _delimiter(text: str) -> str:
     """Validates the option `delimiter`; returns its character, or "auto"."""
-    found = DELIMITERS.get(text, text)
-    if text == "auto" or (_one_mark(found) and found != '"'):
-        return found
+    delimiter = DELIMITERS.get(text, text)
+    if text == "auto" or (_one_mark(delimiter) and delimiter != '"'):
+        return delimiter
     words = ", ".join(name for name in DELIMITERS if name.isalpha())
     raise ValueError(f"expected auto, {words} or one ASCII character, found {text!r}")
 
 
 def _mark(text: str) -> str:
     """Validates an option with one ASCII character; returns it, or "none"."""
-    found = "\\" if text == "backslash" else text
-    if text == "none" or _one_mark(found):
-        return found
+    character = "\\" if text == "backslash" else text
+    if text == "none" or _one_mark(character):
+        return character
     raise ValueError(f"expected none or one ASCII character, found {text!r}")
 
 
@@ -556,10 +568,10 @@ def _encoding(text: str) -> str:
     if text == "auto":
         return text
     try:
-        found = codecs.lookup(text)
+        codec = codecs.lookup(text)
         codecs.getincrementaldecoder(text)
-        if isinstance("".encode(found.name), bytes):
-            return found.name.replace("utf-8-sig", "utf-8")
+        if isinstance("".encode(codec.name), bytes):
+            return codec.name.replace("utf-8-sig", "utf-8")
     except (LookupError, ValueError):
         pass
     raise ValueError(
@@ -570,7 +582,7 @@ def _encoding(text: str) -> str:
 
 def _as_text(value: Any) -> Any:
     """Joins a list of strings, as in YAML, with commas; other values are unchanged."""
-    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
         return ",".join(value)
     return value
 
@@ -839,5 +851,5 @@ BUILT_IN: dict[str, SourceFormat[Any] | str] = {
     "images": "images",
     "audio": "audio",
     "text": "text_files",
-    **{each.name: each for each in _FORMATS},
+    **{source_format.name: source_format for source_format in _FORMATS},
 }

@@ -58,11 +58,11 @@ class BalancedClasses:
 
     def _classes(self, batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
         """Returns the index of each row's class."""
-        values = batch.column(self.column)
-        found = class_hashes(values, decimal_comma=self.decimal_comma)
-        index = np.searchsorted(self.hashes, found)
+        class_column = batch.column(self.column)
+        row_hashes = class_hashes(class_column, decimal_comma=self.decimal_comma)
+        index = np.searchsorted(self.hashes, row_hashes)
         index = np.minimum(index, len(self.hashes) - 1)
-        if bool((self.hashes[index] != found).any()):
+        if bool((self.hashes[index] != row_hashes).any()):
             raise ChangedInputError(
                 f"`balance` {self.column}: has a value that did not exist when the "
                 "rows were counted. Run the job again when nothing writes to its inputs"
@@ -72,8 +72,8 @@ class BalancedClasses:
     def times_of(self, rows: Rows) -> I64:
         """Returns the number of output rows for each row."""
         index = self._classes(rows.batch)
-        more = sample_draws(rows.origins, self.seed) < self.below[index]
-        times: I64 = self.times[index] + more
+        has_extra_copy = sample_draws(rows.origins, self.seed) < self.below[index]
+        times: I64 = self.times[index] + has_extra_copy
         return times
 
     def weighed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -102,8 +102,8 @@ class SampledRows(RowTransform):
     def supports_references(self) -> bool:  # type: ignore[override]
         # With weights, every exchange has the same plan only if it counts file sizes.
         inner = self.inner
-        known = inner.sizes_known_upfront or not self._has_weights
-        return inner.supports_references and known
+        has_stable_plan = inner.sizes_known_upfront or not self._has_weights
+        return inner.supports_references and has_stable_plan
 
     @property
     def _has_weights(self) -> bool:
@@ -126,26 +126,30 @@ class SampledRows(RowTransform):
     def unsampled(self) -> tuple[RowSource, float]:
         return self.inner, self.share
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
-        if found is not None:
-            found = found._replace(schema=self.inner.schema(found.observed))
-        return self.inner.understood(found).updated(InputSummary(self.facts))
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+        if range_findings is not None:
+            range_findings = range_findings._replace(
+                schema=self.inner.schema(range_findings.observed)
+            )
+        return self.inner.understood(range_findings).updated(InputSummary(self.facts))
 
     def columns(self) -> pa.Schema:
-        found = self.inner.columns()
+        inner_columns = self.inner.columns()
         return (
-            found.append(pa.field(WEIGHT, pa.float32())) if self._has_weights else found
+            inner_columns.append(pa.field(WEIGHT, pa.float32()))
+            if self._has_weights
+            else inner_columns
         )
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         return self.inner.estimated_bytes(files)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        found = self.inner.schema(observed, nulls)
+        inner_schema = self.inner.schema(observed, nulls)
         if not self._has_weights:
-            return found
+            return inner_schema
         weight = FeatureSpec(WEIGHT, Kind.FLOAT, dtype="float32")
-        return Schema((*found.features, weight))
+        return Schema((*inner_schema.features, weight))
 
     def input_schema(self, observed: TypeFlags) -> Schema | None:
         return self.inner.input_schema(observed)
@@ -184,10 +188,10 @@ class SampledRows(RowTransform):
     def read_windows(
         self, windows: Iterable[pa.BinaryArray], sink: RowSink
     ) -> Iterator[ReferencedRows]:
-        for found in self.inner.read_windows(windows, sink):
+        for referenced_rows in self.inner.read_windows(windows, sink):
             if self.balance is not None:
-                found.batch = self.balance.weighed(found.batch)
-            yield found
+                referenced_rows.batch = self.balance.weighed(referenced_rows.batch)
+            yield referenced_rows
 
     def _kept(self, input_range: InputRange, rows: Rows, sink: RowSink) -> Rows:
         """Returns the rows that are kept; counts the dropped rows."""
@@ -201,11 +205,13 @@ class SampledRows(RowTransform):
             tied = np.flatnonzero(keep & (keys == np.uint64(last)))
             keep &= keys <= np.uint64(last)
             keep[tied[ties:]] = False
-        kept = np.flatnonzero(keep)
+        kept_indices = np.flatnonzero(keep)
         if self.balance is not None and not self._has_weights:
             # Classes without a row in the sample were not counted.
-            kept = kept[self.balance.times_of(rows.taken(kept)) > 0]
-        if len(kept) == len(keep):
+            kept_indices = kept_indices[
+                self.balance.times_of(rows.taken(kept_indices)) > 0
+            ]
+        if len(kept_indices) == len(keep):
             return rows
-        sink.left_out += len(keep) - len(kept)
-        return rows.taken(kept)
+        sink.left_out += len(keep) - len(kept_indices)
+        return rows.taken(kept_indices)

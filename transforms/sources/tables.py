@@ -73,7 +73,7 @@ from recordmill.transforms.storage.reading import open_stream, size_of
 
 
 @contextmanager
-def told_of(uri: str, what: str) -> Iterator[None]:
+def told_of(uri: str, file_type: str) -> Iterator[None]:
     """Converts exceptions of Arrow's readers to InputError.
 
     Args:
@@ -86,9 +86,9 @@ def told_of(uri: str, what: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        told = " ".join(str(error).split()).rstrip(".")
+        reason = " ".join(str(error).split()).rstrip(".")
         raise InputError(
-            f"{uri}: cannot be read as {what}: {told}. Copy or write the file again; "
+            f"{uri}: cannot be read as {file_type}: {reason}. Copy or write the file again; "
             "if it has another format, name only the files to convert"
         ) from error
 
@@ -148,45 +148,48 @@ def _open_table(kind: FileKind, window: InputStream, size: int) -> _TableFile:
 def _open_parquet(file: pa.NativeFile) -> _TableFile:
     """Opens a Parquet file; its groups are the row groups."""
     # With a buffer, Arrow reads each column in parts.
-    found = pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
+    parquet_file = pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
 
     def groups() -> list[_Group]:
-        metadata = found.metadata
-        parts = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        if any(each.num_rows < 0 for each in parts):
+        metadata = parquet_file.metadata
+        row_groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        if any(group.num_rows < 0 for group in row_groups):
             raise pa.ArrowInvalid("a row group has fewer than 0 rows")
-        return [_Group(each.num_rows, each.total_byte_size) for each in parts]
+        return [_Group(group.num_rows, group.total_byte_size) for group in row_groups]
 
     def batches(first: int, stop: int) -> Iterator[pa.RecordBatch]:
-        own = groups()[first:stop]
-        size = sum(max(0, each.size) for each in own)
-        yield from found.iter_batches(
-            batch_size=_batch_rows(sum(each.rows for each in own), size),
+        range_groups = groups()[first:stop]
+        size = sum(max(0, group.size) for group in range_groups)
+        yield from parquet_file.iter_batches(
+            batch_size=_batch_rows(sum(group.rows for group in range_groups), size),
             row_groups=list(range(first, stop)),
             use_threads=False,
         )
 
-    return _TableFile(found.schema_arrow, groups, batches)
+    return _TableFile(parquet_file.schema_arrow, groups, batches)
 
 
 def _open_arrow(file: pa.NativeFile, size: int) -> _TableFile:
     """Opens an Arrow IPC file; its groups are the record batches."""
-    found = pa.ipc.open_file(file)
+    arrow_file = pa.ipc.open_file(file)
 
     def groups() -> list[_Group]:
         # One column is enough to count rows, so only the first is read.
-        fields = [0] if len(found.schema) else []
+        fields = [0] if len(arrow_file.schema) else []
         options = pa.ipc.IpcReadOptions(included_fields=fields)
-        one = pa.ipc.open_file(file, options=options)
-        rows = [one.get_batch(i).num_rows for i in range(one.num_record_batches)]
+        column_reader = pa.ipc.open_file(file, options=options)
+        rows = [
+            column_reader.get_batch(i).num_rows
+            for i in range(column_reader.num_record_batches)
+        ]
         total = max(1, sum(rows))
-        return [_Group(each, size * each // total) for each in rows]
+        return [_Group(num_rows, size * num_rows // total) for num_rows in rows]
 
     def batches(first: int, stop: int) -> Iterator[pa.RecordBatch]:
         for index in range(first, stop):
-            yield from _in_steps(found.get_batch(index))
+            yield from _in_steps(arrow_file.get_batch(index))
 
-    return _TableFile(found.schema, groups, batches)
+    return _TableFile(arrow_file.schema, groups, batches)
 
 
 def _open_stream(file: pa.NativeFile, window: InputStream, size: int) -> _TableFile:
@@ -237,11 +240,11 @@ def _require_valid(array: pa.Array) -> None:
         array.validate(full=True)
         return
     except pa.ArrowInvalid as error:
-        kind = array.type
+        arrow_type = array.type
         if "UTF8" not in str(error):
             raise
-        is_text = pt.is_string(kind) or pt.is_large_string(kind)
-        if is_text or pt.is_string_view(kind):
+        is_text = pt.is_string(arrow_type) or pt.is_large_string(arrow_type)
+        if is_text or pt.is_string_view(arrow_type):
             return  # Arrow checks everything else before the bytes of text
         if (parts := _parts_of(array)) is None:
             raise
@@ -258,21 +261,21 @@ def _parts_of(array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]] | None:
     The array is None if it has neither offsets nor indices. Returns None for a type that
     cannot become a feature.
     """
-    kind = array.type
+    arrow_type = array.type
     if isinstance(array, pa.ExtensionArray):
         return None, [array.storage]
-    if pt.is_struct(kind):
+    if pt.is_struct(arrow_type):
         return None, array.flatten()
-    if pt.is_dictionary(kind):
+    if pt.is_dictionary(arrow_type):
         nulls = pa.nulls(len(array.dictionary))
         outer = pa.DictionaryArray.from_arrays(array.indices, nulls, safe=False)
         return outer, [array.dictionary]
-    if pt.is_fixed_size_list(kind):
+    if pt.is_fixed_size_list(arrow_type):
         return None, [array.values]
-    if not pt.is_list(kind) and not pt.is_large_list(kind):
+    if not pt.is_list(arrow_type) and not pt.is_large_list(arrow_type):
         return None
     outer = pa.Array.from_buffers(
-        pa.list_(pa.null()) if pt.is_list(kind) else pa.large_list(pa.null()),
+        pa.list_(pa.null()) if pt.is_list(arrow_type) else pa.large_list(pa.null()),
         len(array),
         buffers=array.buffers()[:2],
         null_count=array.null_count,
@@ -302,20 +305,20 @@ def _cut_groups(groups: Sequence[_Group], range_bytes: int) -> tuple[Cut, ...]:
 def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
     r"""Returns a row as JSON; bytes that are not UTF-8 are escaped as \xff."""
 
-    def shown(value: object) -> str:
-        if isinstance(value, bytes):
-            return value.decode(errors="backslashreplace")
-        return str(value)
+    def format_cell(cell: object) -> str:
+        if isinstance(cell, bytes):
+            return cell.decode(errors="backslashreplace")
+        return str(cell)
 
-    values: dict[str, Any] = {}
+    cell_by_column: dict[str, Any] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         cell = column.slice(row, 1)
         try:
-            (values[name],) = cell.to_pylist()
+            (cell_by_column[name],) = cell.to_pylist()
         except UnicodeDecodeError:
             as_bytes = lists_of(pa.binary(), inside_lists(cell.type)[1])
-            (values[name],) = cell.cast(as_bytes).to_pylist()
-    text = json.dumps(values, ensure_ascii=False, default=shown)
+            (cell_by_column[name],) = cell.cast(as_bytes).to_pylist()
+    text = json.dumps(cell_by_column, ensure_ascii=False, default=format_cell)
     return text.encode(errors="backslashreplace")
 
 
@@ -324,15 +327,15 @@ def _find_tables(
 ) -> tuple[list[InputFile], list[tuple[str, str]]]:
     """Returns the tables, and pairs (reason, path) of the skipped files."""
     # Programs that write many files add _SUCCESS or _metadata.
-    tables, others = [], []
+    tables, skipped_files = [], []
     for file in files:
         if PurePosixPath(file.path).name.startswith(("_", ".")):
-            others.append(("the name begins with '_' or '.'", file.path))
+            skipped_files.append(("the name begins with '_' or '.'", file.path))
         elif not file.size:
-            others.append(("empty", file.path))
+            skipped_files.append(("empty", file.path))
         else:
             tables.append(file)
-    return tables, others
+    return tables, skipped_files
 
 
 @dataclass(frozen=True)
@@ -364,32 +367,42 @@ class ColumnarSource(Source):
     tells_checksums = True
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        tables, others = _find_tables(files)
+        tables, skipped_files = _find_tables(files)
         if not tables:
             raise InputError(
                 f"no input is {WHAT[self.kind]} ({count(len(files), 'input file')}): "
                 "they are empty, or their names begin with '_' or '.'"
             )
-        kept = _find_tables(append.kept)[0] if append else []
-        splits = self.splits.found_in(tables, kept)
-        partitions = self.partitions.found_in(tables, splits, kept)
-        schema, wanted = append.schema if append else None, self.wanted
+        existing_files = _find_tables(append.kept)[0] if append else []
+        splits = self.splits.found_in(tables, existing_files)
+        partitions = self.partitions.found_in(tables, splits, existing_files)
+        schema, requested_columns = append.schema if append else None, self.wanted
         if schema:
-            wanted = tuple(feature.name for feature in schema.features)
-        source = replace(self, wanted=wanted, partitions=partitions)
-        found = list(ahead(tables, source._look_at, _OPENED_AT_ONCE))
-        first = found[0].columns.keys()
-        known = {*wanted} & first or {*first}
-        left_out = {name for each in found for name in each.columns} - known
-        for each in found if self.leaves_out else ():
-            for name in left_out & each.columns.keys():
-                del each.columns[name]
-        types = merged_columns([(each.file, each.columns) for each in found], wanted)
-        meaning = merged_meaning([(each.file.uri, each.meaning) for each in found])
+            requested_columns = tuple(feature.name for feature in schema.features)
+        source = replace(self, wanted=requested_columns, partitions=partitions)
+        opened_tables = list(ahead(tables, source._look_at, _OPENED_AT_ONCE))
+        first = opened_tables[0].columns.keys()
+        used_columns = {*requested_columns} & first or {*first}
+        left_out = {
+            name for table in opened_tables for name in table.columns
+        } - used_columns
+        for table in opened_tables if self.leaves_out else ():
+            for name in left_out & table.columns.keys():
+                del table.columns[name]
+        types = merged_columns(
+            [(table.file, table.columns) for table in opened_tables], requested_columns
+        )
+        meaning = merged_meaning(
+            [(table.file.uri, table.meaning) for table in opened_tables]
+        )
         meaning.keep_files(types)
-        meaning.classes = {n: c for n, c in meaning.classes.items() if n in types}
+        meaning.classes = {
+            name: class_names
+            for name, class_names in meaning.classes.items()
+            if name in types
+        }
         if schema:
-            sizes = [each.name for each in meaning.sizes()]
+            sizes = [column.name for column in meaning.sizes()]
             require_features([*types, *sizes], schema, folders=partitions.keys)
             for feature in schema.features:
                 if feature.class_names and feature.column in types:
@@ -397,18 +410,20 @@ class ColumnarSource(Source):
                     names = feature.class_names
                     found_names = meaning.classes.setdefault(feature.column, names)
                     require_same_classes(
-                        found[0].file.uri, feature.column, found_names, names
+                        opened_tables[0].file.uri, feature.column, found_names, names
                     )
         cuts, unread, num_bytes = [], [], 0
-        entries = sum(len(name) + _ENTRY_BYTES for name in types)
-        for file, _, groups, _ in found:
+        feature_bytes = sum(len(name) + _ENTRY_BYTES for name in types)
+        for file, _, groups, _ in opened_tables:
             if ends := _cut_groups(groups, self.range_bytes):
                 cuts.append((file.path, ends))
             else:
                 crc = open_stream(file, self.storage).drain()
                 unread.append(FileChecksum(file.path, 0, file.size, crc))
-                others.append(("no rows", file.path))
-            num_bytes += sum(max(0, size) + rows * entries for rows, size in groups)
+                skipped_files.append(("no rows", file.path))
+            num_bytes += sum(
+                max(0, size) + rows * feature_bytes for rows, size in groups
+            )
         return replace(
             self,
             fixed_schema=schema,
@@ -417,7 +432,7 @@ class ColumnarSource(Source):
             partitions=partitions,
             types=tuple(types.items()),
             cuts=tuple(cuts),
-            passed_over=SkippedFiles.counted(others),
+            passed_over=SkippedFiles.counted(skipped_files),
             unread=tuple(unread),
             record_bytes=num_bytes,
             meaning=meaning,
@@ -432,7 +447,7 @@ class ColumnarSource(Source):
             columns = plain_columns(
                 *(self.partitions.merged(file, table.schema), file.uri),
                 as_declared=self.as_declared,
-                chosen=self.wanted if self.leaves_out else (),
+                used_columns=self.wanted if self.leaves_out else (),
             )
         meaning = meaning_of(table.schema)
         if self.as_declared:  # the declared schema defines classes and images
@@ -443,21 +458,35 @@ class ColumnarSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.unread
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
-        facts = [("columns", ", ".join(f"{n} {t}" for n, t in self.types))]
-        narrowed = [n for n, t in self.types if pt.is_float64(inside_lists(t)[0])]
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+        facts = [
+            (
+                "columns",
+                ", ".join(f"{name} {arrow_type}" for name, arrow_type in self.types),
+            )
+        ]
+        narrowed = [
+            name
+            for name, arrow_type in self.types
+            if pt.is_float64(inside_lists(arrow_type)[0])
+        ]
         if narrowed and not self.as_declared:
             facts.append(("stored as float32", ", ".join(narrowed)))
         facts += [*self.splits.facts, *self.partitions.facts]
         meaning = self.meaning
-        if told := meaning.facts():
-            facts.append(("by metadata", told))
+        if metadata_text := meaning.facts():
+            facts.append(("by metadata", metadata_text))
         facts += left_out_fact(self.left_out)
-        unused = (f"{each}: is not used" for each in meaning.unused)
-        warnings = [InputWarning("unused-metadata", text) for text in unused]
-        if found is not None:
-            facts += [*readers_get(found.schema), *told_of_labels(found.issues)]
-            images = [each for each in found.issues if each.code == UNDECODABLE]
+        unused = (f"{problem}: is not used" for problem in meaning.unused)
+        warnings = [InputWarning("unused-metadata", message) for message in unused]
+        if range_findings is not None:
+            facts += [
+                *readers_get(range_findings.schema),
+                *told_of_labels(range_findings.issues),
+            ]
+            images = [
+                issue for issue in range_findings.issues if issue.code == UNDECODABLE
+            ]
             warnings += warn_undecodable(images)
         return InputSummary(tuple(facts), tuple(warnings), self.passed_over)
 
@@ -469,11 +498,11 @@ class ColumnarSource(Source):
             return self.fixed_schema
         classes = self.meaning.classes
         leaves_out = self.leaves_out and self.wanted
-        sizes = {each.name for each in self.meaning.sizes() if leaves_out}
+        sizes = {column.name for column in self.meaning.sizes() if leaves_out}
         features = [
-            replace(each, class_names=classes.get(each.column, ()))
-            for each in plain_schema(self.columns(), nulls).features
-            if each.column not in sizes.difference(self.wanted)
+            replace(feature, class_names=classes.get(feature.column, ()))
+            for feature in plain_schema(self.columns(), nulls).features
+            if feature.column not in sizes.difference(self.wanted)
         ]
         return with_images(Schema(tuple(features)), self.meaning.images, observed)
 
@@ -505,19 +534,22 @@ class ColumnarSource(Source):
         sink.checksums.append(FileChecksum(input_range.path, *part, window.drain()))
         with told_of(uri, WHAT[self.kind]):
             table = _open_table(self.kind, window, size)
-            batches, named = table.batches(*groups), meaning_of(table.schema).named
+            batches, rename_column = (
+                table.batches(*groups),
+                meaning_of(table.schema).named,
+            )
         while row < input_range.stop:
             with told_of(uri, WHAT[self.kind]):
-                found = next(batches, None)
-                if found is None or row + found.num_rows > input_range.stop:
+                file_batch = next(batches, None)
+                if file_batch is None or row + file_batch.num_rows > input_range.stop:
                     raise pa.ArrowInvalid(
                         "does not have the number of rows in its metadata: "
                         f"{input_range.stop - input_range.start}"
                     )
-                found = self.partitions.added(found, input_range.path)
-                batch = flat_batch(found, columns, named)
+                file_batch = self.partitions.added(file_batch, input_range.path)
+                batch = flat_batch(file_batch, columns, rename_column)
             yield self._rows(batch, input_range, row, sink)
-            row += found.num_rows
+            row += file_batch.num_rows
 
     def _part(
         self, input_range: InputRange, size: int
@@ -541,11 +573,11 @@ class ColumnarSource(Source):
         """Creates rows; rejects rows with a damaged image or a missing value."""
         images, uri = self.meaning.images, input_range.uri
         batch, headers, problems = check_files(batch, self.meaning)
-        wrong, issues = check_labels(batch, self.meaning.classes, uri)
-        problems |= wrong | missing_required(batch, self.fixed_schema)
+        label_problems, issues = check_labels(batch, self.meaning.classes, uri)
+        problems |= label_problems | missing_required(batch, self.fixed_schema)
         # There are no headers if there are no image columns.
-        for index, own in enumerate(headers):
-            if problem := undecodable_in(own, self.fixed_schema):
+        for index, row_headers in enumerate(headers):
+            if problem := undecodable_in(row_headers, self.fixed_schema):
                 problems[index] = problem
         numbers = np.arange(row, row + batch.num_rows, dtype=np.int64)
         rows = Rows(
@@ -555,10 +587,10 @@ class ColumnarSource(Source):
             raw=lambda index: (row + index, row_as_json(batch, index)),
         )
         rows = sink.reject(rows, problems, input_range)
-        kept = [index for index in range(len(headers)) if index not in problems]
-        names = [f"{uri}: row {row + index}" for index in kept]
+        kept_indices = [index for index in range(len(headers)) if index not in problems]
+        names = [f"{uri}: row {row + index}" for index in kept_indices]
         observed, undecodable = observe_images(
-            images, [headers[index] for index in kept], names
+            images, [headers[index] for index in kept_indices], names
         )
         nulls = [column.null_count for column in rows.batch.columns]
         sink.add(observed=observed, nulls=nulls, issues=[*issues, *undecodable])

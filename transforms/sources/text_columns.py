@@ -77,8 +77,8 @@ def column_dtype(flags: int) -> str:
 
 def is_text(flags: int) -> bool:
     """Returns True if a column with these flags is text, whatever flags are added."""
-    known = int(flags) & ~_NO_TYPES
-    return bool(known) and column_dtype(known) == "string"
+    type_flags = int(flags) & ~_NO_TYPES
+    return bool(type_flags) and column_dtype(type_flags) == "string"
 
 
 def has_missing_words(flags: int) -> bool:
@@ -120,17 +120,17 @@ def infer_schema(
 
 def _flags_of(cells: pa.StringArray) -> I64:
     """Returns the flag of each cell; no cell may be null or have surrounding blanks."""
-    found = np.full(len(cells), int(TypeFlag.TEXT), np.int64)
-    rest = np.arange(len(cells))
+    cell_flags = np.full(len(cells), int(TypeFlag.TEXT), np.int64)
+    untyped_rows = np.arange(len(cells))
     flags = (TypeFlag.INTEGER, TypeFlag.DECIMAL, TypeFlag.BOOLEAN)
     for flag, dtype in zip(flags, ("int64", "float64", "bool"), strict=True):
-        if not len(rest):
+        if not len(untyped_rows):
             break
-        own = cells.take(pa.array(rest))
-        valid = present(read_each(own, dtype, strict=True)[0])
-        found[rest[valid]] = int(flag)
-        rest = rest[~valid]
-    return found
+        untyped_cells = cells.take(pa.array(untyped_rows))
+        valid = present(read_each(untyped_cells, dtype, strict=True)[0])
+        cell_flags[untyped_rows[valid]] = int(flag)
+        untyped_rows = untyped_rows[~valid]
+    return cell_flags
 
 
 def flags_of_each(cells: pa.StringArray) -> I64:
@@ -141,9 +141,9 @@ def flags_of_each(cells: pa.StringArray) -> I64:
         flags[~is_long] = flags_of_each(cells.filter(pa.array(~is_long)))
         return flags
     cells = without_missing(cells)
-    found = np.zeros(len(cells), np.int64)
-    found[present(cells)] = _flags_of(cells.drop_null())
-    return found
+    cell_flags = np.zeros(len(cells), np.int64)
+    cell_flags[present(cells)] = _flags_of(cells.drop_null())
+    return cell_flags
 
 
 def are_invalid(cells: pa.StringArray, dtype: str) -> Mask:
@@ -153,8 +153,8 @@ def are_invalid(cells: pa.StringArray, dtype: str) -> Mask:
         is_long[~is_long] = are_invalid(cells.filter(pa.array(~is_long)), dtype)
         return is_long
     cells = without_missing(cells)
-    values, _ = read_each(cells, _READ_AS[dtype], strict=True)
-    invalid: Mask = present(cells) & ~present(values)
+    numbers, _ = read_each(cells, _READ_AS[dtype], strict=True)
+    invalid: Mask = present(cells) & ~present(numbers)
     return invalid
 
 
@@ -177,17 +177,24 @@ _GROUP_BYTES = 8 << 20  # maximum size of columns that are joined
 def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
     """Returns the type flags of each column of text."""
     flags = [TypeFlag.NOTHING] * len(columns)
-    filled = [at for at, cells in enumerate(columns) if cells.null_count < len(cells)]
+    filled = [
+        column_index
+        for column_index, cells in enumerate(columns)
+        if cells.null_count < len(cells)
+    ]
     for group in _groups(columns, filled):
-        cells = _joined([columns[at] for at in group]).drop_null()
-        counts = [len(columns[at]) - columns[at].null_count for at in group]
+        cells = _joined([columns[column_index] for column_index in group]).drop_null()
+        counts = [
+            len(columns[column_index]) - columns[column_index].null_count
+            for column_index in group
+        ]
         starts = [0, *accumulate(counts[:-1])]
-        found = flags_of_each(cells)
+        cell_flags = flags_of_each(cells)
         # No cell is null, so cells without a flag are words for missing values.
-        found[found == TypeFlag.NOTHING] = _MISSING
-        sums = np.bitwise_or.reduceat(found, starts)
-        for at, total in zip(group, sums.tolist(), strict=True):
-            flags[at] = TypeFlag(total)
+        cell_flags[cell_flags == TypeFlag.NOTHING] = _MISSING
+        sums = np.bitwise_or.reduceat(cell_flags, starts)
+        for column_index, total in zip(group, sums.tolist(), strict=True):
+            flags[column_index] = TypeFlag(total)
     return flags
 
 
@@ -207,52 +214,60 @@ def convert_columns(
     arrays: list[pa.Array] = [None] * len(columns)
     observed = [int(TypeFlag.NOTHING)] * len(columns)
     members: dict[str, list[int]] = {}  # expected dtype -> indices of columns
-    unknown = []
-    for at, (cells, flags) in enumerate(zip(columns, expected, strict=True)):
+    unknown_columns = []
+    for column_index, (cells, flags) in enumerate(zip(columns, expected, strict=True)):
         dtype = column_dtype(flags)
         if cells.null_count == len(cells):
-            arrays[at] = cells.cast(ARROW_TYPES[dtype])
+            arrays[column_index] = cells.cast(ARROW_TYPES[dtype])
         elif is_text(flags):  # the cells cannot change the type
-            arrays[at], observed[at] = cells, int(flags) & ~_MISSING
+            arrays[column_index], observed[column_index] = cells, int(flags) & ~_MISSING
         elif dtype == "string":
-            unknown.append(at)
+            unknown_columns.append(column_index)
         else:
-            members.setdefault(dtype, []).append(at)
-            observed[at] = int(flags) & ~_MISSING
+            members.setdefault(dtype, []).append(column_index)
+            observed[column_index] = int(flags) & ~_MISSING
 
     def read(group: list[int], dtype: str) -> bool:
         """Converts columns as one; returns False if a cell is invalid for the dtype."""
-        cells = [columns[at] for at in group]
-        joined = read_as(_joined(cells), dtype)
-        if joined is None:
+        cells = [columns[column_index] for column_index in group]
+        joined_column = read_as(_joined(cells), dtype)
+        if joined_column is None:
             return False
-        found = joined.null_count > sum(column.null_count for column in cells)
+        has_missing = joined_column.null_count > sum(
+            column.null_count for column in cells
+        )
         start = 0
-        for at, column in zip(group, cells, strict=True):
-            done = arrays[at] = joined.slice(start, len(column))
-            start += len(done)
-            if found and done.null_count > column.null_count:
-                observed[at] |= _MISSING
-                if done.null_count == len(done):
-                    observed[at] = _MISSING
+        for column_index, column in zip(group, cells, strict=True):
+            converted = arrays[column_index] = joined_column.slice(start, len(column))
+            start += len(converted)
+            if has_missing and converted.null_count > column.null_count:
+                observed[column_index] |= _MISSING
+                if converted.null_count == len(converted):
+                    observed[column_index] = _MISSING
         return True
 
-    for dtype, own in members.items():
-        for group in _groups(columns, own):
+    for dtype, column_indices in members.items():
+        for group in _groups(columns, column_indices):
             if not read(group, dtype):  # some column needs a wider type
                 one_by_one = len(group) > 1
-                unknown += [
-                    at for at in group if not (one_by_one and read([at], dtype))
+                unknown_columns += [
+                    column_index
+                    for column_index in group
+                    if not (one_by_one and read([column_index], dtype))
                 ]
     members.clear()
-    seen = classify_columns([columns[at] for at in unknown])
-    for at, flags in zip(unknown, seen, strict=True):
-        observed[at] = int(expected[at]) | int(flags)
-        members.setdefault(column_dtype(observed[at]), []).append(at)
-    for at in members.pop("string", ()):
-        arrays[at] = columns[at]
-    for dtype, own in members.items():
-        for group in _groups(columns, own):
+    column_flags = classify_columns(
+        [columns[column_index] for column_index in unknown_columns]
+    )
+    for column_index, flags in zip(unknown_columns, column_flags, strict=True):
+        observed[column_index] = int(expected[column_index]) | int(flags)
+        members.setdefault(column_dtype(observed[column_index]), []).append(
+            column_index
+        )
+    for column_index in members.pop("string", ()):
+        arrays[column_index] = columns[column_index]
+    for dtype, column_indices in members.items():
+        for group in _groups(columns, column_indices):
             read(group, dtype)
     return arrays, observed
 
@@ -262,18 +277,18 @@ def _groups(
 ) -> list[list[int]]:
     """Groups columns to be joined; a column of many cells or bytes is a group alone."""
     groups: list[list[int]] = []
-    room = 0  # bytes that fit into the last group of short columns
-    for at in members:
-        size = columns[at].nbytes
-        is_short = len(columns[at]) <= _SHORT and size <= _GROUP_BYTES
-        if is_short and size <= room:
-            groups[-1].append(at)
-            room -= size
+    free_bytes = 0  # bytes that fit into the last group of short columns
+    for column_index in members:
+        size = columns[column_index].nbytes
+        is_short = len(columns[column_index]) <= _SHORT and size <= _GROUP_BYTES
+        if is_short and size <= free_bytes:
+            groups[-1].append(column_index)
+            free_bytes -= size
         elif is_short:
-            groups.append([at])
-            room = _GROUP_BYTES - size
+            groups.append([column_index])
+            free_bytes = _GROUP_BYTES - size
         else:
-            groups.insert(0, [at])
+            groups.insert(0, [column_index])
     return groups
 
 
@@ -374,17 +389,24 @@ def without_odd(flags: int, cells: pa.StringArray) -> int:
     """Returns the flags of a sample without its odd cells; TEXT if these are many."""
     if not is_mixed(flags):
         return flags
-    found = flags_of_each(cells)
+    cell_flags = flags_of_each(cells)
     for family in _CLASSES.values():
-        own = found & family
-        share, total = np.count_nonzero(own), np.count_nonzero(found)
-        if share * 5 >= total * 4 or (total < _SURE_SAMPLE and share * 2 >= total):
-            return int(np.bitwise_or.reduce(own)) | (flags & int(TypeFlag.MISSING))
+        family_flags = cell_flags & family
+        num_members, num_cells = (
+            np.count_nonzero(family_flags),
+            np.count_nonzero(cell_flags),
+        )
+        if num_members * 5 >= num_cells * 4 or (
+            num_cells < _SURE_SAMPLE and num_members * 2 >= num_cells
+        ):
+            return int(np.bitwise_or.reduce(family_flags)) | (
+                flags & int(TypeFlag.MISSING)
+            )
     return int(TypeFlag.TEXT)
 
 
 def count_classes(
-    name: str, cells: pa.StringArray, named: Callable[[Sequence[int]], str]
+    name: str, cells: pa.StringArray, describe_cells: Callable[[Sequence[int]], str]
 ) -> tuple[list[RowIssue], int, bool]:
     """Counts the cells of each class in a batch of a mixed column.
 
@@ -397,20 +419,22 @@ def count_classes(
       The issues, the type flags of all cells, and True if the column has too many cells
       of text for them to be odd cells.
     """
-    found = flags_of_each(cells)
+    cell_flags = flags_of_each(cells)
     masks: dict[str, Mask] = {
-        kind: (found & family) != 0 for kind, family in _CLASSES.items()
+        kind: (cell_flags & family) != 0 for kind, family in _CLASSES.items()
     }
-    masks["text"] = (found != 0) & ~np.logical_or.reduce([*masks.values()])
-    most = max(_CLASSES, key=lambda kind: np.count_nonzero(masks[kind]))
+    masks["text"] = (cell_flags != 0) & ~np.logical_or.reduce([*masks.values()])
+    main_class = max(_CLASSES, key=lambda kind: np.count_nonzero(masks[kind]))
     issues = []
     for kind, mask in masks.items():
         if len(rows := np.flatnonzero(mask)):
-            example = "" if kind == most else named(rows[:_NAMED].tolist())
+            example = (
+                "" if kind == main_class else describe_cells(rows[:_NAMED].tolist())
+            )
             issues.append(RowIssue(ODD, name, len(rows), example, (kind,)))
-    odd, total = np.count_nonzero(masks["text"]), np.count_nonzero(found)
-    is_text = bool(odd > MAX_ODD and odd * _WARNED_SHARE > total)
-    return issues, int(np.bitwise_or.reduce(found, initial=0)), is_text
+    num_odd, num_cells = np.count_nonzero(masks["text"]), np.count_nonzero(cell_flags)
+    is_text = bool(num_odd > MAX_ODD and num_odd * _WARNED_SHARE > num_cells)
+    return issues, int(np.bitwise_or.reduce(cell_flags, initial=0)), is_text
 
 
 def odd_columns(
@@ -423,24 +447,32 @@ def odd_columns(
       cells: the number of cells of each column, without missing cells.
     """
     classes: dict[str, dict[str, RowIssue]] = {}
-    for each in issues:
-        if each.code == ODD:
-            classes.setdefault(each.column, {})[each.changes[0]] = each
-    found = []
-    for name, own in classes.items():
-        kinds = [kind for kind in _CLASSES if kind in own]
-        kind = max(kinds, key=lambda each: own[each].count, default="")
-        others = [issue for each, issue in own.items() if each != kind]
-        odd = sum(issue.count for issue in others)
-        if kind and odd:
-            examples = min(filter(None, (each.example for each in others)), default="")
-            found.append(OddColumn(name, kind, odd, cells.get(name, 0), examples))
-    return found
+    for class_issue in issues:
+        if class_issue.code == ODD:
+            classes.setdefault(class_issue.column, {})[class_issue.changes[0]] = (
+                class_issue
+            )
+    columns = []
+    for name, issue_by_kind in classes.items():
+        kinds = [kind for kind in _CLASSES if kind in issue_by_kind]
+        kind = max(
+            kinds, key=lambda class_kind: issue_by_kind[class_kind].count, default=""
+        )
+        odd_issues = [
+            issue for issue_kind, issue in issue_by_kind.items() if issue_kind != kind
+        ]
+        num_odd = sum(issue.count for issue in odd_issues)
+        if kind and num_odd:
+            examples = min(
+                filter(None, (issue.example for issue in odd_issues)), default=""
+            )
+            columns.append(OddColumn(name, kind, num_odd, cells.get(name, 0), examples))
+    return columns
 
 
-def odd_problem(found: Sequence[OddColumn]) -> str:
+def odd_problem(columns: Sequence[OddColumn]) -> str:
     """Returns the error message for columns with few odd cells; "" if there are none."""
-    few = [column.described for column in found if column.is_few]
+    few = [column.described for column in columns if column.is_few]
     if not few:
         return ""
     return (
@@ -452,13 +484,13 @@ def odd_problem(found: Sequence[OddColumn]) -> str:
 
 def _lines(columns: Sequence[str]) -> str:
     """Returns a line for each of the first columns, and one line for the remaining."""
-    lines = [f"\n  {each}" for each in columns[:_WARNED_COLUMNS]]
-    if more := len(columns) - len(lines):
-        lines.append(f"\n  and {count(more, 'more column')}")
+    lines = [f"\n  {column}" for column in columns[:_WARNED_COLUMNS]]
+    if num_more := len(columns) - len(lines):
+        lines.append(f"\n  and {count(num_more, 'more column')}")
     return "".join(lines)
 
 
-def odd_warnings(found: Sequence[OddColumn]) -> list[InputWarning]:
+def odd_warnings(columns: Sequence[OddColumn]) -> list[InputWarning]:
     """Returns a warning for each column that is text because of at most 10 % of cells."""
     return [
         InputWarning(
@@ -466,14 +498,14 @@ def odd_warnings(found: Sequence[OddColumn]) -> list[InputWarning]:
             f"{column.described}. So the column is text; if they are mistakes, correct "
             "them, or name those that mean a missing value with `null_values`",
         )
-        for column in found
+        for column in columns
         if not column.is_few and column.odd * _WARNED_SHARE <= column.cells
     ][:_WARNED_COLUMNS]
 
 
-def odd_fact(found: Sequence[OddColumn]) -> tuple[tuple[str, str], ...]:
+def odd_fact(columns: Sequence[OddColumn]) -> tuple[tuple[str, str], ...]:
     """Returns a line for the input report about columns with few odd cells, or ()."""
-    few = [column.described for column in found if column.is_few]
+    few = [column.described for column in columns if column.is_few]
     return (("odd cells", "; ".join(few[:_WARNED_COLUMNS])),) if few else ()
 
 
@@ -487,7 +519,7 @@ _SHOWN = 40  # characters of a cell
 
 
 def count_issues(
-    text: pa.RecordBatch,
+    text_batch: pa.RecordBatch,
     batch: pa.RecordBatch,
     observed: Sequence[int] = (),
     marked: Sequence[RowIssue] = (),
@@ -502,31 +534,33 @@ def count_issues(
       marked: the issues of columns whose first rows were numbers with marks.
       decimal: the decimal separator.
     """
-    found: list[RowIssue] = []
+    issues: list[RowIssue] = []
     for index, field in enumerate(batch.schema):
         name = field.name if index < _COUNTED_COLUMNS else ""
         flags = observed[index] if observed else 0
         if flags & TypeFlag.MISSING and not is_text(flags):
-            cells, kept = text.column(index), batch.column(index)
-            if pa.types.is_string(kept.type):
+            cells, converted_cells = text_batch.column(index), batch.column(index)
+            if pa.types.is_string(converted_cells.type):
                 # The final type is not yet known.
-                kept = without_missing(cells)
-            found += _counted(_TAKEN, name, cells, present(cells) & ~present(kept))
+                converted_cells = without_missing(cells)
+            issues += _counted(
+                _TAKEN, name, cells, present(cells) & ~present(converted_cells)
+            )
         if pa.types.is_float64(field.type):
-            cells = text.column(index)
-            for each in _counted(_LONG, name, cells, _is_long(cells)):
-                found.append(replace(each, example=each.example.strip()[:_SHOWN]))
-    for each in marked:
-        cells = text.column(each.column)
-        found += _counted(MARKED, each.column, cells, _are_marked(cells, decimal))
-    return RowIssue.merged([tuple(found)])
+            cells = text_batch.column(index)
+            for issue in _counted(_LONG, name, cells, _is_long(cells)):
+                issues.append(replace(issue, example=issue.example.strip()[:_SHOWN]))
+    for issue in marked:
+        cells = text_batch.column(issue.column)
+        issues += _counted(MARKED, issue.column, cells, _are_marked(cells, decimal))
+    return RowIssue.merged([tuple(issues)])
 
 
 def _counted(
-    code: str, name: str, cells: pa.StringArray, found: Mask
+    code: str, name: str, cells: pa.StringArray, mask: Mask
 ) -> tuple[RowIssue, ...]:
     """Returns an issue with the number of cells in a mask and the first, or ()."""
-    rows = np.flatnonzero(found)
+    rows = np.flatnonzero(mask)
     if not len(rows):
         return ()
     return (RowIssue(code, name, len(rows), cells[int(rows[0])].as_py()),)
@@ -537,16 +571,20 @@ def missing_fact(
 ) -> tuple[tuple[str, str], ...]:
     """Returns a line for the input report about cells read as missing, or ()."""
     # Columns whose final type is text have unchanged cells.
-    text = {feature.name for feature in schema.features if feature.dtype == "string"}
-    found = [
-        f"{count(each.count, 'cell')} like {shown(each.example)} in "
-        + (f"column {each.column}" if each.column else "other columns")
-        for each in issues
-        if each.code == _TAKEN and each.column not in text
+    text_columns = {
+        feature.name for feature in schema.features if feature.dtype == "string"
+    }
+    descriptions = [
+        f"{count(issue.count, 'cell')} like {shown(issue.example)} in "
+        + (f"column {issue.column}" if issue.column else "other columns")
+        for issue in issues
+        if issue.code == _TAKEN and issue.column not in text_columns
     ]
-    if len(found) > _SHOWN_COLUMNS:
-        found[_SHOWN_COLUMNS:] = [f"{len(found) - _SHOWN_COLUMNS:,} more columns"]
-    return (("taken as missing", "; ".join(found)),) if found else ()
+    if len(descriptions) > _SHOWN_COLUMNS:
+        descriptions[_SHOWN_COLUMNS:] = [
+            f"{len(descriptions) - _SHOWN_COLUMNS:,} more columns"
+        ]
+    return (("taken as missing", "; ".join(descriptions)),) if descriptions else ()
 
 
 def _is_long(cells: pa.StringArray) -> Mask:
@@ -562,41 +600,41 @@ def long_warnings(
     issues: Sequence[RowIssue], names: Sequence[str]
 ) -> list[InputWarning]:
     """Returns a warning for each of the first columns, and one for the remaining ones."""
-    found = _long_columns(issues, names)
+    descriptions = _long_columns(issues, names)
     warnings = [
-        f"{each}: float32 may lose some of them. To keep them, declare the column "
+        f"{description}: float32 may lose some of them. To keep them, declare the column "
         "{dtype: float64, stored: tensor} or string in a schema file (`schema`)"
-        for each in found[:_WARNED_COLUMNS]
+        for description in descriptions[:_WARNED_COLUMNS]
     ]
-    if more := len(found) - len(warnings):
+    if num_more := len(descriptions) - len(warnings):
         warnings.append(
-            f"{count(more, 'more column')} of float32 with numbers of more than "
+            f"{count(num_more, 'more column')} of float32 with numbers of more than "
             f"{_FLOAT32_DIGITS} digits"
         )
-    return [InputWarning("long-numbers", each) for each in warnings]
+    return [InputWarning("long-numbers", warning) for warning in warnings]
 
 
 def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
     """Returns the error message for `exact` if float32 loses digits; otherwise ""."""
-    found = _long_columns(issues, names)
-    if not found:
+    descriptions = _long_columns(issues, names)
+    if not descriptions:
         return ""
     return (
-        f"float32 would lose digits of {count(len(found), 'column')}, and `exact` allows "
-        f"none:{_lines(found)}\nDeclare these columns {{dtype: float64, stored: tensor}} or "
+        f"float32 would lose digits of {count(len(descriptions), 'column')}, and `exact` allows "
+        f"none:{_lines(descriptions)}\nDeclare these columns {{dtype: float64, stored: tensor}} or "
         "string in a schema file (`schema`), or leave out `exact`"
     )
 
 
 def _long_columns(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
     """Returns a description of each column with long numbers."""
-    found = {each.column: each for each in issues if each.code == _LONG}
+    issue_by_column = {issue.column: issue for issue in issues if issue.code == _LONG}
     return [
         (f"column {name!r}: " if name else "other columns: ")
-        + f"{count(found[name].count, 'value')} with more than {_FLOAT32_DIGITS} digits, "
-        f"such as {found[name].example}"
+        + f"{count(issue_by_column[name].count, 'value')} with more than {_FLOAT32_DIGITS} digits, "
+        f"such as {issue_by_column[name].example}"
         for name in (*names[:_COUNTED_COLUMNS], "")
-        if name in found
+        if name in issue_by_column
     ]
 
 
@@ -612,8 +650,8 @@ def marked_numbers(
     """Returns the issue of the numbers with marks, if nearly all cells are numbers."""
     cells = without_missing(cells)
     marked = _are_marked(cells, decimal)
-    alike = (marked | matches(cells, _PLAIN_NUMBER.format(decimal)))[present(cells)]
-    if np.count_nonzero(alike) < _MARKED_SHARE * len(alike):
+    is_number = (marked | matches(cells, _PLAIN_NUMBER.format(decimal)))[present(cells)]
+    if np.count_nonzero(is_number) < _MARKED_SHARE * len(is_number):
         return ()
     return _counted(MARKED, name, cells, marked)
 
@@ -627,16 +665,16 @@ def _are_marked(cells: pa.StringArray, decimal: str) -> Mask:
 
 def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[InputWarning]:
     """Returns a warning for each column with issues of numbers with marks."""
-    what, way = "thousands separators", "To store numbers, write them without"
+    mark_names, remedy = "thousands separators", "To store numbers, write them without"
     if decimal == ".":
-        what = f"a decimal comma or {what}"
-        way = f"If it is a decimal comma, use `decimal=comma`; {way.lower()}"
+        mark_names = f"a decimal comma or {mark_names}"
+        remedy = f"If it is a decimal comma, use `decimal=comma`; {remedy.lower()}"
     return [
         InputWarning(
             "number-marks",
-            f"column {each.column} is text, but looks like numbers with {what}: cells "
-            f"like {shown(each.example)}. {way}",
+            f"column {issue.column} is text, but looks like numbers with {mark_names}: cells "
+            f"like {shown(issue.example)}. {remedy}",
         )
-        for each in issues
-        if each.code == MARKED
+        for issue in issues
+        if issue.code == MARKED
     ]

@@ -101,14 +101,16 @@ def count_classes(
                     del counts[name]  # not a label: too many distinct texts
             decoded += records.nbytes
             on_progress(min(decoded, manifest.num_bytes), manifest.num_bytes)
-    named = {}
-    for name, found in counts.items():
-        together = sum(found.values(), Counter[Any]())
-        few = MIN_ROWS_EACH * len(together) <= together.total()
-        is_label = few and not all(map(_is_time, together))
-        if together and (is_label or features[name].num_classes is not None):
-            named[name] = named_counts(features[name], found, names.get(name, ()))
-    return named
+    counts_by_label = {}
+    for name, split_counts in counts.items():
+        total_counts = sum(split_counts.values(), Counter[Any]())
+        few = MIN_ROWS_EACH * len(total_counts) <= total_counts.total()
+        is_label = few and not all(map(_is_time, total_counts))
+        if total_counts and (is_label or features[name].num_classes is not None):
+            counts_by_label[name] = named_counts(
+                features[name], split_counts, names.get(name, ())
+            )
+    return counts_by_label
 
 
 def _is_time(value: str | bool) -> bool:
@@ -118,23 +120,25 @@ def _is_time(value: str | bool) -> bool:
 
 
 def named_counts(
-    feature: FeatureSpec, found: Mapping[str, Counter[Any]], names: Sequence[str]
+    feature: FeatureSpec, split_counts: Mapping[str, Counter[Any]], names: Sequence[str]
 ) -> LabelCounts:
     """Returns the counts of each split by class name, in class order."""
-    values = set().union(*found.values())
+    values = set().union(*split_counts.values())
     if feature.num_classes is None:
-        named = {value: str(value) for value in sorted(values)}
+        names_by_value = {value: str(value) for value in sorted(values)}
         if feature.dtype == "bool":
-            named = {value: name.lower() for value, name in named.items()}
+            names_by_value = {
+                value: name.lower() for value, name in names_by_value.items()
+            }
     else:
         number, listed = feature.num_classes, max(len(names), MAX_UNNAMED)
         classes: Collection[int] = range(min(number, listed))
         if number > listed:  # a damaged manifest may have 1 << 31
             classes = sorted(value for value in values if 0 <= value < number)
-        named = {c: names[c] if c < len(names) else str(c) for c in classes}
-        outside = sorted(values - named.keys())
-        named |= {value: f"{value} (no class)" for value in outside}
+        names_by_value = {c: names[c] if c < len(names) else str(c) for c in classes}
+        outside = sorted(values - names_by_value.keys())
+        names_by_value |= {value: f"{value} (no class)" for value in outside}
     return {
-        split: {name: counts[value] for value, name in named.items()}
-        for split, counts in found.items()
+        split: {name: counts[value] for value, name in names_by_value.items()}
+        for split, counts in split_counts.items()
     }

@@ -60,11 +60,13 @@ class NumberBins:
         level = max(self.level, _level_of(low, high))
         bins = _bins_of(numbers, level)
         shift = min(level - self.level, _MAX_SHIFT)
-        before = (self.first + np.arange(len(self.counts))) >> shift  # joined in pairs
-        first = int(min([bins.min(), *before[:1]]))
-        stop = int(max([bins.max(), *before[-1:]])) + 1
+        old_bins = (
+            self.first + np.arange(len(self.counts))
+        ) >> shift  # joined in pairs
+        first = int(min([bins.min(), *old_bins[:1]]))
+        stop = int(max([bins.max(), *old_bins[-1:]])) + 1
         counts = np.bincount(bins - first, minlength=stop - first)
-        np.add.at(counts, before - first, self.counts)
+        np.add.at(counts, old_bins - first, self.counts)
         self.level, self.first, self.counts = level, first, counts
 
 
@@ -151,7 +153,7 @@ class NumberSummary:
         numbers = values.astype(np.float64)
         self._bins.add(numbers, float(self.minimum), float(self.maximum))
         # Mean and squared deviations of two sets are joined as in Chan et al. (1979).
-        count, before = len(numbers), self._finite
+        count, old_count = len(numbers), self._finite
         self._finite += count
         with np.errstate(over="ignore", invalid="ignore"):
             mean = float(numbers.mean())
@@ -159,7 +161,7 @@ class NumberSummary:
         step, share = mean - self._mean, count / self._finite
         self._mean += step * share
         # A product that overflows is inf; a power would raise an error.
-        self._squares += squares + step * step * before * share
+        self._squares += squares + step * step * old_count * share
 
     @property
     def mean(self) -> float | None:
@@ -171,8 +173,8 @@ class NumberSummary:
         """Returns the standard deviation; None if it is undefined or overflows."""
         if not self._finite:
             return None
-        found = math.sqrt(self._squares / self._finite) if self._squares >= 0 else 0
-        return found if math.isfinite(found) else None
+        deviation = math.sqrt(self._squares / self._finite) if self._squares >= 0 else 0
+        return deviation if math.isfinite(deviation) else None
 
     @property
     def median(self) -> float | None:
@@ -278,8 +280,8 @@ class CommonValues:
 class ValueCounts:
     """A counter of distinct values, with bounded memory."""
 
-    def __init__(self, kept: int = KEPT, kept_bytes: int = KEPT_BYTES) -> None:
-        self._kept, self._kept_bytes = kept, kept_bytes
+    def __init__(self, max_values: int = KEPT, max_bytes: int = KEPT_BYTES) -> None:
+        self._kept, self._kept_bytes = max_values, max_bytes
         self._pending: list[pa.Table] = []
         self._num_pending = self._pending_bytes = 0
         self._total = self._too_low = self._long = 0
@@ -289,9 +291,9 @@ class ValueCounts:
         self._total += len(values)
         if not pa.types.is_boolean(values.type):
             short = pc.less_equal(pc.binary_length(values), MAX_BYTES)
-            kept = values.filter(short)
-            self._long += len(values) - len(kept)
-            values = kept
+            short_values = values.filter(short)
+            self._long += len(values) - len(short_values)
+            values = short_values
         counted = pc.value_counts(values)
         self._append(
             pa.table([counted.field("values"), counted.field("counts")], ["v", "n"])
@@ -320,13 +322,13 @@ class ValueCounts:
         fitting = np.searchsorted(
             np.cumsum(_lengths(joined)), self._kept_bytes, "right"
         )
-        kept = min(self._kept, int(fitting))
-        if len(joined) <= kept:
+        num_kept = min(self._kept, int(fitting))
+        if len(joined) <= num_kept:
             return joined
-        taken = joined["n"][kept].as_py()
-        self._too_low += taken
-        joined = joined[:kept]
-        joined = joined.set_column(1, "n", pc.subtract(joined["n"], taken))
+        deduction = joined["n"][num_kept].as_py()
+        self._too_low += deduction
+        joined = joined[:num_kept]
+        joined = joined.set_column(1, "n", pc.subtract(joined["n"], deduction))
         return joined.filter(pc.greater(joined["n"], 0))
 
     def commonest(self, limit: int) -> CommonValues:
@@ -383,12 +385,14 @@ class ImageSummary:
             except ImageHeaderError as error:
                 self.damaged += 1
                 self.problem = self.problem or str(error)[:_REASON_CHARACTERS]
-        kinds = [f"{each.kind}, {count(each.depth, 'channel')}" for each in headers]
-        sizes = [f"{each.width:,} × {each.height:,}" for each in headers]
+        kinds = [
+            f"{header.kind}, {count(header.depth, 'channel')}" for header in headers
+        ]
+        sizes = [f"{header.width:,} × {header.height:,}" for header in headers]
         self.kinds.add(pa.array(kinds, pa.string()))
         self.sizes.add(pa.array(sizes, pa.string()))
-        self.widths.add(np.array([each.width for each in headers], np.int64))
-        self.heights.add(np.array([each.height for each in headers], np.int64))
+        self.widths.add(np.array([header.width for header in headers], np.int64))
+        self.heights.add(np.array([header.height for header in headers], np.int64))
 
 
 TEXT_BYTES = 16 << 20  # maximum size of the counted values of all features
@@ -415,7 +419,7 @@ class ColumnSummary:
         is_number = not (is_image or is_counted) and feature.num_classes is None
         whole = not feature.dtype.startswith("float")
         kept_bytes = min(KEPT_BYTES, TEXT_BYTES // num_features)
-        counts = ValueCounts(kept_bytes=kept_bytes)
+        counts = ValueCounts(max_bytes=kept_bytes)
         self._lengths = NumberSummary(whole=True)
         self._counts = counts if is_counted else None
         # of all values in the rows that were read
@@ -427,8 +431,8 @@ class ColumnSummary:
     @property
     def lengths(self) -> NumberSummary | None:
         """Returns a summary of the number of values per row; None if it is constant."""
-        found = self._lengths
-        return found if found.minimum != found.maximum else None
+        lengths = self._lengths
+        return lengths if lengths.minimum != lengths.maximum else None
 
     @cached_property
     def common(self) -> CommonValues | None:
@@ -478,8 +482,8 @@ def numbers_of(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:
     """Returns all numbers of a column; arrays are read from their bytes."""
     values = values_of(column)
     if feature.content is not Content.ARRAY:
-        found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
-        return found
+        numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return numbers
     offsets, data = array_parts(values)
     used = data[offsets[0] : offsets[-1]] if len(values) else data[:0]
     return used.view(np.dtype(feature.dtype).newbyteorder("<"))
@@ -577,8 +581,8 @@ def column_stats(
       expected: type flags that the column is known to have; saves work.
       counted: count values; False if other ranges already have too many.
     """
-    (converted,), (seen,) = convert_columns([cells], [expected])
-    flags = TypeFlag(seen)
+    (converted,), (observed_flags,) = convert_columns([cells], [expected])
+    flags = TypeFlag(observed_flags)
     words = 0
     if flags & TypeFlag.MISSING and not is_text(flags):
         words = without_missing(cells).null_count - cells.null_count
@@ -619,7 +623,7 @@ def _ends(values: pa.Array) -> tuple[Any, Any] | None:
 _Ends = TypeVar("_Ends", tuple[int, int] | None, tuple[Number, Number] | None)
 
 
-def _ends_of_both(one: _Ends, other: _Ends) -> _Ends:
-    if one is None or other is None:
-        return one or other
-    return min(one[0], other[0]), max(one[1], other[1])
+def _ends_of_both(left: _Ends, right: _Ends) -> _Ends:
+    if left is None or right is None:
+        return left or right
+    return min(left[0], right[0]), max(left[1], right[1])

@@ -62,19 +62,19 @@ def gather_statistics(
     rejects = published_rejects(store) if manifest.rows_rejected else iter(())
     kinds = count_kinds(islice(rejects, MAX_COUNTED), manifest.rows_rejected)
     schema = schema_of(manifest)
-    looked_at: Sequence[FeatureSpec] = schema.features[:MAX_FEATURES]
+    features: Sequence[FeatureSpec] = schema.features[:MAX_FEATURES]
     if manifest.payload == "raw":
-        looked_at = (raw_feature(schema),)
+        features = (raw_feature(schema),)
     names = class_names(store, manifest)
-    found = DatasetStatistics(manifest, looked_at, names, tuple(kinds))
-    names_of = [feature.name for feature in looked_at] or None
+    statistics = DatasetStatistics(manifest, features, names, tuple(kinds))
+    names_of = [feature.name for feature in features] or None
     done = 0
     for shard in shards_to_read(store, manifest):
         for batch in shard.batches(names_of):
-            found.add(batch, shard.split)
+            statistics.add(batch, shard.split)
             done += len(batch)
             on_progress(done, manifest.records)
-    return found
+    return statistics
 
 
 class DatasetStatistics:
@@ -110,23 +110,25 @@ class DatasetStatistics:
         ]
         self._objects = _objects_of(features)
         label = _label_of(features)
-        shown = list(filter(holds_images, features))[:MAX_SHEETS]
+        image_features = list(filter(holds_images, features))[:MAX_SHEETS]
         self.sheets = {
             f.name: ContactSheet(
                 f.name,
                 "" if f.sequence or label is None else label.name,
                 0 if label is None else label.num_classes or 0,
-                MAX_IMAGES // len(shown),
+                MAX_IMAGES // len(image_features),
             )
-            for f in shown
+            for f in image_features
         }
 
     @cached_property
     def classes(self) -> dict[str, LabelCounts]:
         """Returns the class counts of each label; call it after the last `add`."""
         return {
-            label.name: named_counts(label, found, self.names.get(label.name, ()))
-            for label, found in self._labels
+            label.name: named_counts(
+                label, split_counts, self.names.get(label.name, ())
+            )
+            for label, split_counts in self._labels
         }
 
     def add(self, batch: pa.RecordBatch, split: str) -> None:
@@ -137,9 +139,9 @@ class DatasetStatistics:
             summary.add(column, self._splits.index(split))
             if feature.name in self.sheets:
                 self._add_images(feature, column, batch)
-        for label, found in self._labels:
+        for label, split_counts in self._labels:
             numbers = numbers_of(batch.column(label.name), label)
-            found[split].update(count_values(pa.array(numbers)))
+            split_counts[split].update(count_values(pa.array(numbers)))
 
     def _add_images(
         self, feature: FeatureSpec, column: pa.Array, batch: pa.RecordBatch
@@ -165,12 +167,16 @@ class DatasetStatistics:
         if not cells or not all(cell.is_valid for cell in cells):
             return ()
         *values, labels = (cell.values for cell in cells)
-        numbers = np.array([each.to_numpy() for each in values], np.float64)
+        numbers = np.array(
+            [coordinates.to_numpy() for coordinates in values], np.float64
+        )
         boxes = numbers.reshape(-1, 4) if len(sides) == 1 else numbers.T
         names = self.names.get(label, ())
-        texts = (names[each] if names else each for each in labels.to_pylist())
-        found = islice(zip(texts, boxes, strict=True), MAX_BOXES)
-        return tuple(Box(str(text), *map(float, box)) for text, box in found)
+        texts = (
+            names[box_label] if names else box_label for box_label in labels.to_pylist()
+        )
+        labelled_boxes = islice(zip(texts, boxes, strict=True), MAX_BOXES)
+        return tuple(Box(str(text), *map(float, box)) for text, box in labelled_boxes)
 
 
 def _objects_of(features: Sequence[FeatureSpec]) -> tuple[list[str], str]:
@@ -184,7 +190,7 @@ def _objects_of(features: Sequence[FeatureSpec]) -> tuple[list[str], str]:
         f"{boxes[0].rpartition('/')[0]}/label" if boxes else "image/object/class/text"
     )
     sides = boxes[:1] or [
-        f"image/object/bbox/{e}" for e in ("ymin", "xmin", "ymax", "xmax")
+        f"image/object/bbox/{edge}" for edge in ("ymin", "xmin", "ymax", "xmax")
     ]
     return (sides, label) if names >= {label, *sides} else ([], "")
 

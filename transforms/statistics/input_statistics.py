@@ -156,19 +156,23 @@ def infer(
         raise InputError("the input files are empty: nothing to infer")
     workers = workers or usable_cores()
     ranges = source.surveyed(ranges, partial(_in_threads, workers=workers))
-    total = known = TableStats()
+    total = known_stats = TableStats()
     if source.infers_types:
         # The types in a few rows, so that cells are not parsed as every type.
         sampled = zip(source.columns().names, source.sample(ranges[0]), strict=True)
-        found = {name: ColumnStats(flags=TypeFlag(each)) for name, each in sampled}
-        known = TableStats(columns=found)
+        sampled_columns = {
+            name: ColumnStats(flags=TypeFlag(type_flag)) for name, type_flag in sampled
+        }
+        known_stats = TableStats(columns=sampled_columns)
 
     def read(input_range: InputRange) -> TableStats:
-        return _range_stats(source, input_range, known)  # of the ranges merged by now
+        return _range_stats(
+            source, input_range, known_stats
+        )  # of the ranges merged by now
 
     on_progress(0, len(ranges))
     for done, stats in enumerate(_in_threads(read, ranges, workers), 1):
-        total = known = total.merge(stats)
+        total = known_stats = total.merge(stats)
         on_progress(done, len(ranges))
     names = source.columns().names if source.infers_types else ()
     flags = tuple(int(total.column(name).flags) for name in names)
@@ -178,50 +182,56 @@ def infer(
     issues = _in_threads(partial(_issues_of, source, flags), ranges, workers)
     nulls = tuple(total.column(name).nulls for name in names)
     schema = source.schema(flags, nulls)
-    seen = Findings(schema, RowIssue.merged(issues), flags, nulls, total.rows)
-    if problem := source.issue_problem(seen):
+    range_findings = Findings(schema, RowIssue.merged(issues), flags, nulls, total.rows)
+    if problem := source.issue_problem(range_findings):
         raise SchemaError(problem)
-    settled = zip(names, source.settle_types(seen), strict=True)
+    settled = zip(names, source.settle_types(range_findings), strict=True)
     columns = {
-        name: replace(total.column(name), flags=TypeFlag(each))
-        for name, each in settled
+        name: replace(total.column(name), flags=TypeFlag(type_flag))
+        for name, type_flag in settled
     }
-    return Inferred(source, replace(total, columns=columns), seen)
+    return Inferred(source, replace(total, columns=columns), range_findings)
 
 
 def _issues_of(
     source: Source, types: TypeFlags, input_range: InputRange
 ) -> tuple[RowIssue, ...]:
-    sink = RowSink()
-    for _ in source.read(input_range, types, sink):
+    range_findings = RowSink()
+    for _ in source.read(input_range, types, range_findings):
         pass
-    return sink.issues
+    return range_findings.issues
 
 
 def _single_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Returns the columns of single values: no images and no lists."""
     kinds = batch.schema.types
-    is_told = [not is_list(kind) and not pt.is_binary(kind) for kind in kinds]
-    return batch.select(list(compress(batch.schema.names, is_told)))
+    is_single = [not is_list(kind) and not pt.is_binary(kind) for kind in kinds]
+    return batch.select(list(compress(batch.schema.names, is_single)))
 
 
 def _range_stats(
-    source: Source, input_range: InputRange, known: TableStats
+    source: Source, input_range: InputRange, known_stats: TableStats
 ) -> TableStats:
     """Returns the statistics of one input range."""
-    sink = RowSink()
-    found = source.read_for_statistics(input_range, sink)
-    batches = [_single_values(rows.batch) for rows in found]
+    range_findings = RowSink()
+    range_rows = source.read_for_statistics(input_range, range_findings)
+    batches = [_single_values(rows.batch) for rows in range_rows]
     columns = {}
     table = pa.Table.from_batches(batches) if batches else pa.table({})
     for name in table.column_names:
         # All batches together, so that values are counted only once.
         cells = table.column(name).combine_chunks().cast(pa.string())
-        before = known.column(name)
-        counted = before.values is not None
-        columns[name] = column_stats(cells, before.flags, counted)
-    rejects = tuple(sink.rejects[:MAX_REJECTS])
-    return TableStats(table.num_rows, len(sink.rejects), columns, rejects, sink.nulls)
+        known_column = known_stats.column(name)
+        counted = known_column.values is not None
+        columns[name] = column_stats(cells, known_column.flags, counted)
+    rejects = tuple(range_findings.rejects[:MAX_REJECTS])
+    return TableStats(
+        table.num_rows,
+        len(range_findings.rejects),
+        columns,
+        rejects,
+        range_findings.nulls,
+    )
 
 
 MAX_PROPOSED = 100  # maximum number of texts in a column that may be classes
@@ -240,7 +250,10 @@ def reject_lines(stats: TableStats) -> list[str]:
     if not stats.rejected:
         return []
     lines = [f"Rows that cannot be read (convert rejects them): {stats.rejected:,}"]
-    lines += [f"  {p.path}, byte {p.position}: {p.reason}" for p in stats.rejects]
+    lines += [
+        f"  {reject.path}, byte {reject.position}: {reject.reason}"
+        for reject in stats.rejects
+    ]
     if more := stats.rejected - len(stats.rejects):
         lines.append(f"  and {more:,} more")
     return lines
@@ -357,8 +370,8 @@ def stats_json(inferred: Inferred) -> dict[str, Any]:
         "rows": stats.rows,
         "rows_rejected": stats.rejected,
         "first_rejects": [
-            {"uri": p.path, "position": p.position, "reason": p.reason}
-            for p in stats.rejects
+            {"uri": reject.path, "position": reject.position, "reason": reject.reason}
+            for reject in stats.rejects
         ],
         "columns": {name: _column_json(stats.columns[name]) for name in stats.columns},
         "schema": inferred.declared.model_dump(mode="json", exclude_defaults=True),
@@ -401,8 +414,8 @@ class _ByValue(dict[str | None, _Sketch]):
         self._make: Callable[[str | None], _Sketch] = make
 
     def __missing__(self, value: str | None) -> _Sketch:
-        self[value] = made = self._make(value)
-        return made
+        self[value] = sketch = self._make(value)
+        return sketch
 
 
 def _all_rows(_: InputRange, rows: Rows) -> tuple[Rows, U64]:
@@ -435,9 +448,9 @@ def count_rows(
     total = _ByValue(sketch)
 
     def read(input_range: InputRange) -> dict[str | None, _Sketch]:
-        found = _ByValue(sketch)
-        for every in _read(source, input_range, column):
-            rows, draws = draws_of(input_range, every)
+        sketches = _ByValue(sketch)
+        for all_rows in _read(source, input_range, column):
+            rows, draws = draws_of(input_range, all_rows)
             if not len(draws):
                 continue
             texts: Sequence[str | None] = [None]
@@ -446,21 +459,23 @@ def count_rows(
                 texts, indices = values_of(rows.batch.column(column))
             order = np.argsort(indices, kind="stable")
             bounds = np.cumsum(np.bincount(indices, minlength=len(texts)))[:-1]
-            for text, own in zip(texts, np.split(draws[order], bounds), strict=True):
-                found[text].add(own)
-            _require_few(found, too_many)
-        return found
+            for text, value_draws in zip(
+                texts, np.split(draws[order], bounds), strict=True
+            ):
+                sketches[text].add(value_draws)
+            _require_few(sketches, too_many)
+        return sketches
 
     ranges = source.input.surveyed(ranges, partial(_in_threads, workers=workers))
-    for found in _in_threads(read, ranges, workers):
-        for text, own in found.items():
-            total[text].merge(own)
+    for range_sketches in _in_threads(read, ranges, workers):
+        for text, range_sketch in range_sketches.items():
+            total[text].merge(range_sketch)
         _require_few(total, too_many)
     return total
 
 
-def _require_few(found: Mapping[str | None, object], too_many: str) -> None:
-    if len(found) > MAX_CLASSES:
+def _require_few(sketches: Mapping[str | None, object], too_many: str) -> None:
+    if len(sketches) > MAX_CLASSES:
         raise InputError(too_many)
 
 

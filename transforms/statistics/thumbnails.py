@@ -90,13 +90,13 @@ def thumbnail_of(value: bytes, feature: FeatureSpec) -> Thumbnail:
         with _opened(value, feature) as opened:
             width, height = opened.size
             opened.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
-            shown = opened
+            image = opened
             if feature.shape[2:] == (1,) and opened.mode in ("L", *GRAY_16):
                 # A mask with small numbers would look black.
                 few = _FEW << (0 if opened.mode == "L" else 8)
                 if int(opened.getextrema()[1]) < few:  # type: ignore[arg-type]
-                    shown = opened.convert("I")
-            small, file = to_8_bits(shown), io.BytesIO()
+                    image = opened.convert("I")
+            small, file = to_8_bits(image), io.BytesIO()
             small.thumbnail((SIDE, SIDE))
             is_exact = small.width * small.height <= _EXACT_PIXELS
             form = "PNG" if is_exact else "WEBP"
@@ -122,12 +122,12 @@ class ContactSheet:
         self.feature, self.label = feature, label
         # number of all classes, including classes without images here
         self.of_classes = num_classes if label else 0
-        shown = min(max(1, self.of_classes), MAX_CLASSES)
-        self._each = max(1, min(MAX_OF_CLASS, max_images // shown))
+        num_rows = min(max(1, self.of_classes), MAX_CLASSES)
+        self._each = max(1, min(MAX_OF_CLASS, max_images // num_rows))
         if not label:
             self._each = min(max_images, 2 * MAX_OF_CLASS)
-        wanted = range(shown) if label else (ALL,)
-        self._rows: dict[int, list[Thumbnail]] = {label: [] for label in wanted}
+        classes = range(num_rows) if label else (ALL,)
+        self._rows: dict[int, list[Thumbnail]] = {label: [] for label in classes}
 
     def add(
         self, labels: Iterable[int | None], make: Callable[[int], Thumbnail]

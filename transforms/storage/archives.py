@@ -44,8 +44,8 @@ class _FoundMember(NamedTuple):
 
     def version(self, archive: Seen) -> str:
         """Returns the version of the member in an archive with the given file stat."""
-        where = self.kind, self.offset, self.stored_bytes, self.crc32
-        return ArchiveMember(*where, len(self.name), archive).version
+        stored_fields = self.kind, self.offset, self.stored_bytes, self.crc32
+        return ArchiveMember(*stored_fields, len(self.name), archive).version
 
 
 def _safe_name(name: str, archive: str) -> str:
@@ -70,15 +70,15 @@ def _safe_name(name: str, archive: str) -> str:
 
 def _require_unique(members: Iterable[_FoundMember], archive: str) -> None:
     """Raises InputError if two members have the same name, which is ambiguous."""
-    seen: set[str] = set()
+    seen_names: set[str] = set()
     for member in members:
-        if member.name in seen:
+        if member.name in seen_names:
             raise InputError(
                 f"{archive}: contains several members named {escaped(member.name)!r}, "
                 "as archives do after a newer file was appended. Unpack it and use the "
                 "folder as the input, or pack it again"
             )
-        seen.add(member.name)
+        seen_names.add(member.name)
 
 
 BLOCK = tarfile.BLOCKSIZE
@@ -110,23 +110,23 @@ def members_of(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
     Only the latest members stay in memory, because each takes a kilobyte.
     """
-    held: list[tarfile.TarInfo] = vars(tar)["members"]
-    while (info := tar.next()) is not None:
-        if len(held) > _KEPT:
-            held.clear()
-        yield info
+    cached_members: list[tarfile.TarInfo] = vars(tar)["members"]
+    while (member := tar.next()) is not None:
+        if len(cached_members) > _KEPT:
+            cached_members.clear()
+        yield member
 
 
 def _list_tar(file: InputStream, size: int, uri: str, kind: str) -> list[_FoundMember]:
     """Returns the files in a tar archive, in its order."""
     try:
         with open_tar(file) as tar:
-            found = list(_tar_members(tar, size, uri, kind))
+            members = list(_tar_members(tar, size, uri, kind))
             if not has_end(file, tar.offset, _COPY):
                 raise InputError(
                     f"{uri}: has no end mark at byte {tar.offset:,}. {_COPY}"
                 )
-            return found
+            return members
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise InputError(
             f"{uri}: cannot be read as a tar archive: {error}. {_COPY}"
@@ -136,35 +136,37 @@ def _list_tar(file: InputStream, size: int, uri: str, kind: str) -> list[_FoundM
 def _tar_members(
     tar: tarfile.TarFile, size: int, uri: str, kind: str
 ) -> Iterator[_FoundMember]:
-    known: dict[str, _FoundMember] = {}
-    for info in members_of(tar):
-        if info.isdir():
+    members_by_name: dict[str, _FoundMember] = {}
+    for tar_member in members_of(tar):
+        if tar_member.isdir():
             continue
-        name, problem = _safe_name(info.name, uri), problem_of(info)
-        length = 0 if problem else info.size
-        start = info.offset_data
+        name, problem = _safe_name(tar_member.name, uri), problem_of(tar_member)
+        length = 0 if problem else tar_member.size
+        start = tar_member.offset_data
         if start + length > size:
             raise InputError(
-                f"{uri}: ends within the member {info.name!r}, at byte {size:,}. {_COPY}"
+                f"{uri}: ends within the member {tar_member.name!r}, at byte {size:,}. {_COPY}"
             )
         member = _FoundMember(name, length, kind, start, length, problem=problem)
-        if info.islnk():  # perhaps another name of an earlier file
-            target = known.get(posixpath.normpath(info.linkname), member)
+        if tar_member.islnk():  # perhaps another name of an earlier file
+            target = members_by_name.get(
+                posixpath.normpath(tar_member.linkname), member
+            )
             member = target._replace(name=name)
-        known[name] = member
+        members_by_name[name] = member
         yield member
 
 
-def problem_of(info: tarfile.TarInfo) -> str:
+def problem_of(member: tarfile.TarInfo) -> str:
     """Returns why a member cannot be read, or ""."""
-    if info.issym() or info.islnk():
+    if member.issym() or member.islnk():
         return (
-            f"a link to {info.linkname} (links in archives are not followed: pack them "
+            f"a link to {member.linkname} (links in archives are not followed: pack them "
             "with tar --dereference --hard-dereference)"
         )
-    if info.issparse():
+    if member.issparse():
         return "a sparse file (pack it again without tar --sparse)"
-    if not info.isreg():
+    if not member.isreg():
         return "not a regular file (a pipe or a device: leave it out of the archive)"
     return ""
 
@@ -185,8 +187,8 @@ def has_end(file: InputStream, offset: int, advice: str) -> bool:
             f"expected. {advice}"
         )
     file.kept_from = file.tell()
-    while rest := file.read(_REST_BYTES):
-        if any(rest):
+    while trailing_bytes := file.read(_REST_BYTES):
+        if any(trailing_bytes):
             raise InputError(
                 f"{file.uri}: continues after its end at byte {offset:,}: are these several "
                 "archives in one file? Join archives with tar --concatenate"
@@ -206,8 +208,8 @@ _UNIX = 3
 
 def _list_zip(file: InputStream, size: int, uri: str) -> list[_FoundMember]:
     """Returns the files in a zip file, in its order."""
-    infos = read_zip_directory(file, size, uri)
-    return [_member(info, uri) for info in infos]
+    zip_members = read_zip_directory(file, size, uri)
+    return [_member(member, uri) for member in zip_members]
 
 
 # The errors that Python raises for a damaged directory. OSError means a position before
@@ -228,61 +230,65 @@ def read_zip_directory(
     """
     try:
         with zipfile.ZipFile(cast("IO[bytes]", file)) as packed:
-            infos = packed.infolist()
+            members = packed.infolist()
             end = packed.start_dir
     except _ZIP_ERRORS as error:
         raise InputError(
             f"{uri}: cannot be read as {kind}: {error}. {_COPY}"
         ) from error
-    _require_apart(infos, min(end, size), uri)
+    _require_apart(members, min(end, size), uri)
     # A member without a name is no folder; `is_dir` would fail on it.
-    return [info for info in infos if not info.filename.endswith("/")]
+    return [member for member in members if not member.filename.endswith("/")]
 
 
-def _member(info: zipfile.ZipInfo, uri: str) -> _FoundMember:
-    name = _safe_name(_name_of(info), uri)
+def _member(zip_member: zipfile.ZipInfo, uri: str) -> _FoundMember:
+    name = _safe_name(_name_of(zip_member), uri)
     if name == ".":
         raise InputError(f"{uri}: contains a file without a name. {_COPY}")
-    problem = _problem(info)
+    problem = _problem(zip_member)
     if not problem:
-        require_plausible(f"{uri}!/{name}", info.file_size, info.compress_size)
+        require_plausible(
+            f"{uri}!/{name}", zip_member.file_size, zip_member.compress_size
+        )
     return _FoundMember(
         name,
-        0 if problem else info.file_size,
-        _KINDS.get(info.compress_type, ""),
-        info.header_offset,
-        info.compress_size,
-        f"{info.CRC:08x}",
+        0 if problem else zip_member.file_size,
+        _KINDS.get(zip_member.compress_type, ""),
+        zip_member.header_offset,
+        zip_member.compress_size,
+        f"{zip_member.CRC:08x}",
         problem,
     )
 
 
-def _name_of(info: zipfile.ZipInfo) -> str:
-    name = info.filename
-    if not info.flag_bits & _UTF_8:
+def _name_of(member: zipfile.ZipInfo) -> str:
+    name = member.filename
+    if not member.flag_bits & _UTF_8:
         # The specification names code page 437, but most programs write UTF-8.
         try:
             name = name.encode("cp437").decode("utf-8")
         except UnicodeError:
-            name = info.filename
-    return name.replace("\\", "/") if info.create_system == _DOS else name
+            name = member.filename
+    return name.replace("\\", "/") if member.create_system == _DOS else name
 
 
-def _problem(info: zipfile.ZipInfo) -> str:
+def _problem(member: zipfile.ZipInfo) -> str:
     """Returns why a member cannot be read, or ""."""
-    mode = info.external_attr >> 16
-    if info.create_system == _UNIX and stat.S_ISLNK(mode):
+    mode = member.external_attr >> 16
+    if member.create_system == _UNIX and stat.S_ISLNK(mode):
         return (
             "a link (links in archives are not followed: pack without zip --symlinks)"
         )
-    if info.flag_bits & _ENCRYPTED:
+    if member.flag_bits & _ENCRYPTED:
         return "encrypted (unpack the archive with its password, and use the folder)"
-    if info.compress_type not in _KINDS:
-        method = _OTHER_KINDS.get(info.compress_type, f"method {info.compress_type}")
+    if member.compress_type not in _KINDS:
+        method = _OTHER_KINDS.get(
+            member.compress_type, f"method {member.compress_type}"
+        )
         return f"compressed by {method} (pack it again with deflate, or stored)"
     if (
-        info.compress_type == zipfile.ZIP_STORED
-        and info.compress_size != info.file_size
+        member.compress_type == zipfile.ZIP_STORED
+        and member.compress_size != member.file_size
     ):
         return (
             "of two sizes, although not compressed (the archive is damaged: copy it "
@@ -291,15 +297,15 @@ def _problem(info: zipfile.ZipInfo) -> str:
     return ""
 
 
-def _require_apart(infos: Sequence[zipfile.ZipInfo], end: int, uri: str) -> None:
+def _require_apart(members: Sequence[zipfile.ZipInfo], end: int, uri: str) -> None:
     """Raises InputError if members share bytes, as in archives made to fill disks."""
-    ordered = sorted(infos, key=lambda info: info.header_offset)
-    for info, following in zip(ordered, [*ordered[1:], None], strict=True):
+    ordered = sorted(members, key=lambda member: member.header_offset)
+    for member, following in zip(ordered, [*ordered[1:], None], strict=True):
         stop = following.header_offset if following else end
-        data_end = info.header_offset + _HEADER_BYTES + info.compress_size
-        if info.header_offset < 0 or data_end > stop:
+        data_end = member.header_offset + _HEADER_BYTES + member.compress_size
+        if member.header_offset < 0 or data_end > stop:
             raise InputError(
-                f"{uri}: its member {info.filename!r} has {info.compress_size:,} bytes, "
+                f"{uri}: its member {member.filename!r} has {member.compress_size:,} bytes, "
                 f"but ends before byte {stop:,}. {_COPY}"
             )
 
@@ -309,7 +315,7 @@ _LOCAL_WINDOW_BYTES = 1 << 14
 
 
 def list_archive(
-    uri: str, seen: Seen, options: StorageOptions
+    uri: str, archive_stat: Seen, options: StorageOptions
 ) -> list[tuple[_FoundMember, str, str]]:
     """Returns the files in an archive, each with its URI and version.
 
@@ -318,29 +324,34 @@ def list_archive(
     """
 
     def read(start: int, stop: int) -> bytes:
-        return read_range(uri, start, stop, options, seen)
+        return read_range(uri, start, stop, options, archive_stat)
 
     members = [
-        member for member in _members(uri, seen, read) if not is_left_out(member.name)
+        member
+        for member in _members(uri, archive_stat, read)
+        if not is_left_out(member.name)
     ]
     if not members:
         raise InputError(f"{uri}: the archive contains no files")
     _require_unique(members, uri)
-    return [(each, member_uri(uri, each.name), each.version(seen)) for each in members]
+    return [
+        (member, member_uri(uri, member.name), member.version(archive_stat))
+        for member in members
+    ]
 
 
-def _members(uri: str, seen: Seen, read: ReadBytes) -> list[_FoundMember]:
+def _members(uri: str, archive_stat: Seen, read: ReadBytes) -> list[_FoundMember]:
     start = read(0, BLOCK)
     window = _LOCAL_WINDOW_BYTES if is_local(uri) else _WINDOW_BYTES
-    file = InputStream(read, seen.size, uri=uri, window_bytes=window)
+    file = InputStream(read, archive_stat.size, uri=uri, window_bytes=window)
     if start[:4] in (b"PK\3\4", b"PK\5\6", b"PK\7\x08"):
-        return _list_zip(file, seen.size, uri)
+        return _list_zip(file, archive_stat.size, uri)
     if compression := compression_of(start):
-        with UNPACKED.archive(uri, seen, compression, read) as descriptor:
+        with UNPACKED.archive(uri, archive_stat, compression, read) as descriptor:
             return _list_unpacked(descriptor, uri, compression)
     if len(start) < BLOCK or not is_tar(start):
         raise _not_an_archive(uri, "" if start else " (it is empty)")
-    return _list_tar(file, seen.size, uri, "tar")
+    return _list_tar(file, archive_stat.size, uri, "tar")
 
 
 def _list_unpacked(descriptor: int, uri: str, compression: str) -> list[_FoundMember]:
@@ -356,8 +367,8 @@ def _list_unpacked(descriptor: int, uri: str, compression: str) -> list[_FoundMe
     return _list_tar(file, size, uri, compression)
 
 
-def _not_an_archive(uri: str, why: str) -> InputError:
+def _not_an_archive(uri: str, reason: str) -> InputError:
     return InputError(
-        f"{uri}: is named as an archive, but is neither a tar archive nor a zip file{why}. "
+        f"{uri}: is named as an archive, but is neither a tar archive nor a zip file{reason}. "
         "Copy it again, or rename it"
     )

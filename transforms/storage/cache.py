@@ -73,14 +73,14 @@ class CachedStore(RemoteStore):
         return b"".join(ahead(begins, piece, _PARALLEL))
 
     def forget(self, name: str) -> bool:
-        found = False
+        was_cached = False
         begins = range(0, RemoteStore.size(self, name) or 0, PART_BYTES)
         with suppress(OSError, LinkError), _opened(self.folder) as parts:
             for part in ("all", *begins):
                 with suppress(FileNotFoundError):
                     os.unlink(self._key(f"{name}/{part}"), dir_fd=parts.descriptor)
-                    found = True
-        return found
+                    was_cached = True
+        return was_cached
 
     def _key(self, name: str) -> str:
         """Returns the name of the file that keeps a part."""
@@ -88,15 +88,15 @@ class CachedStore(RemoteStore):
 
     def _part(self, name: str, fetch: Callable[[], bytes]) -> bytes | memoryview:
         key = self._key(name)
-        found: bytes | memoryview | None = _load(self.folder, key)
-        with ExitStack() as held:
-            if found is None:
+        part: bytes | memoryview | None = _load(self.folder, key)
+        with ExitStack() as locks:
+            if part is None:
                 lock = f"lock-{int(key, 16) % _LOCKS:03}"
                 with suppress(OSError, LinkError):
-                    held.enter_context(_locked(self.folder, lock))
-                found = _load(self.folder, key)  # another process has read it meanwhile
-            if found is None:
-                found = fetched = fetch()
+                    locks.enter_context(_locked(self.folder, lock))
+                part = _load(self.folder, key)  # another process has read it meanwhile
+            if part is None:
+                part = fetched = fetch()
                 try:
                     _keep(self.folder, key, fetched, self.limit)
                 # A full disk, a folder of another user, or a link in it.
@@ -107,7 +107,7 @@ class CachedStore(RemoteStore):
                         "reading continues without a cache. Use another `cache`",
                         stacklevel=2,
                     )
-        return found
+        return part
 
 
 def with_cache(store: Store, cache: str | PathLike[str], limit: int) -> Store:
@@ -116,20 +116,22 @@ def with_cache(store: Store, cache: str | PathLike[str], limit: int) -> Store:
     Raises:
       UsageError: the cache is no local folder, or the limit is no number of bytes.
     """
-    given = fspath(cache)
-    require_secretless_url(given, "cache")
-    folder = os.path.expanduser(given)  # noqa: PTH111
+    cache_path = fspath(cache)
+    require_secretless_url(cache_path, "cache")
+    folder = os.path.expanduser(cache_path)  # noqa: PTH111
     # `Path.is_file` raises an error for a folder without read permission.
-    if not given or "://" in given or os.path.isfile(folder):  # noqa: PTH113
-        raise UsageError(f"cache={given!r}: expected the name of a local folder")
+    if not cache_path or "://" in cache_path or os.path.isfile(folder):  # noqa: PTH113
+        raise UsageError(f"cache={cache_path!r}: expected the name of a local folder")
     if not isinstance(limit, Integral) or limit < 0:
         raise UsageError(
             f"cache_bytes={limit!r}: expected a number of bytes, like {10 << 30}"
         )
     if not isinstance(store, RemoteStore):
         return store
-    how = store.url, store.options, store.retry_policy
-    return CachedStore(*how, folder=str(Path(folder).absolute() / _FOLDER), limit=limit)
+    store_fields = store.url, store.options, store.retry_policy
+    return CachedStore(
+        *store_fields, folder=str(Path(folder).absolute() / _FOLDER), limit=limit
+    )
 
 
 @contextmanager

@@ -89,8 +89,8 @@ class RemoteFile:
 
     def _info(self) -> dict[str, Any]:
         """Returns the store's description of the file, or of a folder of that name."""
-        found: dict[str, Any] = self.system.info(self.path)
-        return found
+        description: dict[str, Any] = self.system.info(self.path)
+        return description
 
     def read(self) -> bytes:
         """Returns all bytes of a small file."""
@@ -98,16 +98,16 @@ class RemoteFile:
 
     def read_between(self, start: int, stop: int) -> bytes:
         """Returns the bytes from start to stop; fewer if the file ends before."""
-        info = self.system.info(self.path)
-        if info["type"] != "file":
+        description = self.system.info(self.path)
+        if description["type"] != "file":
             raise FileNotFoundError(self.path)
-        if info["size"] is None:
+        if description["size"] is None:
             raise ValueError(
                 f"{self.path}: the server sends no Content-Length, so no part of the file "
                 "can be read"
             )
         # Stores respond differently to a range after the end, so it is never requested.
-        end = min(stop, int(info["size"]))
+        end = min(stop, int(description["size"]))
         if start >= end:
             return b""
         return bytes(self.system.cat_file(self.path, start=start, end=end))
@@ -139,11 +139,11 @@ class RemoteFile:
         """Puts an object; raises an error if the name already exists."""
         self.system.pipe_file(self.path, data, mode="create")
 
-    def _put_version(self, data: bytes, info: Info) -> None:
+    def _put_version(self, data: bytes, description: Info) -> None:
         """Puts an object over the described version; raises an error if it changed."""
         raise NotImplementedError
 
-    def _remove_version(self, info: Info) -> None:
+    def _remove_version(self, description: Info) -> None:
         """Removes the described version; raises an error if it has changed."""
         raise NotImplementedError
 
@@ -169,12 +169,12 @@ class RemoteFile:
         """Returns the store's description of the file now, or None if there is none."""
         self.system.invalidate_cache()
         try:
-            info = self._info()
+            description = self._info()
         except NO_FILE:
             return None
-        return info if info["type"] == "file" else None
+        return description if description["type"] == "file" else None
 
-    def read_version(self, seen: Seen, part: Part | None = None) -> bytes:
+    def read_version(self, stat: Seen, part: Part | None = None) -> bytes:
         """Returns bytes of the listed version; requires `can_read_version`.
 
         Args:
@@ -189,50 +189,50 @@ class RemoteFile:
         if part is not None:
             # Stores respond differently to a range after the end, so it is never
             # requested.
-            part = part[0], min(part[1], seen.size)
+            part = part[0], min(part[1], stat.size)
             if part[0] >= part[1]:
                 return b""
         try:
-            return self._read_version(seen.version, part)
+            return self._read_version(stat.version, part)
         except AnotherVersionError:
             raise
         except Exception as error:
             if is_unmet_condition(error):
                 raise AnotherVersionError from error
             # It may have failed because the file is shorter by now.
-            info = None if is_transient(error) else self.info()
-            if info and int(info["size"]) != seen.size:
+            description = None if is_transient(error) else self.info()
+            if description and int(description["size"]) != stat.size:
                 raise AnotherVersionError from error
             raise
 
-    def swap(self, data: bytes, seen: bytes | None) -> bool:
+    def swap(self, data: bytes, expected_content: bytes | None) -> bool:
         """Puts the file if it has the expected content; see `Store.swap`."""
         with self.guard:
-            if seen is None and self._put_over(None, data):
+            if expected_content is None and self._put_over(None, data):
                 return True
             for _ in range(_TRIES):
-                info, found = self._look()
-                if found == data:
+                description, content = self._look()
+                if content == data:
                     return True
-                if found != seen:
+                if content != expected_content:
                     return False
-                if self._put_over(info, data):
+                if self._put_over(description, data):
                     return True
         raise ConnectionError(f"another version appeared {_TRIES} times during a put")
 
-    def discard(self, seen: bytes) -> bool:
+    def discard(self, expected_content: bytes) -> bool:
         """Removes the file if it has the expected content; see `Store.discard`.
 
         A server that ignores the condition removes the file with any content.
         """
         with self.guard:
             for _ in range(_TRIES):
-                info, found = self._look()
-                if info is None:
+                description, content = self._look()
+                if description is None:
                     return True
-                if found != seen:
+                if content != expected_content:
                     return False
-                if _holds(self._remove_version, info):
+                if _holds(self._remove_version, description):
                     return True
         raise ConnectionError(
             f"another version appeared {_TRIES} times during a removal"
@@ -243,13 +243,13 @@ class RemoteFile:
 
         The file must exist; its content is changed.
         """
-        before = self.info()
-        if before is None or self._put_over(None, b"created"):
+        old_version = self.info()
+        if old_version is None or self._put_over(None, b"created"):
             return False
         if not self.imitated:
             return True
         self.put(b"replaced")
-        return not self._put_over(before, b"put over an old version")
+        return not self._put_over(old_version, b"put over an old version")
 
     def _look(self) -> tuple[Info | None, bytes | None]:
         """Returns a version and its content; (None, None) if there is no file."""
@@ -259,23 +259,23 @@ class RemoteFile:
         except NO_FILE:
             return None, None
 
-    def _put_over(self, info: Info | None, data: bytes) -> bool:
+    def _put_over(self, description: Info | None, data: bytes) -> bool:
         """Puts the file over a version, or as a new file; returns whether it was put."""
-        if info is not None:
-            return _holds(self._put_version, data, info)
+        if description is not None:
+            return _holds(self._put_version, data, description)
         # Here a FileNotFoundError means that the bucket is missing.
-        return _holds(self._put_new, data, gone=())
+        return _holds(self._put_new, data, missing_errors=())
 
 
 def _holds(
     act: Callable[..., None],
     *arguments: object,
-    gone: tuple[type[Exception], ...] = (FileNotFoundError,),
+    missing_errors: tuple[type[Exception], ...] = (FileNotFoundError,),
 ) -> bool:
     """Sends a conditional request; returns whether the condition held."""
     try:
         act(*arguments)
-    except gone:
+    except missing_errors:
         return False
     except Exception as error:
         if not is_unmet_condition(error):
@@ -320,13 +320,13 @@ class S3(RemoteFile):
 
     def _info(self) -> dict[str, Any]:
         bucket, key, _ = self.system.split_path(self.path)
-        found = self.system.call_s3("head_object", Bucket=bucket, Key=key)
+        head = self.system.call_s3("head_object", Bucket=bucket, Key=key)
         return {
             "name": self.path,
             "type": "file",
-            "size": found["ContentLength"],
-            "ETag": found["ETag"],
-            "LastModified": found["LastModified"],
+            "size": head["ContentLength"],
+            "ETag": head["ETag"],
+            "LastModified": head["LastModified"],
         }
 
     def read(self) -> bytes:
@@ -342,69 +342,76 @@ class S3(RemoteFile):
 
     def _read_tagged(self, **conditions: str) -> tuple[dict[str, Any], bytes]:
         bucket, key, version_id = self.system.split_path(self.path)
-        question = {"Bucket": bucket, "Key": key, **conditions}
+        request = {"Bucket": bucket, "Key": key, **conditions}
         if version_id is not None:
-            question["VersionId"] = version_id
+            request["VersionId"] = version_id
 
         async def get() -> tuple[dict[str, Any], bytes]:
-            answer = await self.system._call_s3("get_object", **question)
-            async with answer["Body"] as body:
-                return {"ETag": answer["ETag"]}, bytes(await body.read())
+            response = await self.system._call_s3("get_object", **request)
+            async with response["Body"] as body:
+                return {"ETag": response["ETag"]}, bytes(await body.read())
 
-        found: tuple[dict[str, Any], bytes] = self._sync(get)
-        return found
+        tagged_content: tuple[dict[str, Any], bytes] = self._sync(get)
+        return tagged_content
 
     def entries(self, *, deep: bool, page: int = 1000) -> Iterator[dict[str, Any]]:
         bucket, prefix = self._folder()
-        question = {"Bucket": bucket, "Prefix": prefix}
+        request = {"Bucket": bucket, "Prefix": prefix}
         if not deep:
-            question["Delimiter"] = "/"
+            request["Delimiter"] = "/"
         while True:
-            answer = self.system.call_s3("list_objects_v2", MaxKeys=page, **question)
-            for found in answer.get("Contents", ()):
-                name = f"{bucket}/{found['Key']}"
-                about = {key: found.get(key) for key in ("ETag", "LastModified")}
-                yield {"name": name, "type": "file", "size": found["Size"], **about}
-            for found in answer.get("CommonPrefixes", ()):
-                name = f"{bucket}/{found['Prefix']}"
+            response = self.system.call_s3("list_objects_v2", MaxKeys=page, **request)
+            for description in response.get("Contents", ()):
+                name = f"{bucket}/{description['Key']}"
+                tags = {key: description.get(key) for key in ("ETag", "LastModified")}
+                yield {
+                    "name": name,
+                    "type": "file",
+                    "size": description["Size"],
+                    **tags,
+                }
+            for description in response.get("CommonPrefixes", ()):
+                name = f"{bucket}/{description['Prefix']}"
                 yield {"name": name, "type": "directory", "size": 0}
-            if not answer.get("IsTruncated"):
+            if not response.get("IsTruncated"):
                 return
-            question["ContinuationToken"] = answer["NextContinuationToken"]
+            request["ContinuationToken"] = response["NextContinuationToken"]
 
-    def _put_version(self, data: bytes, info: Info) -> None:
-        self.system.pipe_file(self.path, data, IfMatch=info["ETag"])
+    def _put_version(self, data: bytes, description: Info) -> None:
+        self.system.pipe_file(self.path, data, IfMatch=description["ETag"])
 
-    def _remove_version(self, info: Info) -> None:
+    def _remove_version(self, description: Info) -> None:
         bucket, key, _ = self.system.split_path(self.path)
         self.system.call_s3(
-            "delete_object", Bucket=bucket, Key=key, IfMatch=info["ETag"]
+            "delete_object", Bucket=bucket, Key=key, IfMatch=description["ETag"]
         )
 
     def remove_together(self, paths: Sequence[str]) -> Sequence[str]:
-        left: list[str] = []
+        remaining_paths: list[str] = []
         for start in range(0, len(paths), _BULK):
             keys = {
                 self.system.split_path(path)[1]: path for path in paths[start:][:_BULK]
             }
             bucket, _, _ = self.system.split_path(paths[start])
-            wanted = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+            delete_request = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
             try:
-                answer = self.system.call_s3(
-                    "delete_objects", Bucket=bucket, Delete=wanted
+                response = self.system.call_s3(
+                    "delete_objects", Bucket=bucket, Delete=delete_request
                 )
             except OSError:  # some S3-compatible servers do not support this request
-                left += keys.values()
+                remaining_paths += keys.values()
             else:
-                left += [keys[error["Key"]] for error in answer.get("Errors", ())]
-        return left
+                remaining_paths += [
+                    keys[error["Key"]] for error in response.get("Errors", ())
+                ]
+        return remaining_paths
 
     def _read_version(self, version: str, part: Part | None) -> bytes:
         conditions = {"IfMatch": f'"{_bare(version)}"'}
         if part is not None:
             conditions["Range"] = f"bytes={part[0]}-{part[1] - 1}"
-        info, data = self._read_tagged(**conditions)
-        _require(info["ETag"], version)  # some servers ignore conditions
+        description, data = self._read_tagged(**conditions)
+        _require(description["ETag"], version)  # some servers ignore conditions
         return data
 
 
@@ -429,20 +436,24 @@ class Gcs(RemoteFile):
 
     def entries(self, *, deep: bool) -> Iterator[Info]:
         bucket, prefix = self._folder()
-        question = {"prefix": prefix, "delimiter": "" if deep else "/"}
+        request = {"prefix": prefix, "delimiter": "" if deep else "/"}
         while True:
-            answer = self.system.call(
-                "GET", "b/{}/o", bucket, json_out=True, **question
+            response = self.system.call(
+                "GET", "b/{}/o", bucket, json_out=True, **request
             )
-            for found in answer.get("items", ()):
-                yield self.system._process_object(bucket, found)
-            for found in answer.get("prefixes", ()):
-                yield {"name": f"{bucket}/{found}", "type": "directory", "size": 0}
-            if not (token := answer.get("nextPageToken")):
+            for blob_or_prefix in response.get("items", ()):
+                yield self.system._process_object(bucket, blob_or_prefix)
+            for blob_or_prefix in response.get("prefixes", ()):
+                yield {
+                    "name": f"{bucket}/{blob_or_prefix}",
+                    "type": "directory",
+                    "size": 0,
+                }
+            if not (token := response.get("nextPageToken")):
                 return
-            question["pageToken"] = token
+            request["pageToken"] = token
 
-    def _put_version(self, data: bytes, info: Info) -> None:
+    def _put_version(self, data: bytes, description: Info) -> None:
         """Puts the file like gcsfs' pipe_file, which has no option for a generation."""
         bucket, name, _ = self.system.split_path(self.path)
         host = self.system.base.removesuffix("/storage/v1/")
@@ -451,14 +462,14 @@ class Gcs(RemoteFile):
             f"{host}/upload/storage/v1/b/{bucket}/o",
             uploadType="media",
             name=name,
-            ifGenerationMatch=str(info["generation"]),
+            ifGenerationMatch=str(description["generation"]),
             headers={"Content-Type": "application/octet-stream"},
             data=data,
         )
 
-    def _remove_version(self, info: Info) -> None:
+    def _remove_version(self, description: Info) -> None:
         bucket, key, _ = self.system.split_path(self.path)
-        generation = str(info["generation"])
+        generation = str(description["generation"])
         self.system.call(
             "DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=generation
         )
@@ -466,16 +477,16 @@ class Gcs(RemoteFile):
     def _read_version(self, version: str, part: Part | None) -> bytes:
         headers = {} if part is None else {"Range": f"bytes={part[0]}-{part[1] - 1}"}
         url = self.system.url(self.path)
-        answer, data = self.system.call("GET", url, headers=headers)
-        if _bare(str(answer.get("ETag"))) == _bare(version):
+        response, data = self.system.call("GET", url, headers=headers)
+        if _bare(str(response.get("ETag"))) == _bare(version):
             return bytes(data)
         # Some servers respond with another tag than they list: compare generations.
-        info = self.system.info(self.path)
-        _require(version_of(info), version)
-        generation, (start, stop) = info["generation"], part or (None, None)
-        if answer.get("X-Goog-Generation") != str(generation):
-            what = {"start": start, "end": stop, "generation": generation}
-            data = self.system.cat_file(self.path, **what)
+        description = self.system.info(self.path)
+        _require(version_of(description), version)
+        generation, (start, stop) = description["generation"], part or (None, None)
+        if response.get("X-Goog-Generation") != str(generation):
+            read_options = {"start": start, "end": stop, "generation": generation}
+            data = self.system.cat_file(self.path, **read_options)
         return bytes(data)
 
 
@@ -511,28 +522,28 @@ class Azure(RemoteFile):
 
         async def page() -> list[Info] | None:
             try:
-                found = [blob async for blob in await anext(pages)]
+                page_blobs = [blob async for blob in await anext(pages)]
             except (StopAsyncIteration, ResourceNotFoundError):
                 return None
-            return list(await self.system._details(found))
+            return list(await self.system._details(page_blobs))
 
-        while (infos := self._sync(page)) is not None:
-            yield from infos
+        while (descriptions := self._sync(page)) is not None:
+            yield from descriptions
 
     async def _with_blob(self, action: Callable[[Any], Any]) -> Any:
         container, blob, _ = self.system.split_path(self.path)
         async with self.system.service_client.get_blob_client(container, blob) as blob:
             return await action(blob)
 
-    def _put_version(self, data: bytes, info: Info) -> None:
-        self.system.pipe_file(self.path, data, **_same_blob(info["etag"]))
+    def _put_version(self, data: bytes, description: Info) -> None:
+        self.system.pipe_file(self.path, data, **_same_blob(description["etag"]))
 
-    def _remove_version(self, info: Info) -> None:
+    def _remove_version(self, description: Info) -> None:
         from azure.core.exceptions import ResourceNotFoundError
 
-        same = _same_blob(info["etag"])
+        condition = _same_blob(description["etag"])
         try:
-            self._sync(self._with_blob, lambda blob: blob.delete_blob(**same))
+            self._sync(self._with_blob, lambda blob: blob.delete_blob(**condition))
         except ResourceNotFoundError as error:
             raise FileNotFoundError(self.path) from error
 
@@ -552,8 +563,10 @@ class Azure(RemoteFile):
     def wait_for_copy(self) -> None:
         until = time.monotonic() + _COPY_SECONDS
         while True:
-            found = self._sync(self._with_blob, lambda blob: blob.get_blob_properties())
-            if (status := found.copy.status) != "pending":
+            properties = self._sync(
+                self._with_blob, lambda blob: blob.get_blob_properties()
+            )
+            if (status := properties.copy.status) != "pending":
                 break
             if time.monotonic() > until:
                 raise TimeoutError(f"the copy took longer than {_COPY_SECONDS:.0f} s")
@@ -586,10 +599,10 @@ class Memory(RemoteFile):
     def put_file(self, source: Path) -> None:
         self.put(source.read_bytes())  # fsspec's method shows an unfinished file
 
-    def _put_version(self, data: bytes, info: Info) -> None:
+    def _put_version(self, data: bytes, description: Info) -> None:
         self.put(data)
 
-    def _remove_version(self, info: Info) -> None:
+    def _remove_version(self, description: Info) -> None:
         self.system.rm_file(self.path)
 
     def _read_version(self, version: str, part: Part | None) -> bytes:
@@ -633,27 +646,27 @@ def remote_file(url: str, options: StorageOptions) -> RemoteFile:
     return cloud_of(url)(*filesystem_of(url, options))
 
 
-def can_read_version(url: str, seen: Seen | None) -> bool:
+def can_read_version(url: str, stat: Seen | None) -> bool:
     """Returns whether a request can name exactly this version of a file."""
-    if seen is None or not seen.version:
+    if stat is None or not stat.version:
         return False
-    return cloud_of(url).names_version(seen.version)
+    return cloud_of(url).names_version(stat.version)
 
 
-def version_of(info: Info) -> str:
+def version_of(description: Info) -> str:
     """Returns the tag or time that changes with a file's content, or ""."""
     # "blob_id" is the key on the Hugging Face Hub.
     keys = ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created", "blob_id")
     for key in keys:
-        if value := info.get(key):
+        if value := description.get(key):
             return str(value)
     return ""
 
 
-def modified_time(info: Info) -> float | None:
+def modified_time(description: Info) -> float | None:
     """Returns a file's modification time by the store's clock (Unix seconds), or None."""
     for key in ("LastModified", "last_modified", "updated", "mtime", "created"):
-        value = info.get(key)
+        value = description.get(key)
         if isinstance(value, str):
             value = datetime.fromisoformat(value)
         if value is not None:
@@ -662,9 +675,9 @@ def modified_time(info: Info) -> float | None:
     return None
 
 
-def stored_checksum(info: Info) -> int | None:
+def stored_checksum(description: Info) -> int | None:
     """Returns the CRC-32C that a store keeps for a file (GCS: base64, big-endian)."""
-    stored = info.get("crc32c")
+    stored = description.get("crc32c")
     return int.from_bytes(base64.b64decode(stored), "big") if stored else None
 
 
@@ -674,8 +687,8 @@ def _bare(version: str) -> str:
     return tag[1] if tag else version
 
 
-def _require(found: object, version: str) -> None:
-    if _bare(str(found)) != _bare(version):
+def _require(actual_version: object, version: str) -> None:
+    if _bare(str(actual_version)) != _bare(version):
         raise AnotherVersionError
 
 
@@ -728,7 +741,7 @@ def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, 
     kind = fsspec.get_filesystem_class(protocol)
     values = dict(cloud.options) | kind._get_kwargs_from_urls(url)
     for name, value in options.to_dict().items():
-        known = values.get(name)
-        both = isinstance(known, dict) and isinstance(value, dict)
-        values[name] = {**known, **value} if both else value
+        preset_option = values.get(name)
+        both = isinstance(preset_option, dict) and isinstance(value, dict)
+        values[name] = {**preset_option, **value} if both else value
     return _system(kind, values, cloud.attributes), str(kind._strip_protocol(url))

@@ -122,18 +122,24 @@ _SIGNED = re.compile(r"(?i)\b(sig|signature|X-Amz-[\w-]+|AccountKey|token)=[^&;\
 
 def is_transient(error: BaseException) -> bool:
     """Returns whether a retry may succeed."""
-    for each in _chain(error):
-        names = _class_names(each)
+    for chained_error in _chain(error):
+        names = _class_names(chained_error)
         if names & _PERMANENT_CLASSES:
             return False
         if (
-            isinstance(each, TimeoutError | ConnectionError)
+            isinstance(chained_error, TimeoutError | ConnectionError)
             or names & _TRANSIENT_CLASSES
         ):
             return True
-        if isinstance(each, OSError) and each.errno in _TRANSIENT_ERRNOS:
+        if (
+            isinstance(chained_error, OSError)
+            and chained_error.errno in _TRANSIENT_ERRNOS
+        ):
             return True
-        if _status(each) in _TRANSIENT_STATUSES or _code(each) in _TRANSIENT_CODES:
+        if (
+            _status(chained_error) in _TRANSIENT_STATUSES
+            or _code(chained_error) in _TRANSIENT_CODES
+        ):
             return True
     return False
 
@@ -141,8 +147,8 @@ def is_transient(error: BaseException) -> bool:
 def is_unmet_condition(error: BaseException) -> bool:
     """Returns whether a put was refused because its condition did not hold."""
     return any(
-        isinstance(each, FileExistsError) or _status(each) == 412
-        for each in _chain(error)
+        isinstance(chained_error, FileExistsError) or _status(chained_error) == 412
+        for chained_error in _chain(error)
     )
 
 
@@ -158,9 +164,13 @@ def output_error(error: Exception, uri: str, done: str) -> OutputError:
     message = f"{uri}: cannot be {done}: {describe_failure(error, uri)}"
     if kind_of(error) == NO_ROOM:
         return NoRoomError(message)
-    errnos = {each.errno for each in _chain(error) if isinstance(each, OSError)}
-    cannot = isinstance(error, ImportError | NotImplementedError)
-    if cannot or errnos & _FORBIDDEN or _NO_PROTOCOL in str(error):
+    errnos = {
+        chained_error.errno
+        for chained_error in _chain(error)
+        if isinstance(chained_error, OSError)
+    }
+    is_unsupported = isinstance(error, ImportError | NotImplementedError)
+    if is_unsupported or errnos & _FORBIDDEN or _NO_PROTOCOL in str(error):
         return OutputRefusedError(message)
     return OutputError(message)
 
@@ -175,10 +185,14 @@ def input_error(error: Exception, uri: str, done: str) -> InputError:
     failure = describe_failure(error, uri, is_input=True)
     message = f"{uri}: cannot be {done}: {failure}"
     chain = list(_chain(error))
-    errnos = {each.errno for each in chain if isinstance(each, OSError)}
+    errnos = {
+        chained_error.errno
+        for chained_error in chain
+        if isinstance(chained_error, OSError)
+    }
     permanent = FileNotFoundError | ImportError | ValueError
-    gone = any(isinstance(each, permanent) for each in chain)
-    if gone or errnos & _FORBIDDEN or 404 in map(_status, chain):
+    is_permanent = any(isinstance(chained_error, permanent) for chained_error in chain)
+    if is_permanent or errnos & _FORBIDDEN or 404 in map(_status, chain):
         return InputError(message)
     return UnreachableInputError(message)
 
@@ -188,9 +202,11 @@ def describe_failure(error: Exception, uri: str, *, is_input: bool = False) -> s
 
     The fixes for an input differ: it is never written to, and it can be excluded.
     """
-    if isinstance(error, TypeError) and (found := _UNKNOWN_OPTION.search(str(error))):
+    if isinstance(error, TypeError) and (
+        option_match := _UNKNOWN_OPTION.search(str(error))
+    ):
         raise UsageError(
-            f"{uri}: this kind of storage has no option {found[1]!r}: correct its name in "
+            f"{uri}: this kind of storage has no option {option_match[1]!r}: correct its name in "
             "`storage`, or remove it"
         ) from error
     if isinstance(error, _BUGS):
@@ -208,15 +224,19 @@ def describe_failure(error: Exception, uri: str, *, is_input: bool = False) -> s
 
 def safe_cause(error: Exception) -> Exception | None:
     """Returns the error as a cause to raise from, or None if it shows a secret."""
-    texts = [str(each) for each in _chain(error)]
+    texts = [str(chained_error) for chained_error in _chain(error)]
     return error if all(hide_secrets(text) == text for text in texts) else None
 
 
 def _way_out_of_input(error: Exception, uri: str) -> str:
     """Returns the fix that applies only to inputs; "" if the fix for outputs applies."""
     chain = list(_chain(error))
-    errnos = {each.errno for each in chain if isinstance(each, OSError)}
-    statuses = {_status(each) for each in chain}
+    errnos = {
+        chained_error.errno
+        for chained_error in chain
+        if isinstance(chained_error, OSError)
+    }
+    statuses = {_status(chained_error) for chained_error in chain}
     if errno.EIO in errnos:
         return (
             "its disk, or the connection to it, fails: copy the file again from its "
@@ -248,9 +268,13 @@ def _way_out(error: Exception, uri: str) -> str:
     cloud = cloud_of(uri)
     chain = list(_chain(error))
     names = set().union(*map(_class_names, chain))
-    statuses = {_status(each) for each in chain}
-    codes = {_code(each) for each in chain}
-    errnos = {each.errno for each in chain if isinstance(each, OSError)}
+    statuses = {_status(chained_error) for chained_error in chain}
+    codes = {_code(chained_error) for chained_error in chain}
+    errnos = {
+        chained_error.errno
+        for chained_error in chain
+        if isinstance(chained_error, OSError)
+    }
     if isinstance(error, ImportError):
         if not cloud.extra:
             return "install its package with pip"
@@ -298,10 +322,10 @@ def _way_out(error: Exception, uri: str) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
+    visited_ids: set[int] = set()
     current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
+    while current is not None and id(current) not in visited_ids:
+        visited_ids.add(id(current))
         yield current
         current = current.__cause__
 

@@ -54,8 +54,10 @@ _BAD = "\udcff"  # a lone surrogate, which UTF-8 does not allow
 
 def compression_of(start: bytes) -> str:
     """Returns the compression of a file by its first bytes, or ""."""
-    found = (name for mark, name in _COMPRESSIONS.items() if start.startswith(mark))
-    return next(found, "")
+    compressions = (
+        name for mark, name in _COMPRESSIONS.items() if start.startswith(mark)
+    )
+    return next(compressions, "")
 
 
 def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
@@ -80,8 +82,8 @@ class _StreamPositions:
 
     def of(self, offsets: I64) -> I64:
         """Returns the approximate file offsets of bytes of the stream, increasing."""
-        found = np.interp(offsets, self.offsets, self.consumed).astype(np.int64)
-        return np.minimum(found, max(0, self.consumed[-1] - 1))
+        positions = np.interp(offsets, self.offsets, self.consumed).astype(np.int64)
+        return np.minimum(positions, max(0, self.consumed[-1] - 1))
 
 
 class InputStream(io.RawIOBase):
@@ -157,11 +159,11 @@ class InputStream(io.RawIOBase):
         return self._offset
 
     def read(self, size: int = -1, /) -> bytes:
-        found = self.part(
+        block = self.part(
             self._offset, self._offset + size if size >= 0 else self._end_of_all()
         )
-        self._offset += len(found)
-        return found
+        self._offset += len(block)
+        return block
 
     def _end_of_all(self) -> int:
         return 1 << 62 if self.is_packed else self.stop
@@ -173,8 +175,8 @@ class InputStream(io.RawIOBase):
           ChangedInputError: the file has changed since it was listed.
           InputError: the file cannot be read or unpacked.
         """
-        held, begin = self.window(start, stop)
-        return held[max(0, start - begin) : max(0, stop - begin)]
+        window, begin = self.window(start, stop)
+        return window[max(0, start - begin) : max(0, stop - begin)]
 
     def window(self, start: int, stop: int) -> tuple[bytes, int]:
         """Returns the bytes in memory, with this part among them, and their offset.
@@ -185,35 +187,39 @@ class InputStream(io.RawIOBase):
             stop = min(stop, self.size)
         end = self._begin + len(self._held)
         if start < stop and (start < self._begin or stop > end):
-            kept = start if self.kept_from is None else min(start, self.kept_from)
+            kept_offset = (
+                start if self.kept_from is None else min(start, self.kept_from)
+            )
             if self.is_packed:
-                self._unpack_to(start, stop, kept)
+                self._unpack_to(start, stop, kept_offset)
             else:
-                self._read_to(start, stop, kept)
+                self._read_to(start, stop, kept_offset)
         return self._held, self._begin
 
-    def _read_to(self, start: int, stop: int, kept: int) -> None:
+    def _read_to(self, start: int, stop: int, kept_offset: int) -> None:
         end = self._begin + len(self._held)
         to = max(stop, min(start + self._window_bytes, self.stop))
-        if kept < start and self._begin <= kept < end < to:
-            self._held = self._held[kept - self._begin :] + self._file.fetch(end, to)
-            self._begin = kept
+        if kept_offset < start and self._begin <= kept_offset < end < to:
+            self._held = self._held[kept_offset - self._begin :] + self._file.fetch(
+                end, to
+            )
+            self._begin = kept_offset
         else:
             self._held, self._begin = self._file.fetch(start, to), start
 
-    def _unpack_to(self, start: int, stop: int, kept: int) -> None:
+    def _unpack_to(self, start: int, stop: int, kept_offset: int) -> None:
         if start < self._begin:
             self._open()
         end = self._begin + len(self._held)
-        most = STEP_BYTES if self.is_cut else self._window_bytes
-        parts = [self._held[max(0, kept - self._begin) :]]
-        self._begin = max(self._begin, min(kept, end))
+        max_bytes = STEP_BYTES if self.is_cut else self._window_bytes
+        parts = [self._held[max(0, kept_offset - self._begin) :]]
+        self._begin = max(self._begin, min(kept_offset, end))
         try:
-            while end < stop and (more := self._more(most or stop - end)):
-                if end <= kept:  # no earlier byte will be read again
+            while end < stop and (block := self._more(max_bytes or stop - end)):
+                if end <= kept_offset:  # no earlier byte will be read again
                     parts, self._begin = [], end
-                parts.append(more)
-                end += len(more)
+                parts.append(block)
+                end += len(block)
                 self._note(end)
         finally:  # bytes before the damage can still be read
             self._held = b"".join(parts)
@@ -226,10 +232,10 @@ class InputStream(io.RawIOBase):
 
     def piece(self) -> bytes:
         """Returns the next bytes of a text, or b"" at its end; for sequential readers."""
-        found = self._more(STEP_BYTES if self.is_cut else TEXT_BYTES)
-        self._begin += len(found)
+        block = self._more(STEP_BYTES if self.is_cut else TEXT_BYTES)
+        self._begin += len(block)
         self._note(self._begin)
-        return found
+        return block
 
     def drain(self) -> int:
         """Reads the rest of the file's part; returns the checksum of the whole part."""
@@ -241,10 +247,10 @@ class InputStream(io.RawIOBase):
         self.positions.offsets.append(end)
         self.positions.consumed.append(self.consumed)
 
-    def _more(self, most: int) -> bytes:
+    def _more(self, max_bytes: int) -> bytes:
         """Returns the next bytes of a stream, decoded."""
         while not self._is_ended:
-            raw = self._next(min(most, BLOCK_BYTES))
+            raw = self._next(min(max_bytes, BLOCK_BYTES))
             self._is_ended = not raw
             if self._decoder is None:
                 return raw
@@ -258,9 +264,9 @@ class InputStream(io.RawIOBase):
                 return text.encode("utf-8", "surrogatepass")
         return b""
 
-    def _next(self, most: int) -> bytes:
+    def _next(self, max_bytes: int) -> bytes:
         try:
-            return self._unpacked.read(most)
+            return self._unpacked.read(max_bytes)
         except InputError:
             raise
         except (
@@ -273,9 +279,11 @@ class InputStream(io.RawIOBase):
         ) as error:
             if self.is_cut:
                 return b""
-            how = "" if self._compression == "deflated" else f" as {self._compression}"
+            compression_note = (
+                "" if self._compression == "deflated" else f" as {self._compression}"
+            )
             raise InputError(
-                f"{self.uri}: cannot be decompressed{how}: {error}. The file is damaged "
+                f"{self.uri}: cannot be decompressed{compression_note}: {error}. The file is damaged "
                 "or cut short: copy it again"
             ) from error
 
@@ -331,10 +339,10 @@ class _FileSteps(io.RawIOBase):
             stop = min(self._next + BLOCK_BYTES, self._stop)
             self._block = memoryview(self._fetch(self._next, stop))
             self._next = stop
-        found = bytes(self._block[: STEP_BYTES if size < 0 else min(size, STEP_BYTES)])
-        self._block = self._block[len(found) :]
-        self.given += len(found)
-        return found
+        step = bytes(self._block[: STEP_BYTES if size < 0 else min(size, STEP_BYTES)])
+        self._block = self._block[len(step) :]
+        self.given += len(step)
+        return step
 
 
 def _unpacked(file: _FileSteps, compression: str) -> _Readable:
@@ -343,10 +351,10 @@ def _unpacked(file: _FileSteps, compression: str) -> _Readable:
     if compression == "xz":
         return lzma.LZMAFile(cast("IO[bytes]", file))
     if compression:
-        found: _Readable = pa.CompressedInputStream(
+        stream: _Readable = pa.CompressedInputStream(
             pa.PythonFile(file, "r"), compression
         )
-        return found
+        return stream
     return file
 
 
@@ -372,45 +380,45 @@ class Inflater:
           EOFError: the end of the stream is missing.
           InflateError: the bytes are damaged.
         """
-        parts, left = list[bytes](), size
-        while left:
+        parts, remaining_size = list[bytes](), size
+        while remaining_size:
             try:
-                found = self._inflate(left)
+                block = self._inflate(remaining_size)
             except (EOFError, InflateError):
                 if not parts:
                     raise
                 break
-            if not found:
+            if not block:
                 break
-            parts.append(found)
-            left -= len(found)
+            parts.append(block)
+            remaining_size -= len(block)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _inflate(self, most: int) -> bytes:
-        found = b""
-        while not found:
+    def _inflate(self, max_bytes: int) -> bytes:
+        block = b""
+        while not block:
             if self._stream.eof:
                 if not self._is_joined or not self._skip_zeros():
                     return b""
                 self._stream = self._new_stream()
             try:
-                found = self._stream.decompress(self._packed, most)
+                block = self._stream.decompress(self._packed, max_bytes)
             except self._damaged as error:
                 raise InflateError(str(error)) from error
             self._packed = self._stream.unused_data or self._stream.unconsumed_tail
-            if not (found or self._packed or self._stream.eof):
+            if not (block or self._packed or self._stream.eof):
                 self._packed = self._file.read(STEP_BYTES)
                 if not self._packed:
                     raise EOFError("it ends before its compressed data do")
-        return found
+        return block
 
     def _skip_zeros(self) -> bool:
         """Returns whether another stream follows; skips zeros that fill up a block."""
-        while not (rest := self._packed.lstrip(b"\0")):
+        while not (remaining_bytes := self._packed.lstrip(b"\0")):
             self._packed = self._file.read(STEP_BYTES)
             if not self._packed:
                 return False
-        self._packed = rest
+        self._packed = remaining_bytes
         return True
 
 
@@ -455,15 +463,15 @@ UNPACKED_TIMES = 8  # assumed ratio of unpacked to compressed bytes; mostly less
 MARK_BYTES = 8  # read at a file's start to detect its compression or encoding
 
 
-def other_compression(uri: str, found: str, expected: str) -> str:
+def other_compression(uri: str, actual: str, expected: str) -> str:
     """Returns the message for a file whose compression differs from the first file's."""
     return (
-        f"{uri}: is {found or 'not'} compressed, but the first file is "
+        f"{uri}: is {actual or 'not'} compressed, but the first file is "
         f"{expected or 'not'}. Convert such files separately, or make them consistent"
     )
 
 
 def encoding_of(start: bytes) -> str:
     """Returns the encoding of a text by its byte order mark; UTF-8 without a mark."""
-    found = (name for mark, name in _BOMS.items() if start.startswith(mark))
-    return next(found, "utf-8")
+    encodings = (name for mark, name in _BOMS.items() if start.startswith(mark))
+    return next(encodings, "utf-8")

@@ -101,12 +101,12 @@ class Holder(RunProcess):
 
     @classmethod
     def this_process(cls, lease_seconds: float) -> Holder:
-        now = utc_now()
+        start_time = utc_now()
         return cls(
             **asdict(RunProcess.current()),
             nonce=uuid.uuid4().hex,
-            started=now,
-            renewed=now,
+            started=start_time,
+            renewed=start_time,
             lease_seconds=lease_seconds,
         )
 
@@ -168,31 +168,31 @@ def require_idle(store: Store) -> bytes | None:
 
     Returns the lease file of a dead holder; None if there is no lease file.
     """
-    seen = store.find(LEASE_NAME)
-    if seen is None:
+    lease_bytes = store.find(LEASE_NAME)
+    if lease_bytes is None:
         return None
-    holder = value_of(seen, Holder)
+    holder = value_of(lease_bytes, Holder)
     if holder is not None and holder.is_on_this_machine():
         if holder.is_running():
-            raise _held(store, seen)
-        return seen
+            raise _held(store, lease_bytes)
+        return lease_bytes
     # A lease file that cannot be parsed was written by another version of recordmill.
     seconds = holder.lease_seconds if holder else LEASE_SECONDS
-    before = store.modified(LEASE_NAME)
-    age = seconds_since(store, before)
+    modified_time = store.modified(LEASE_NAME)
+    age = seconds_since(store, modified_time)
     if age is not None and -_CLOCK_SLACK <= age <= seconds:
-        raise _held(store, seen)
+        raise _held(store, lease_bytes)
     renewals = 1.5 if age is not None and age > seconds else RENEWALS_PER_LEASE + 1
     pause = seconds / RENEWALS_PER_LEASE
     until = boot_clock() + renewals * pause
     while boot_clock() < until:
         time.sleep(min(pause / 4, max(0.0, until - boot_clock())))
-        now = store.find(LEASE_NAME)
-        if now is None:
+        current_bytes = store.find(LEASE_NAME)
+        if current_bytes is None:
             return None
-        if now != seen or store.modified(LEASE_NAME) != before:
-            raise _held(store, now)
-    return seen
+        if current_bytes != lease_bytes or store.modified(LEASE_NAME) != modified_time:
+            raise _held(store, current_bytes)
+    return lease_bytes
 
 
 def seconds_since(store: Store, written: float | None) -> float | None:
@@ -200,14 +200,14 @@ def seconds_since(store: Store, written: float | None) -> float | None:
     probe = new_probe()
     try:
         store.put_bytes(b"now", probe)
-        now = store.modified(probe)
+        current_time = store.modified(probe)
     finally:
         store.delete([probe])
-    return None if now is None or written is None else now - written
+    return None if current_time is None or written is None else current_time - written
 
 
-def _held(store: Store, found: bytes) -> BusyError:
-    holder = value_of(found, Holder)
+def _held(store: Store, lease_bytes: bytes) -> BusyError:
+    holder = value_of(lease_bytes, Holder)
     description = (
         f"process {holder.pid} on {holder.host}, started {holder.started}, last renewed "
         f"{holder.renewed}"
@@ -287,7 +287,9 @@ class Lease:
             if self._is_over:
                 return  # the process ends
             lease_bytes = self._holder.to_bytes()
-            self._is_over = not store.swap(lease_bytes, LEASE_NAME, seen=dead)
+            self._is_over = not store.swap(
+                lease_bytes, LEASE_NAME, expected_content=dead
+            )
             if not self._is_over:
                 self._thread.start()
 
@@ -354,7 +356,7 @@ class Lease:
             with suppress(OutputError):
                 held_bytes = self._check()
                 if held_bytes is not None:
-                    self._store.discard(LEASE_NAME, seen=held_bytes)
+                    self._store.discard(LEASE_NAME, expected_content=held_bytes)
                     self._lost = _RELEASED
             self._is_over = True
 
@@ -386,13 +388,15 @@ class Lease:
 
     def _renew(self) -> None:
         began = boot_clock()
-        seen = self._check()
-        if seen is None:
+        lease_bytes = self._check()
+        if lease_bytes is None:
             return
         count = self._holder.renewals + 1
         holder = replace(self._holder, renewed=utc_now(), renewals=count)
         self._holder = holder  # even if the swap fails: its bytes may arrive
-        if not self._store.swap(holder.to_bytes(), LEASE_NAME, seen=seen):
+        if not self._store.swap(
+            holder.to_bytes(), LEASE_NAME, expected_content=lease_bytes
+        ):
             self._lost = "another run took it over"
             return
         self._check_time()  # during a sleep here, another run may have begun and ended
@@ -403,17 +407,17 @@ class Lease:
         self._check_time()
         if self._lost:
             return None
-        found = self._store.find(LEASE_NAME)
-        if found is None:
+        lease_bytes = self._store.find(LEASE_NAME)
+        if lease_bytes is None:
             self._lost = "its lock file was removed"
             return None
-        if found == self._holder.to_bytes():
-            return found
-        holder = value_of(found, Holder)
+        if lease_bytes == self._holder.to_bytes():
+            return lease_bytes
+        holder = value_of(lease_bytes, Holder)
         if holder is None or holder.nonce != self._holder.nonce:
             self._lost = "another run took it over"
             return None
-        return found
+        return lease_bytes
 
     def _check_time(self) -> None:
         unrenewed = boot_clock() - self._renewed
@@ -476,10 +480,10 @@ def release_all() -> None:
 
 def remove_dead_lease(store: Store) -> None:
     """Removes the lease of a run that was killed on this machine; never waits."""
-    seen = store.find(LEASE_NAME)
-    holder = value_of(seen or b"", Holder)
-    if seen is not None and holder is not None and holder.has_died():
-        store.discard(LEASE_NAME, seen=seen)
+    lease_bytes = store.find(LEASE_NAME)
+    holder = value_of(lease_bytes or b"", Holder)
+    if lease_bytes is not None and holder is not None and holder.has_died():
+        store.discard(LEASE_NAME, expected_content=lease_bytes)
 
 
 def require_holder(store: Store, nonce: str) -> None:

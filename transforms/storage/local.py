@@ -128,7 +128,9 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 
 
-def swap_file(folder: LocalFolder, name: str, data: Data, seen: bytes | None) -> bool:
+def swap_file(
+    folder: LocalFolder, name: str, data: Data, expected_content: bytes | None
+) -> bool:
     """Replaces the expected content of a file durably; returns whether it has `data`.
 
     Raises:
@@ -136,50 +138,54 @@ def swap_file(folder: LocalFolder, name: str, data: Data, seen: bytes | None) ->
         did not touch the file, so call it again.
     """
     with _locked(folder) as swaps:
-        for left in swaps.names():
-            if is_temp_file(left) and left != _LOCK:
-                swaps.unlink(left)
-        waiting = temp_path(Path(name)).name
+        for old_file in swaps.names():
+            if is_temp_file(old_file) and old_file != _LOCK:
+                swaps.unlink(old_file)
+        staged_name = temp_path(Path(name)).name
         try:
-            descriptor = swaps.open(waiting, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            descriptor = swaps.open(staged_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
                 sync(file.fileno(), folder.path / name)
-            if not _holds(folder, name, seen):  # only after the new content is staged
+            if not _holds(
+                folder, name, expected_content
+            ):  # only after the new content is staged
                 if not _holds(folder, name, data):
                     return False
-            elif seen is None:
-                _add_name(swaps, waiting, folder, name)
+            elif expected_content is None:
+                _add_name(swaps, staged_name, folder, name)
             else:
-                swaps.rename(waiting, folder, name)
+                swaps.rename(staged_name, folder, name)
             folder.sync()  # also for an earlier try
         except FileExistsError:  # created meanwhile, but not by a swap
             return _holds(folder, name, data)
         finally:
             with suppress(OSError):
-                swaps.unlink(waiting)
+                swaps.unlink(staged_name)
     return True
 
 
-def discard_file(folder: LocalFolder, name: str, seen: bytes) -> bool:
+def discard_file(folder: LocalFolder, name: str, expected_content: bytes) -> bool:
     """Removes a file with the expected content durably; returns whether it is missing."""
     with _locked(folder):
-        if not _holds(folder, name, seen):
+        if not _holds(folder, name, expected_content):
             return _holds(folder, name, None)
         folder.unlink(name)
         folder.sync()
     return True
 
 
-def _add_name(swaps: LocalFolder, waiting: str, folder: LocalFolder, name: str) -> None:
+def _add_name(
+    swaps: LocalFolder, staged_name: str, folder: LocalFolder, name: str
+) -> None:
     try:
-        swaps.add_name(waiting, folder, name)
+        swaps.add_name(staged_name, folder, name)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         # The lock is held, so no other swap can happen in between.
-        swaps.rename(waiting, folder, name)
+        swaps.rename(staged_name, folder, name)
 
 
 def _holds(folder: LocalFolder, name: str, data: Data | None) -> bool:
@@ -414,26 +420,28 @@ class LocalStore(Store):
     def put_bytes(self, data: Data, name: str) -> None:
         self._write(lambda: [data], name, durable=self.synced)
 
-    def swap(self, data: Data, name: str, *, seen: bytes | None) -> bool:
+    def swap(self, data: Data, name: str, *, expected_content: bytes | None) -> bool:
         folder, last = self._split(name)
 
         def swap() -> bool:
             try:
-                with self.open_to_write(folder, create=seen is None) as opened:
-                    return swap_file(opened, last, data, seen)
+                with self.open_to_write(
+                    folder, create=expected_content is None
+                ) as opened:
+                    return swap_file(opened, last, data, expected_content)
             except (FileNotFoundError, NotADirectoryError):
-                if seen is None or self._has_folder(folder):
+                if expected_content is None or self._has_folder(folder):
                     raise
                 return False
 
         return _again(self._path(name), swap)
 
-    def discard(self, name: str, *, seen: bytes) -> bool:
+    def discard(self, name: str, *, expected_content: bytes) -> bool:
         folder, last = self._split(name)
         with _failing(self._path(name), "removed"):
             try:
                 with self.open_to_write(folder) as opened:
-                    if not discard_file(opened, last, seen):
+                    if not discard_file(opened, last, expected_content):
                         return False
             except FileNotFoundError:
                 return True  # the folder is missing as well
@@ -479,18 +487,18 @@ class LocalStore(Store):
             _failing(path, "listed"),
             suppress(*_NO_FILE),
             self._open_to_read(folder) as opened,
-            os.scandir(opened.descriptor) as entries,
+            os.scandir(opened.descriptor) as dir_entries,
         ):
-            for entry in entries:
-                name = prefix + entry.name
-                if entry.is_dir(follow_symlinks=False):
+            for dir_entry in dir_entries:
+                name = prefix + dir_entry.name
+                if dir_entry.is_dir(follow_symlinks=False):
                     folders.append(name)
-                elif not entry.is_symlink():
+                elif not dir_entry.is_symlink():
                     with suppress(FileNotFoundError):  # removed meanwhile
-                        files[name] = entry.stat(follow_symlinks=False).st_size
+                        files[name] = dir_entry.stat(follow_symlinks=False).st_size
                 elif self._refuses_links(name):
-                    raise link_error(path / entry.name)
-                elif (status := _target_status(opened, entry.name)) is None:
+                    raise link_error(path / dir_entry.name)
+                elif (status := _target_status(opened, dir_entry.name)) is None:
                     files[name] = 0
                 elif stat.S_ISDIR(status.st_mode):
                     linked_folders.append(name)
@@ -545,8 +553,8 @@ class LocalStore(Store):
                     ):
                         origin.rename(name, end, new_name)
                 except (FileNotFoundError, NotADirectoryError) as error:
-                    what = f"{self._path(source)}: is missing, cannot be moved"
-                    raise MissingFileError(what) from error
+                    problem = f"{self._path(source)}: is missing, cannot be moved"
+                    raise MissingFileError(problem) from error
             touched_folders |= {from_folder, to_folder}
         self._remove_empty(touched_folders)
 
@@ -567,27 +575,27 @@ class LocalStore(Store):
         A subfolder may be replaced by a link meanwhile. So only names are listed; their
         removal checks the path again.
         """
-        waiting = [(path, prefix)]  # a tree may be deeper than Python's stack
-        while waiting:
-            path, prefix = waiting.pop()
+        pending_folders = [(path, prefix)]  # a tree may be deeper than Python's stack
+        while pending_folders:
+            path, prefix = pending_folders.pop()
             try:
-                entries = os.scandir(path)
+                dir_entries = os.scandir(path)
             except (FileNotFoundError, NotADirectoryError):  # removed meanwhile
                 continue
-            with entries:
-                for entry in entries:
-                    name = prefix + entry.name
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append((f"{path}/{entry.name}", f"{name}/"))
-                    elif not entry.is_symlink():
+            with dir_entries:
+                for dir_entry in dir_entries:
+                    name = prefix + dir_entry.name
+                    if dir_entry.is_dir(follow_symlinks=False):
+                        pending_folders.append((f"{path}/{dir_entry.name}", f"{name}/"))
+                    elif not dir_entry.is_symlink():
                         with suppress(FileNotFoundError):  # removed meanwhile
-                            files[name] = entry.stat().st_size
+                            files[name] = dir_entry.stat().st_size
                     elif self._refuses_links(name):
                         raise link_error(Path(self.root, name))
                     else:
                         files[name] = 0
                         with suppress(OSError):  # its target is missing
-                            files[name] = entry.stat().st_size
+                            files[name] = dir_entry.stat().st_size
 
     def _path(self, name: str) -> Path:
         return Path(self.root, check_file_name(name, self.uri))
@@ -656,20 +664,20 @@ class LocalStore(Store):
         Parents that become empty are also removed, except for the root and its parents.
         """
         for folder in sorted(folders, reverse=True):
-            left = folder
+            nonempty_folder = folder
             with suppress(OSError, LinkError):  # not empty
-                while left:
-                    above, _, last = left.rpartition("/")
+                while nonempty_folder:
+                    above, _, last = nonempty_folder.rpartition("/")
                     # A folder that is missing was already removed.
                     with (
                         suppress(FileNotFoundError),
                         self.open_to_write(above) as opened,
                     ):
                         opened.remove_folder(last)
-                    left = above
+                    nonempty_folder = above
             with (
                 suppress(FileNotFoundError, NotADirectoryError, LinkError),
-                self.open_to_write(left) as opened,
+                self.open_to_write(nonempty_folder) as opened,
             ):
                 opened.sync()
 

@@ -196,8 +196,10 @@ class LocalFolder:
         if isinstance(error.filename, str) and error.filename.startswith(start):
             error.filename = f"{self.path}/{error.filename.removeprefix(start)}"
         error.args = tuple(
-            each.replace(start, f"{self.path}/") if isinstance(each, str) else each
-            for each in error.args
+            argument.replace(start, f"{self.path}/")
+            if isinstance(argument, str)
+            else argument
+            for argument in error.args
         )
 
     @contextmanager
@@ -304,9 +306,9 @@ def make_folders(folder: Path) -> None:
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
-    for each in reversed(missing):
-        make_folder(each)
-        sync_folder(each.parent)
+    for missing_folder in reversed(missing):
+        make_folder(missing_folder)
+        sync_folder(missing_folder.parent)
 
 
 def nearest_folder(folder: Path) -> Path:

@@ -59,25 +59,25 @@ class UnpackedFiles:
         with self._lock:
             if key not in self._files:
                 self._close_unused(time.monotonic() - IDLE_SECONDS)
-            entry = self._files.setdefault(key, _Unpacked())
-            entry.num_readers += 1
+            unpacked_file = self._files.setdefault(key, _Unpacked())
+            unpacked_file.num_readers += 1
         try:
-            with entry.lock:
-                if entry.file is None:
-                    entry.file = self._write(uri, unpack())
-            yield entry.file.fileno()
+            with unpacked_file.lock:
+                if unpacked_file.file is None:
+                    unpacked_file.file = self._write(uri, unpack())
+            yield unpacked_file.file.fileno()
         finally:
             with self._lock:
-                entry.num_readers -= 1
-                entry.used_at = time.monotonic()
+                unpacked_file.num_readers -= 1
+                unpacked_file.used_at = time.monotonic()
 
     def archive(
-        self, uri: str, seen: Seen, compression: str, read: ReadBytes
+        self, uri: str, archive_stat: Seen, compression: str, read: ReadBytes
     ) -> AbstractContextManager[int]:
         """Returns a context with the descriptor of an unpacked compressed archive."""
-        key = (uri, str(seen.size), seen.version)
+        key = (uri, str(archive_stat.size), archive_stat.version)
         return self.opened(
-            key, uri, lambda: _decompress(uri, compression, seen.size, read)
+            key, uri, lambda: _decompress(uri, compression, archive_stat.size, read)
         )
 
     def close(self) -> None:
@@ -85,13 +85,17 @@ class UnpackedFiles:
         with self._lock:
             self._close_unused(math.inf)
 
-    def _close_unused(self, before: float) -> None:
+    def _close_unused(self, min_used_at: float) -> None:
         """Closes files not used since a time, and the oldest files beyond the limit."""
-        unused = [key for key, entry in self._files.items() if not entry.num_readers]
+        unused = [
+            key
+            for key, unpacked_file in self._files.items()
+            if not unpacked_file.num_readers
+        ]
         unused.sort(key=lambda key: self._files[key].used_at)
         too_many = len(self._files) - MOST_FILES
         for number, key in enumerate(unused):
-            if number < too_many or self._files[key].used_at < before:
+            if number < too_many or self._files[key].used_at < min_used_at:
                 file = self._files.pop(key).file
                 if file is not None:
                     file.close()

@@ -92,19 +92,19 @@ def real_uri(uri: str) -> str:
 
 
 def open_input(
-    uri: str, options: StorageOptions = NO_OPTIONS, seen: Seen | None = None
+    uri: str, options: StorageOptions = NO_OPTIONS, stat: Seen | None = None
 ) -> Input:
     """Returns the reader of a file; nothing is read yet.
 
     `stat` is the required size and version of the file; None if unknown. See
     `can_read_version`.
     """
-    if seen is not None and (member := member_of(seen.version)):
+    if stat is not None and (member := member_of(stat.version)):
         archive = open_input(member.archive_uri(uri), options, member.archive)
-        return MemberInput(uri, seen, member, archive)
+        return MemberInput(uri, stat, member, archive)
     if is_local(uri):
-        return LocalInput(uri, seen)
-    return ObjectInput(uri, options, seen)
+        return LocalInput(uri, stat)
+    return ObjectInput(uri, options, stat)
 
 
 class Input(ABC):
@@ -139,8 +139,8 @@ class Input(ABC):
             data = np.frombuffer(self.read(start, stop), np.uint8)
             if len(data) < stop - start:
                 raise _cut_short(self.uri, stop)
-            found = sliding_window_view(data, size)[offsets[rows] - start]
-            target[positions[rows]] = found
+            row_bytes = sliding_window_view(data, size)[offsets[rows] - start]
+            target[positions[rows]] = row_bytes
 
 
 @dataclass(slots=True)
@@ -183,9 +183,9 @@ class LocalInput(Input):
             # For 75 kB, pathlib and io take 12 us, and these calls take 6 us.
             descriptor = os.open(self.uri.removeprefix("file://"), os.O_RDONLY)
             try:
-                found = read(descriptor)
+                outcome = read(descriptor)
                 _require_seen(descriptor, self.uri, self.seen)
-                return found
+                return outcome
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -203,12 +203,12 @@ class ObjectInput(Input):
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
         if stop is not None and start >= stop:
             return b""
-        uri, seen = self.uri, self.seen
+        uri, stat = self.uri, self.seen
 
         def read() -> bytes:
             file = remote_file(uri, self.options)
-            if seen is not None and can_read_version(uri, seen):
-                return file.read_version(seen, None if stop is None else (start, stop))
+            if stat is not None and can_read_version(uri, stat):
+                return file.read_version(stat, None if stop is None else (start, stop))
             return file.read() if stop is None else file.read_between(start, stop)
 
         try:
@@ -216,7 +216,7 @@ class ObjectInput(Input):
         except AnotherVersionError:
             raise ChangedInputError(
                 f"{uri}: was written again or removed after the run began (its version "
-                f"was {seen and seen.version}). Run the same command again when nothing "
+                f"was {stat and stat.version}). Run the same command again when nothing "
                 "writes to the inputs"
             ) from None
         except Exception as error:
@@ -327,8 +327,10 @@ class MemberInput(Input):
             )
         return data
 
-    def _damaged(self, found: str) -> InputError:
-        return InputError(f"{self.uri}: {found}. The archive is damaged: copy it again")
+    def _damaged(self, problem: str) -> InputError:
+        return InputError(
+            f"{self.uri}: {problem}. The archive is damaged: copy it again"
+        )
 
 
 def _crc32(data: bytes, crc: int = 0) -> int:
@@ -343,17 +345,17 @@ def read_range(
     start: int,
     stop: int,
     options: StorageOptions = NO_OPTIONS,
-    seen: Seen | None = None,
+    stat: Seen | None = None,
 ) -> bytes:
     """Returns the bytes from start to stop of a file; see `open_input` and `Input`."""
-    return open_input(uri, options, seen).read(start, stop)
+    return open_input(uri, options, stat).read(start, stop)
 
 
 def read_file(
-    uri: str, options: StorageOptions = NO_OPTIONS, seen: Seen | None = None
+    uri: str, options: StorageOptions = NO_OPTIONS, stat: Seen | None = None
 ) -> bytes:
     """Returns all bytes of a file; see `open_input` and `Input`."""
-    return open_input(uri, options, seen).read()
+    return open_input(uri, options, stat).read()
 
 
 def read_head(file: InputFile, size: int, options: StorageOptions) -> bytes:
@@ -412,17 +414,17 @@ def read_files(
     """
     coming = iter(files)
     for first in coming:
-        every = chain([first], coming)
+        remaining_files = chain([first], coming)
         if is_local(first[0]):
-            for group in _groups(every):
+            for group in _groups(remaining_files):
                 read = _read_together(group)
                 yield from read
                 # Archive members and changed files are read (and reported) one by one.
-                for uri, seen in group[len(read) :]:
-                    yield read_file(uri, options, seen)
+                for uri, stat in group[len(read) :]:
+                    yield read_file(uri, options, stat)
         else:
             yield from ahead(
-                every,
+                remaining_files,
                 lambda file: read_file(file[0], options, file[1]),
                 REQUESTS,
                 most=FILES_AHEAD,
@@ -451,14 +453,14 @@ def _read_together(files: Sequence[FileToRead]) -> list[bytes]:
     """
     try:
         times = [
-            int(seen.version) if seen.version else native.loops.ANY_TIME
-            for _, seen in files
+            int(stat.version) if stat.version else native.loops.ANY_TIME
+            for _, stat in files
         ]
         modified = np.array(times, np.int64)
     except (ValueError, OverflowError):
         return []
     paths = tuple(os.fsencode(uri.removeprefix("file://")) for uri, _ in files)
-    sizes = np.array([seen.size for _, seen in files], np.int64)
+    sizes = np.array([stat.size for _, stat in files], np.int64)
     return native.loops.files(paths, sizes, modified)
 
 
@@ -519,19 +521,19 @@ def fill_from(descriptor: int, start: int, target: memoryview) -> int:
     return done
 
 
-def _require_seen(descriptor: int, uri: str, seen: Seen | None) -> None:
+def _require_seen(descriptor: int, uri: str, stat: Seen | None) -> None:
     """Checks, after reading, that a local file has not changed since it was listed."""
-    if seen is None:
+    if stat is None:
         return
-    now = os.fstat(descriptor)
-    if now.st_size != seen.size:
+    status = os.fstat(descriptor)
+    if status.st_size != stat.size:
         raise ChangedInputError(
-            f"{uri}: has {now.st_size} bytes, but had {seen.size} when the run began; "
+            f"{uri}: has {status.st_size} bytes, but had {stat.size} when the run began; "
             "did it change in the meantime?"
         )
-    if seen.version and str(now.st_mtime_ns) != seen.version:
+    if stat.version and str(status.st_mtime_ns) != stat.version:
         raise ChangedInputError(
-            f"{uri}: was written again after the run began (with {now.st_size} bytes as "
+            f"{uri}: was written again after the run began (with {status.st_size} bytes as "
             "before). Run the same command again when nothing writes to the inputs"
         )
 
@@ -562,7 +564,7 @@ def file_status(paths: Sequence[str]) -> tuple[I64, I64, I64]:
     else:
         with ThreadPoolExecutor(usable_cores(), "file-status") as threads:
             slices = [slice(start, start + _AT_ONCE) for start in starts]
-            parts = [(paths[each], facts[:, each]) for each in slices]
+            parts = [(paths[part_slice], facts[:, part_slice]) for part_slice in slices]
             list(threads.map(_ask, *zip(*parts, strict=True)))
     sizes, modified, changed = facts
     return sizes, modified, changed

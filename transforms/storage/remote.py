@@ -81,16 +81,16 @@ class RemoteStore(Store):
         else:
             self._put(lambda file: file.put(data), name, len(data))
 
-    def swap(self, data: Data, name: str, *, seen: bytes | None) -> bool:
+    def swap(self, data: Data, name: str, *, expected_content: bytes | None) -> bool:
         data = bytes(data)
         if not self.exclusive:
-            return self._swap_unguarded(data, name, seen)
-        return self._do("written", name, lambda file: file.swap(data, seen))
+            return self._swap_unguarded(data, name, expected_content)
+        return self._do("written", name, lambda file: file.swap(data, expected_content))
 
-    def discard(self, name: str, *, seen: bytes) -> bool:
+    def discard(self, name: str, *, expected_content: bytes) -> bool:
         if not self.exclusive:
-            return Store.discard(self, name, seen=seen)
-        return self._do("removed", name, lambda file: file.discard(seen))
+            return Store.discard(self, name, expected_content=expected_content)
+        return self._do("removed", name, lambda file: file.discard(expected_content))
 
     def keeps_conditions(self, name: str) -> bool:
         return self.exclusive and self._do("written", name, RemoteFile.keeps_conditions)
@@ -102,28 +102,32 @@ class RemoteStore(Store):
         return self._read(name, lambda file: file.read_between(start, stop))
 
     def size(self, name: str) -> int | None:
-        info = self._info(name)
-        return int(info["size"]) if info else None
+        description = self._info(name)
+        return int(description["size"]) if description else None
 
     def modified(self, name: str) -> float | None:
-        info = self._info(name)
-        return modified_time(info) if info else None
+        description = self._info(name)
+        return modified_time(description) if description else None
 
     def checksum(self, name: str) -> int | None:
-        info = self._info(name)
-        return stored_checksum(info) if info else None
+        description = self._info(name)
+        return stored_checksum(description) if description else None
 
     def all_files(self, folder: str) -> dict[str, int]:
         return _files(self._entries(folder, deep=True))
 
     def list_level(self, folder: str = "") -> Level:
-        entries = self._entries(folder, deep=False)
-        files = _files(entries)
-        folders = {n.rstrip("/") for n, info in entries if info["type"] == "directory"}
+        listing = self._entries(folder, deep=False)
+        files = _files(listing)
+        folders = {
+            n.rstrip("/")
+            for n, description in listing
+            if description["type"] == "directory"
+        }
         checksums = {
             name: checksum
-            for name, info in entries
-            if name in files and (checksum := stored_checksum(info)) is not None
+            for name, description in listing
+            if name in files and (checksum := stored_checksum(description)) is not None
         }
         return Level.of(files, folders, checksums)
 
@@ -138,8 +142,8 @@ class RemoteStore(Store):
         if len(names := tuple(names)) > 1:
             paths = {self._path_of(name): name for name in names}
             root = remote_file(self.url, self.options)
-            left = root.remove_together(tuple(paths))
-            names = tuple(paths[path] for path in left)
+            remaining_paths = root.remove_together(tuple(paths))
+            names = tuple(paths[path] for path in remaining_paths)
         self.for_each(lambda name: self._do("removed", name, remove), names)
 
     def remove_tree(self, folder: str) -> None:
@@ -160,9 +164,9 @@ class RemoteStore(Store):
             self.delete(source for source, _ in pairs)
 
     def for_each(
-        self, action: Callable[[_Item], _Result], items: Iterable[_Item]
+        self, action: Callable[[_Item], _Result], arguments: Iterable[_Item]
     ) -> Sequence[_Result]:
-        return list(ahead(items, action, _PARALLEL))
+        return list(ahead(arguments, action, _PARALLEL))
 
     @property
     def _cloud(self) -> type[RemoteFile]:
@@ -216,54 +220,65 @@ class RemoteStore(Store):
         slash.
         """
 
-        def entries(file: RemoteFile) -> _Entries:
+        def list_descriptions(file: RemoteFile) -> _Entries:
             file.system.invalidate_cache()
             try:
-                listed = [*file.entries(deep=deep)]
+                descriptions = [*file.entries(deep=deep)]
             except (FileNotFoundError, NotADirectoryError):
                 return []
             above = file.path.rstrip("/") + "/"
             root = filesystem_of(self.url, self.options)[1].rstrip("/")
             return [
-                (info["name"][len(root) + 1 :], info)
-                for info in listed
-                if info["name"].startswith(above) and info["name"] != above
+                (description["name"][len(root) + 1 :], description)
+                for description in descriptions
+                if description["name"].startswith(above)
+                and description["name"] != above
             ]
 
-        return self._do("listed", folder or None, entries)
+        return self._do("listed", folder or None, list_descriptions)
 
-    def _swap_unguarded(self, data: bytes, name: str, seen: bytes | None) -> bool:
+    def _swap_unguarded(
+        self, data: bytes, name: str, expected_content: bytes | None
+    ) -> bool:
         """Reads, puts and reads again, in a store without conditional requests."""
-        if (found := self.find(name)) == seen and found != data:
+        if (content := self.find(name)) == expected_content and content != data:
             self.put_bytes(data, name)
-            found = self.find(name)
-        return found == data
+            content = self.find(name)
+        return content == data
 
     def _put(
         self,
-        put: Callable[[RemoteFile], object],
+        send: Callable[[RemoteFile], object],
         name: str,
         size: int,
         crc32c: int | None = None,
     ) -> None:
         if self._cloud.objects:
-            self._do("written", name, put)
+            self._do("written", name, send)
         else:
-            self._put_by_rename(put, name, size)
-        found = self._info(name)
-        stored = stored_checksum(found) if found and crc32c is not None else None
-        same = stored is None or stored == crc32c
-        if found is None or int(found["size"]) != size or not same:
+            self._put_by_rename(send, name, size)
+        description = self._info(name)
+        stored = (
+            stored_checksum(description) if description and crc32c is not None else None
+        )
+        has_same_checksum = stored is None or stored == crc32c
+        if (
+            description is None
+            or int(description["size"]) != size
+            or not has_same_checksum
+        ):
             self.delete([name])
-            stored_size = "nothing" if found is None else f"{found['size']} bytes"
+            stored_size = (
+                "nothing" if description is None else f"{description['size']} bytes"
+            )
             raise OutputError(
                 f"{self.uri_of(name)}: {size} bytes were written, but the store has "
-                f"{stored_size}{'' if same else ' with another CRC-32C'}; the file was "
+                f"{stored_size}{'' if has_same_checksum else ' with another CRC-32C'}; the file was "
                 "removed. The local file changed, or another run writes here: run again"
             )
 
     def _put_by_rename(
-        self, put: Callable[[RemoteFile], object], name: str, size: int
+        self, send: Callable[[RemoteFile], object], name: str, size: int
     ) -> None:
         """Writes a file under a temporary name, checks it, then renames it.
 
@@ -275,7 +290,7 @@ class RemoteStore(Store):
         def put_whole(file: RemoteFile) -> None:
             first = self._cloud(file.system, self._path_of(temporary))
             file.system.makedirs(file.path.rpartition("/")[0], exist_ok=True)
-            put(first)
+            send(first)
             file.system.invalidate_cache()
             stored_size = int(file.system.info(first.path)["size"])
             if stored_size != size:
@@ -307,11 +322,11 @@ class RemoteStore(Store):
                 file.system.mv(source_path, file.path)
 
         self._do("written", target, move)
-        found = self._info(target)
-        if found is None or (int(found["size"]), stored_checksum(found)) != (
-            int(original["size"]),
-            stored_checksum(original),
-        ):
+        description = self._info(target)
+        if description is None or (
+            int(description["size"]),
+            stored_checksum(description),
+        ) != (int(original["size"]), stored_checksum(original)):
             self.delete([target])
             raise OutputError(
                 f"{self.uri_of(target)}: the copy of {self.uri_of(source)} "
@@ -319,10 +334,12 @@ class RemoteStore(Store):
             )
 
 
-def _files(entries: Iterable[tuple[str, Info]]) -> dict[str, int]:
+def _files(listing: Iterable[tuple[str, Info]]) -> dict[str, int]:
     """Returns the names and sizes of the files in a listing, sorted by name."""
     return {
-        name: int(info["size"])
-        for name, info in sorted(entries, key=lambda entry: entry[0])
-        if info["type"] == "file" and not name.endswith("/")
+        name: int(description["size"])
+        for name, description in sorted(
+            listing, key=lambda name_and_description: name_and_description[0]
+        )
+        if description["type"] == "file" and not name.endswith("/")
     }

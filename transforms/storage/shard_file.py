@@ -278,10 +278,10 @@ def _blocks_of(windows: Iterable[Window], tally: _Tally) -> Iterator[memoryview]
         for piece in window.pieces():
             source = memoryview(piece)
             while source:
-                some = source[: _BLOCK_BYTES - filled]
-                block[filled : filled + len(some)] = some
-                filled += len(some)
-                source = source[len(some) :]
+                fragment = source[: _BLOCK_BYTES - filled]
+                block[filled : filled + len(fragment)] = fragment
+                filled += len(fragment)
+                source = source[len(fragment) :]
                 if filled == _BLOCK_BYTES:
                     yield block
                     filled = 0
@@ -347,12 +347,12 @@ def write_array_records(
                     num_bytes += len(record)
                 records += len(window)
             writer.close()
-            found = ArrayRecordFile(temporary).records
+            num_read_records = ArrayRecordFile(temporary).records
         except RuntimeError as error:  # the only error class of the package
             raise _os_error(path, str(error)) from error
-        if found != records:
+        if num_read_records != records:
             raise OSError(
-                f"{path}: {count(found, 'record')} in the written file, expected "
+                f"{path}: {count(num_read_records, 'record')} in the written file, expected "
                 f"{records:,}"
             )
         digest = sha256() if with_sha256 else None
@@ -362,12 +362,12 @@ def write_array_records(
     return WrittenFile(records, size, num_bytes, checksum, found_sha256)
 
 
-def _os_error(path: Path, what: str) -> OSError:
+def _os_error(path: Path, message: str) -> OSError:
     """Returns the error of the system for a message of the package."""
     for code in (*FULL, errno.EIO, errno.EACCES):
-        if os.strerror(code) in what:
-            return OSError(code, what, str(path))
-    return OSError(f"{path}: cannot be written: {what}")
+        if os.strerror(code) in message:
+            return OSError(code, message, str(path))
+    return OSError(f"{path}: cannot be written: {message}")
 
 
 def _synced(path: Path, see: Callable[[bytes], None] | None) -> tuple[int, int]:
@@ -408,13 +408,13 @@ class ArrayRecordFile:
             str(self._path), _READER, file_reader_buffer_size=_BUFFER_BYTES
         )
 
-    def _read(self, *what: Any) -> list[bytes]:
+    def _read(self, *positions: Any) -> list[bytes]:
         """Reads records by the arguments of the package: positions, or start and stop."""
         if self._process != os.getpid():
             self._open()
         try:
             with self._turn:
-                return list(self._reader.read(*what))
+                return list(self._reader.read(*positions))
         except (RuntimeError, IndexError) as error:
             raise OutputError(
                 f"{self._uri}: {error}; run `recordmill verify` to see what else is wrong"

@@ -101,7 +101,7 @@ class Store(ABC):
         """Puts a small file; readers see all of it or nothing. Safe to repeat."""
 
     @abstractmethod
-    def swap(self, data: Data, name: str, *, seen: bytes | None) -> bool:
+    def swap(self, data: Data, name: str, *, expected_content: bytes | None) -> bool:
         """Puts a small file if it still has the expected content, in one step.
 
         If several swaps have the same `expected_content`, only one succeeds, unless their
@@ -122,15 +122,15 @@ class Store(ABC):
           BusyError: on local disk, another process is stopped during its swap.
         """
 
-    def discard(self, name: str, *, seen: bytes) -> bool:
+    def discard(self, name: str, *, expected_content: bytes) -> bool:
         """Removes a small file if it still has the expected content.
 
         Returns whether the file is missing now. Safe to repeat after a lost response. If
         `exclusive` is false, a version that is put at the same moment is also removed.
         """
-        found = self.find(name)
-        if found is None or found != seen:
-            return found is None
+        content = self.find(name)
+        if content is None or content != expected_content:
+            return content is None
         self.delete([name])
         return True
 
@@ -167,8 +167,8 @@ class Store(ABC):
 
     def list(self, folder: str = "") -> dict[str, int]:
         """Returns names and sizes of the finished files in a folder and below it."""
-        found = self.all_files(folder)
-        return {name: size for name, size in found.items() if not is_temp_file(name)}
+        sizes = self.all_files(folder)
+        return {name: size for name, size in sizes.items() if not is_temp_file(name)}
 
     @abstractmethod
     def list_level(self, folder: str = "") -> Level:
@@ -194,13 +194,13 @@ class Store(ABC):
         """
 
     def for_each(
-        self, action: Callable[[_Item], _Result], items: Iterable[_Item]
+        self, action: Callable[[_Item], _Result], arguments: Iterable[_Item]
     ) -> Sequence[_Result]:
         """Returns the results of a function that uses this store, one per argument.
 
         Remote stores call it for several arguments at once, because requests are slow.
         """
-        return [action(item) for item in items]
+        return [action(argument) for argument in arguments]
 
     def put_all(self, files: Mapping[str, Data]) -> None:
         """Puts small files, by name, in any order."""
@@ -211,7 +211,9 @@ class Store(ABC):
 
         The file must exist; its content may be changed.
         """
-        return self.exclusive and not self.swap(uuid.uuid4().bytes, name, seen=None)
+        return self.exclusive and not self.swap(
+            uuid.uuid4().bytes, name, expected_content=None
+        )
 
     def checksum(self, name: str) -> int | None:
         """Returns the CRC-32C that the store keeps for a file, or None."""
@@ -222,8 +224,8 @@ class Store(ABC):
 
         They belong to active writers, or were left by killed ones.
         """
-        found = self.all_files(folder)
-        return {name: size for name, size in found.items() if is_temp_file(name)}
+        sizes = self.all_files(folder)
+        return {name: size for name, size in sizes.items() if is_temp_file(name)}
 
     def with_short_retries(self) -> Store:
         """Returns the same store, with retries for seconds instead of minutes."""
@@ -244,7 +246,10 @@ class Store(ABC):
         store = self.with_short_retries()
         name, first = new_probe(), uuid.uuid4().bytes
         try:
-            if not store.swap(first, name, seen=None) or store.read(name) != first:
+            if (
+                not store.swap(first, name, expected_content=None)
+                or store.read(name) != first
+            ):
                 raise OutputError(
                     f"{store.uri_of(name)}: the bytes read differ from those written; "
                     "this storage is not reliable, choose another one"

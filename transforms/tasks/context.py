@@ -149,12 +149,12 @@ class RunContext:
         schema = self.schema(observed, nulls)
         return Findings(schema, issues, observed, nulls, rows, is_all)
 
-    def require(self, found: Findings) -> None:
+    def require(self, range_findings: Findings) -> None:
         """Raises SchemaError for unacceptable row issues, or for another schema."""
-        if problem := self.source.input.issue_problem(found):
+        if problem := self.source.input.issue_problem(range_findings):
             raise SchemaError(problem)
-        notes = self.source.input.issue_notes(found)
-        require_schema(self.expected_schema, found.schema, self.job, notes)
+        notes = self.source.input.issue_notes(range_findings)
+        require_schema(self.expected_schema, range_findings.schema, self.job, notes)
 
     def warn_empty(self, records: Mapping[str, int]) -> list[InputWarning]:
         """Returns a warning about splits without records; a part may have such splits."""
@@ -190,7 +190,9 @@ class RunContext:
 
 
 def _packed(context: RunContext, task: Callable[..., Any], packed: bytes) -> bytes:
-    return RangeResult.pack([task(context, *each) for each in unpack(packed)])
+    return RangeResult.pack(
+        [task(context, *task_arguments) for task_arguments in unpack(packed)]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ class ShardsToWrite:
 
 
 def choose_exchange(
-    wanted: str,
+    requested_exchange: str,
     job: JobSpec,
     source: RowSource,
     files: Sequence[InputFile],
@@ -219,19 +221,19 @@ def choose_exchange(
       UsageError: the reference exchange is not possible with these options.
     """
     has_sizes = can_plan_from_sizes(job, source)
-    if wanted == "auto":
+    if requested_exchange == "auto":
         if not embedded:
             return "engine"
         return (
             "reference" if has_sizes and source.prefers_reference(files) else "scratch"
         )
-    if wanted == "reference" and not has_sizes:
+    if requested_exchange == "reference" and not has_sizes:
         raise UsageError(
             "`exchange=reference` needs record sizes before reading, which "
             f"{job.source} does not know with these options. Use `exchange=auto` or "
             "`exchange=scratch`"
         )
-    return cast("Exchange", wanted)
+    return cast("Exchange", requested_exchange)
 
 
 def can_plan_from_sizes(job: JobSpec, source: RowSource) -> bool:
@@ -242,7 +244,7 @@ def can_plan_from_sizes(job: JobSpec, source: RowSource) -> bool:
 
 
 def split_names(
-    job: JobSpec, ranges: Sequence[InputRange], own_splits: Sequence[str] = ()
+    job: JobSpec, ranges: Sequence[InputRange], source_splits: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Returns the names of the job's splits, then of the input splits.
 
@@ -253,23 +255,27 @@ def split_names(
       UsageError: the job and the input have a split of the same name, or the job's splits
         have nothing to divide.
     """
-    if own_splits and job.splits == DEFAULT_SPLITS:
+    if source_splits and job.splits == DEFAULT_SPLITS:
         # The job's split first, because fractions are assigned by position.
         return tuple(
-            sorted(own_splits, key=lambda name: name != DEFAULT_SPLITS[0].name)
+            sorted(source_splits, key=lambda name: name != DEFAULT_SPLITS[0].name)
         )
     names = [split.name for split in job.splits]
-    found = list(own_splits) or sorted({input_range.split for input_range in ranges})
-    own = [name for name in found if name and name.casefold() not in TRAIN_NAMES]
-    if both := [name for name in own if name in names]:
+    candidate_names = list(source_splits) or sorted(
+        {input_range.split for input_range in ranges}
+    )
+    input_splits = [
+        name for name in candidate_names if name and name.casefold() not in TRAIN_NAMES
+    ]
+    if both := [name for name in input_splits if name in names]:
         raise UsageError(
             f"the input defines a split {both[0]!r}, and the job has a split of the "
             f"same name: rename it in `splits`, or {job.source_options.undo_splits()}"
         )
-    if own_splits and len(own) == len(own_splits):
+    if source_splits and len(input_splits) == len(source_splits):
         raise UsageError(
             "`splits` has no rows to divide, because the input defines the splits "
-            f"{', '.join(own)}: leave out `splits`, or "
+            f"{', '.join(input_splits)}: leave out `splits`, or "
             f"{job.source_options.undo_splits()}"
         )
-    return (*names, *own)
+    return (*names, *input_splits)

@@ -100,8 +100,10 @@ class RangeReader:
         if self.by_reference:
             batches = list_rows(self.context, self.input_range, sink)
         elif source.lists_rows and self.context.copies:  # each copy may be a reject
-            listed = list_rows(self.context, self.input_range, sink)
-            batches = chain.from_iterable(source.read_listed(r, sink) for r in listed)
+            references = list_rows(self.context, self.input_range, sink)
+            batches = chain.from_iterable(
+                source.read_listed(r, sink) for r in references
+            )
         else:
             batches = with_copies(
                 self.context,
@@ -110,13 +112,13 @@ class RangeReader:
                 sink,
             )
         blocks: list[Block] = []
-        held = 0
+        held_bytes = 0
         for rows in batches:
-            before = self.encoded_types
-            self.encoded_types = merge_type_flags(before, sink.observed)
+            types_before = self.encoded_types
+            self.encoded_types = merge_type_flags(types_before, sink.observed)
             # A wider type is no problem if nothing was encoded with the narrower type
             # yet: in the first batch, or in a column that was empty so far.
-            if source.needs_reencode(observed, before, self.encoded_types):
+            if source.needs_reencode(observed, types_before, self.encoded_types):
                 return
             observed = sink.observed
             self.rows_given += rows.batch.num_rows
@@ -129,15 +131,15 @@ class RangeReader:
                 rows, self.context.schema(self.encoded_types)
             ):
                 # An Arrow array is limited to 2 GiB: a huge record gets its own list.
-                if blocks and held + size > MAX_CELL_BYTES:
+                if blocks and held_bytes + size > MAX_CELL_BYTES:
                     yield blocks
-                    blocks, held = [], 0
+                    blocks, held_bytes = [], 0
                 blocks.append(block)
-                held += size
-                if held >= num_bytes:
+                held_bytes += size
+                if held_bytes >= num_bytes:
                     del block
                     yield blocks
-                    blocks, held = [], 0
+                    blocks, held_bytes = [], 0
         if blocks:
             yield blocks
         self.is_whole = True
@@ -187,11 +189,13 @@ class RangeReader:
         if (num_rows := rows.batch.num_rows) > self.max_rows:
             rows = rows.taken(np.arange(self.max_rows) * num_rows // self.max_rows)
         keys, splits = keys_and_splits(self.context, self.input_range, rows)
-        for waiting, kept in self._waiting(rows, schema):
-            lengths = planned_bytes = lengths_of(waiting)
+        for deferred_rows, row_indices in self._waiting(rows, schema):
+            lengths = planned_bytes = lengths_of(deferred_rows)
             if rows.planned_bytes is not None:
-                planned_bytes = rows.planned_bytes[kept]
-            block = Block(waiting, keys[kept], splits[kept], planned_bytes)
+                planned_bytes = rows.planned_bytes[row_indices]
+            block = Block(
+                deferred_rows, keys[row_indices], splits[row_indices], planned_bytes
+            )
             yield block, int(lengths.sum())
 
     def _waiting(
@@ -253,18 +257,22 @@ def with_copies(
 
     def copied(rows: Rows) -> Rows:
         _, splits = keys_and_splits(context, input_range, rows)
-        own = np.flatnonzero(splits == balance.split)
+        row_indices = np.flatnonzero(splits == balance.split)
         times = np.ones(len(splits), np.int64)
-        times[own] = balance.times_of(rows.taken(own))
-        found = rows.taken(np.repeat(np.arange(len(times)), times))
+        times[row_indices] = balance.times_of(rows.taken(row_indices))
+        repeated_rows = rows.taken(np.repeat(np.arange(len(times)), times))
         # Three rows, the second one twice: repeated_rows 0 1 1 2, copies 0 0 1 0.
-        copies = np.arange(len(found.origins)) - np.repeat(
+        copies = np.arange(len(repeated_rows.origins)) - np.repeat(
             times.cumsum() - times, times
         )
         sink.copied += len(copies) - len(times)
-        found.groups = found.origins if found.groups is None else found.groups
-        found.origins = copy_origins(found.origins, copies)
-        return found
+        repeated_rows.groups = (
+            repeated_rows.origins
+            if repeated_rows.groups is None
+            else repeated_rows.groups
+        )
+        repeated_rows.origins = copy_origins(repeated_rows.origins, copies)
+        return repeated_rows
 
     return map(copied, batches)
 
@@ -273,8 +281,8 @@ def list_rows(
     context: RunContext, input_range: InputRange, sink: RowSink
 ) -> Iterator[Rows]:
     """Yields references to the rows of a range, and to their copies."""
-    listed = context.source.list_references(input_range, sink)
-    return with_copies(context, input_range, listed, sink)
+    references = context.source.list_references(input_range, sink)
+    return with_copies(context, input_range, references, sink)
 
 
 def _groups(context: RunContext, rows: Rows) -> U64:
@@ -339,10 +347,10 @@ def _read_whole(
             keep(blocks, time.monotonic() - began)
             blocks.clear()  # frees their memory before the next blocks are read
             began = time.monotonic()
-        before, assumed_types = assumed_types, reader.encoded_types
+        types_before, assumed_types = assumed_types, reader.encoded_types
         if reader.is_whole:
             settled = _settled_alone(reader)
-            if settled in (reader.sink.observed, before):
+            if settled in (reader.sink.observed, types_before):
                 return reader
             assumed_types = settled
 
@@ -353,16 +361,22 @@ def _settled_alone(reader: RangeReader) -> TypeFlags:
     if input_range.num_positions < input_range.total_positions:
         return sink.observed
     rows = reader.rows_read - len(sink.rejects)
-    found = reader.context.findings(sink.observed, sink.nulls, sink.issues, rows)
-    return reader.context.source.input.settle_types(found)
+    range_findings = reader.context.findings(
+        sink.observed, sink.nulls, sink.issues, rows
+    )
+    return reader.context.source.input.settle_types(range_findings)
 
 
 def _earlier(
     context: RunContext, input_range: InputRange, name: str
 ) -> RangeResult | None:
     """Returns the result of an earlier try of a task for this range, or None."""
-    earlier = load_checkpoint(context.workspace, name, RangeResult)
-    return earlier if earlier is not None and earlier.range == input_range else None
+    checkpoint = load_checkpoint(context.workspace, name, RangeResult)
+    return (
+        checkpoint
+        if checkpoint is not None and checkpoint.range == input_range
+        else None
+    )
 
 
 @dataclass(frozen=True)
@@ -384,12 +398,12 @@ def survey_ranges(context: RunContext, ranges: Sequence[InputRange]) -> list[int
 def _survey_range(context: RunContext, input_range: InputRange) -> int:
     """Scans the boundary of a range, or loads the result of an earlier try."""
     name = f"survey-{input_range.index:06d}"
-    earlier = load_checkpoint(context.workspace, name, SurveyResult)
-    if earlier is not None and earlier.range == input_range:
-        return earlier.found
-    found = context.source.input.survey(input_range)
-    save_checkpoint(context.workspace, name, SurveyResult(input_range, found))
-    return found
+    checkpoint = load_checkpoint(context.workspace, name, SurveyResult)
+    if checkpoint is not None and checkpoint.range == input_range:
+        return checkpoint.found
+    boundary = context.source.input.survey(input_range)
+    save_checkpoint(context.workspace, name, SurveyResult(input_range, boundary))
+    return boundary
 
 
 def convert_range(
@@ -406,13 +420,13 @@ def convert_range(
     name = f"range-{context.exchange}-{input_range.index:06d}"
     folder = context.workspace.runs
     by_reference = context.exchange == "reference"
-    earlier = None if redo else _earlier(context, input_range, name)
-    if earlier is not None:
+    earlier_result = None if redo else _earlier(context, input_range, name)
+    if earlier_result is not None:
         # References have no checksums themselves, but are small enough to read.
         check = folder.is_whole if by_reference else folder.is_present
-        is_kept = keeps_files(context.workspace, name, earlier, context.part)
-        if is_kept and all(map(check, earlier.runs)):
-            return earlier
+        is_kept = keeps_files(context.workspace, name, earlier_result, context.part)
+        if is_kept and all(map(check, earlier_result.runs)):
+            return earlier_result
     runs: list[SortedRunRef] = []
 
     def keep(blocks: list[Block], seconds: float) -> None:
@@ -443,11 +457,11 @@ def range_histogram(context: RunContext, packed: bytes) -> Iterator[PackedHistog
 
 def _histogram(context: RunContext, result: RangeResult) -> Iterator[PackedHistogram]:
     if context.exchange == "engine":
-        kept = _kept_histogram(context, result.range)
-        if kept is None:  # lost meanwhile
+        histogram = _kept_histogram(context, result.range)
+        if histogram is None:  # lost meanwhile
             measure_range(context, result.range, result.encoded_types, redo=True)
-            kept = _kept_histogram(context, result.range)
-        yield kept or b""
+            histogram = _kept_histogram(context, result.range)
+        yield histogram or b""
         return
     if not result.runs:
         yield Histogram.empty(context.num_splits, context.bucket_bits).to_bytes()
@@ -496,9 +510,9 @@ def measure_range(
 ) -> RangeResult:
     """Measures a range, or loads the result of an earlier try; see `convert_range`."""
     name, workspace = _measured_name(input_range), context.workspace
-    earlier = None if redo else _earlier(context, input_range, name)
-    if earlier is not None and _kept_histogram(context, input_range) is not None:
-        return earlier
+    earlier_result = None if redo else _earlier(context, input_range, name)
+    if earlier_result is not None and _kept_histogram(context, input_range) is not None:
+        return earlier_result
     total = Histogram.empty(context.num_splits, context.bucket_bits)
 
     def begin() -> None:
@@ -529,8 +543,12 @@ def _kept_histogram(
     context: RunContext, input_range: InputRange
 ) -> PackedHistogram | None:
     """Returns the histogram of a measured range; None if its file is damaged."""
-    kept = context.workspace.get(_histogram_file(input_range)) or b""
-    return kept[:-4] if kept[:-4] and _sealed(kept[:-4]) == kept else None
+    histogram = context.workspace.get(_histogram_file(input_range)) or b""
+    return (
+        histogram[:-4]
+        if histogram[:-4] and _sealed(histogram[:-4]) == histogram
+        else None
+    )
 
 
 def _sealed(data: bytes) -> bytes:
@@ -557,11 +575,11 @@ def send_range(
     input_range = measured.range
     name = _sent_name(input_range)
     if len(skip) == plan.num_shards:  # an earlier try failed after writing them
-        earlier = _earlier(context, input_range, name)
-        if earlier is not None and keeps_files(
-            context.workspace, name, earlier, context.part
+        earlier_result = _earlier(context, input_range, name)
+        if earlier_result is not None and keeps_files(
+            context.workspace, name, earlier_result, context.part
         ):
-            yield earlier
+            yield earlier_result
             return
     with counting(context.workspace, name) as live:
         by_reference = context.sends_references
@@ -576,19 +594,21 @@ def send_range(
             if from_sizes:
                 sent += _rows_of_shards(plan, block.keys, block.splits)
         _check_same(context, reader, measured, final_types)
-        if found := len(reader.sink.rejects) - measured.rows_rejected:
+        if num_new_rejects := len(reader.sink.rejects) - measured.rows_rejected:
             # Only if the plan was computed from sizes, which does not include rejects.
             lost = -sent
             for rows in list_rows(context, input_range, RowSink()):
                 keys, splits = keys_and_splits(context, input_range, rows)
                 lost += _rows_of_shards(plan, keys, splits)
-            if (lost < 0).any() or lost.sum() != found:
+            if (lost < 0).any() or lost.sum() != num_new_rejects:
                 raise _changed(input_range, "other rows than before")
             yield from reject_pieces(lost, (input_range.index, num_blocks), skip)
         result = reader.save(name)
         measured_name = _measured_name(input_range)
-        before = checksums_of(context.workspace, measured_name, measured.checksums)
-        if set(before) - set(reader.checksums):
+        measured_checksums = checksums_of(
+            context.workspace, measured_name, measured.checksums
+        )
+        if set(measured_checksums) - set(reader.checksums):
             discard_checkpoint(context.workspace, measured_name)
             raise _changed(input_range, "other bytes than before")
         save_checkpoint(context.workspace, name, result)
@@ -596,35 +616,37 @@ def send_range(
 
 
 def _check_same(
-    context: RunContext, reader: RangeReader, before: RangeResult, types: TypeFlags
+    context: RunContext, reader: RangeReader, measured: RangeResult, types: TypeFlags
 ) -> None:
     """Checks that the second reading of a range agrees with the measured result."""
     sink, source = reader.sink, context.source
     if not reader.is_whole or source.needs_reencode(
         sink.observed, reader.encoded_types, types
     ):
-        raise _changed(before.range, "a column has other types")
-    if reader.rows_read != before.rows_read:
-        found = count(reader.rows_read, "row")
-        raise _changed(before.range, f"{found}, before {before.rows_read:,}")
+        raise _changed(measured.range, "a column has other types")
+    if reader.rows_read != measured.rows_read:
+        actual_count = count(reader.rows_read, "row")
+        raise _changed(measured.range, f"{actual_count}, before {measured.rows_read:,}")
     # A plan computed from sizes does not include rejects: there may be more now.
-    if len(sink.rejects) != before.rows_rejected and not can_plan_from_sizes(
+    if len(sink.rejects) != measured.rows_rejected and not can_plan_from_sizes(
         context.job, source
     ):
-        found = count(len(sink.rejects), "reject")
-        raise _changed(before.range, f"{found}, before {before.rows_rejected:,}")
-    if (sink.dropped, sink.added) != (before.rows_dropped, before.rows_added):
+        actual_count = count(len(sink.rejects), "reject")
         raise _changed(
-            before.range,
+            measured.range, f"{actual_count}, before {measured.rows_rejected:,}"
+        )
+    if (sink.dropped, sink.added) != (measured.rows_dropped, measured.rows_added):
+        raise _changed(
+            measured.range,
             f"the function of `map` dropped {sink.dropped:,} and added {sink.added:,} "
-            f"rows, before {before.rows_dropped:,} and {before.rows_added:,}. It must "
+            f"rows, before {measured.rows_dropped:,} and {measured.rows_added:,}. It must "
             "return the same rows for the same input",
         )
 
 
-def _changed(input_range: InputRange, found: str) -> ChangedInputError:
+def _changed(input_range: InputRange, problem: str) -> ChangedInputError:
     return ChangedInputError(
-        f"{input_range.where} changed during the run: {found}. Run the job again when "
+        f"{input_range.where} changed during the run: {problem}. Run the job again when "
         "nothing writes to its inputs"
     )
 

@@ -89,12 +89,16 @@ def estimate_run(
         input_ranges = source.input.surveyed(ranges)
     else:
         input_ranges = source.input.sample_ranges(ranges)
-        every, share = source.unsampled()  # sampling might drop all these rows
-        sampled = replace(context, source=every)
+        unsampled_source, share = (
+            source.unsampled()
+        )  # sampling might drop all these rows
+        sampled = replace(context, source=unsampled_source)
     sample = _Sample(sampled, input_ranges, whole=whole)
     histogram = sample.histogram
     if source.sizes_known_upfront:
-        parts = chain.from_iterable(listed_histogram(context, each) for each in ranges)
+        parts = chain.from_iterable(
+            listed_histogram(context, input_range) for input_range in ranges
+        )
         histogram = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
     if histogram is not None:
         splits = _from_plan(context, histogram, sample)
@@ -138,11 +142,11 @@ class _Sample:
         if whole and not source.sizes_known_upfront:
             self.histogram = Histogram.empty(context.num_splits, context.bucket_bits)
         self.found: Findings | None = None
-        each: Any = map if whole else map_readable
+        map_function: Any = map if whole else map_readable
         total, final_types, rows = RowSink(), tuple[int, ...](), 0
         if source.infers_types:
-            for batches, sink in each(self._typed, input_ranges):
-                rows += sum(found.batch.num_rows for found in batches)
+            for batches, sink in map_function(self._typed, input_ranges):
+                rows += sum(batch_rows.batch.num_rows for batch_rows in batches)
                 issues, nulls = sink.issues, sink.nulls
                 total.add(observed=sink.observed, nulls=nulls, issues=issues)
             self.found = context.findings(
@@ -152,13 +156,13 @@ class _Sample:
                 context.require(self.found)
             final_types = source.input.settle_types(self.found)
         encoded = partial(self._encoded, final_types)
-        for reader, blocks in each(encoded, input_ranges):
+        for reader, blocks in map_function(encoded, input_ranges):
             self._add(reader, blocks)
             total.add(issues=reader.sink.issues)
         if whole and not source.infers_types:
             rows = self.rows - self.rejected
-            found = context.findings((), (), total.issues, rows)
-            if problem := source.input.issue_problem(found):
+            range_findings = context.findings((), (), total.issues, rows)
+            if problem := source.input.issue_problem(range_findings):
                 raise SchemaError(problem)
         self.compression_ratio = 1.0
         if head := bytes(self._head):
@@ -187,18 +191,18 @@ class _Sample:
         encoded = records + reader.rows_invalid
         rows_each = reader.rows_given / encoded if encoded else 1.0
         lengths = [lengths_of(block.rows) for block in blocks]
-        framed_bytes = sum(int(each.sum()) for each in lengths)
+        framed_bytes = sum(int(block_lengths.sum()) for block_lengths in lengths)
         self.positions += reader.input_range.num_positions
         self.rows += reader.rows_read
         self.left_out += reader.sink.left_out - reader.sink.copied
         self.records += round(records * rows_each)
         self.framed_bytes += round(framed_bytes * rows_each)
         self.rejected += len(rejects) + round(reader.rows_invalid * (rows_each - 1))
-        self.reason = self.reason or next((each.reason for each in rejects), "")
-        for block, own in zip(blocks, lengths, strict=True):
+        self.reason = self.reason or next((reject.reason for reject in rejects), "")
+        for block, block_lengths in zip(blocks, lengths, strict=True):
             if self.histogram is not None:
                 self.histogram.add(
-                    make_histogram(context, block.keys, block.splits, own)
+                    make_histogram(context, block.keys, block.splits, block_lengths)
                 )
             is_packed = context.job.compression == "gzip"
             if is_packed and len(self._head) < _COMPRESSED_BYTES:
@@ -217,28 +221,33 @@ def _from_plan(
 
     A plan computed from sizes before reading is corrected by the growth during encoding.
     """
-    kept = growth = 1.0
+    record_share = growth = 1.0
     if context.source.sizes_known_upfront:
         rows = sample.rows - sample.left_out
-        kept = sample.records / rows if rows else 1.0
+        record_share = sample.records / rows if rows else 1.0
         if sample.planned_bytes:
             growth = sample.framed_bytes / sample.planned_bytes
     plan = plan_shards(histogram, context.job.sharding, context.split_names)
     for split in plan.splits:
         num_bytes = sum(split.shard_bytes) * growth * sample.compression_ratio
-        records = round(sum(split.shard_records) * kept)
+        records = round(sum(split.shard_records) * record_share)
         yield SplitEstimate(split.split, records, round(num_bytes), split.num_shards)
 
 
 def _extrapolate(
-    context: RunContext, ranges: Sequence[InputRange], sample: _Sample, kept: float
+    context: RunContext,
+    ranges: Sequence[InputRange],
+    sample: _Sample,
+    sampled_share: float,
 ) -> Iterator[SplitEstimate]:
     """Estimates the splits from the sample, by their share of the positions.
 
     `sampled_share` is the share of rows that sampling keeps.
     """
     for name, positions in _positions(context, ranges):
-        share = kept * positions / sample.positions if sample.positions else 0.0
+        share = (
+            sampled_share * positions / sample.positions if sample.positions else 0.0
+        )
         records = round(sample.records * share)
         num_bytes = round(sample.framed_bytes * share)
         shards = context.job.sharding.shards_for(num_bytes, records)
@@ -257,10 +266,12 @@ def _positions(
         for name, own_rows in zip(context.split_names, rows, strict=True):
             yield name, by_split.total() * own_rows / sum(rows)
         return
-    ours = by_split.total() - sum(by_split[name] for name in context.own_splits)
+    divided_positions = by_split.total() - sum(
+        by_split[name] for name in context.own_splits
+    )
     for split, fraction in zip(context.job.splits, context.fractions, strict=True):
         # Without the default split if the input has splits.
         if split.name in context.split_names:
-            yield split.name, ours * float(fraction)
+            yield split.name, divided_positions * float(fraction)
     for name in context.own_splits:
         yield name, by_split[name]

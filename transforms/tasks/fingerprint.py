@@ -61,10 +61,10 @@ def fixed_fields(job: JobSpec) -> dict[str, Any]:
     return fields
 
 
-def _digest(head: str, *every: FileTable) -> str:
+def _digest(head: str, *tables: FileTable) -> str:
     digest = blake2b(digest_size=16)
     digest.update(head.encode())
-    for batch in chain.from_iterable(files.batches() for files in every):
+    for batch in chain.from_iterable(files.batches() for files in tables):
         size = batch["size"].cast(pa.string())
         version = batch["version"].fill_null("")
         digest.update(joined("\n", batch["path"], "\0", size, "\0", version))

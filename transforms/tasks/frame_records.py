@@ -74,11 +74,15 @@ def frame_rows(
             if expected_schema is not None:
                 require_values(part.batch, schema, expected_schema)
             framed = _frame(part.batch, schema, job.payload)
-            own = part.kept[framed.kept]
-            found = [(int(part.kept[row]), why) for row, why in framed.invalid_rows]
-            invalid = sorted(part.invalid_rows + found)
+            row_indices = part.kept[framed.kept]
+            framing_errors = [
+                (int(part.kept[row]), reason) for row, reason in framed.invalid_rows
+            ]
+            invalid = sorted(part.invalid_rows + framing_errors)
             yield FramedRows(
-                framed.rows, own + start, [(row + start, why) for row, why in invalid]
+                framed.rows,
+                row_indices + start,
+                [(row + start, reason) for row, reason in invalid],
             )
 
 
@@ -110,7 +114,7 @@ def frame_around(
 
 
 def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRows:
-    kept = np.arange(batch.num_rows, dtype=np.int64)
+    row_indices = np.arange(batch.num_rows, dtype=np.int64)
     invalid_rows: list[tuple[int, str]] = []
     while True:
         try:
@@ -122,13 +126,13 @@ def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRow
                 )
                 seal(records)
                 rows = payload_rows(records)
-            return FramedRows(rows, kept, sorted(invalid_rows))
+            return FramedRows(rows, row_indices, sorted(invalid_rows))
         except RowsError as error:
-            wrong = mask_of(error.errors, len(kept))
+            wrong = mask_of(error.errors, len(row_indices))
             reasons = error.errors.values()
-            invalid_rows += zip(kept[wrong].tolist(), reasons, strict=True)
+            invalid_rows += zip(row_indices[wrong].tolist(), reasons, strict=True)
             mask = ~wrong
-            batch, kept = batch.filter(pa.array(mask)), kept[mask]
+            batch, row_indices = batch.filter(pa.array(mask)), row_indices[mask]
 
 
 # A batch is bounded by the bytes of its cells, but each record repeats the names of all
@@ -157,8 +161,8 @@ def slices_of(
     ends = np.cumsum(_cell_bytes(batch) + every_row)
     start = 0
     while start < batch.num_rows:
-        before = ends[start - 1] if start else 0
-        stop = int(np.searchsorted(ends, before + max_bytes, side="right"))
+        end_before = ends[start - 1] if start else 0
+        stop = int(np.searchsorted(ends, end_before + max_bytes, side="right"))
         stop = max(stop, start + 1)
         yield start, stop
         start = stop

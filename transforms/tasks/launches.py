@@ -163,12 +163,14 @@ def begin_launch(
 
     `process` is the process with which the run ends, if any.
     """
-    now, host = time.time(), socket.gethostname()
-    sign = SignOfLife(run_key, host, now, now, uuid.uuid4().hex, process=process)
+    launch_time, host = time.time(), socket.gethostname()
+    sign = SignOfLife(
+        run_key, host, launch_time, launch_time, uuid.uuid4().hex, process=process
+    )
     workspace.store.put_bytes(bytes_of(sign), workspace.store_name(SIGN_NAME))
 
 
-def keep_alive(workspace: Workspace, *, now: bool = False) -> None:
+def keep_alive(workspace: Workspace, *, at_once: bool = False) -> None:
     """Renews the heartbeat of a run, every ten minutes in each process.
 
     Does nothing for a run without a heartbeat. With `at_once`, the heartbeat is renewed
@@ -179,7 +181,7 @@ def keep_alive(workspace: Workspace, *, now: bool = False) -> None:
     """
     if not _launch_of(workspace):
         return
-    if now:
+    if at_once:
         _renew(workspace)
     else:
         _renew_in(workspace, int(time.monotonic() // RENEW_SECONDS))
@@ -212,8 +214,8 @@ class HeartbeatTimer:
         Raises:
           BusyError: the run must stop.
         """
-        if (now := self._clock()) >= self._due:
-            self._due = now + RENEW_SECONDS
+        if (current_time := self._clock()) >= self._due:
+            self._due = current_time + RENEW_SECONDS
             keep_alive(self._workspace)
 
 
@@ -292,13 +294,13 @@ def _renew(workspace: Workspace, run_key: str = "") -> None:
             raise BusyError(sign.ended)
         if sign is None:
             return  # written by another version
-        fresh = replace(
+        renewed_heartbeat = replace(
             sign,
             run_key=run_key or sign.run_key,
             renewed=time.time(),
             nonce=uuid.uuid4().hex,
         )
-        if store.swap(bytes_of(fresh), name, seen=data):
+        if store.swap(bytes_of(renewed_heartbeat), name, expected_content=data):
             return
     if run_key:
         raise BusyError(
@@ -316,7 +318,9 @@ def end_launch(workspace: Workspace, reason: str) -> None:
         data = store.find(name)
         sign = value_of(data, SignOfLife) if data else None
         if data is not None and sign is not None:
-            store.swap(bytes_of(replace(sign, ended=reason)), name, seen=data)
+            store.swap(
+                bytes_of(replace(sign, ended=reason)), name, expected_content=data
+            )
 
 
 def find_launch(
@@ -357,7 +361,7 @@ def _live_launches(store: Store) -> Iterator[Launch]:
             yield launch
 
 
-def _is_live(store: Store, name: str, data: bytes, now: float) -> bool:
+def _is_live(store: Store, name: str, data: bytes, current_time: float) -> bool:
     """Returns whether a heartbeat is, or may be, recent.
 
     `current_time` is in Unix seconds. A clock that jumped must not make an active job
@@ -367,7 +371,7 @@ def _is_live(store: Store, name: str, data: bytes, now: float) -> bool:
     if sign is not None:
         if sign.ended or (sign.process is not None and sign.process.has_died()):
             return False
-        if abs(now - sign.renewed) <= LIFE_SECONDS:
+        if abs(current_time - sign.renewed) <= LIFE_SECONDS:
             return True
     age = seconds_since(store, store.modified(name))
     if age is None:
@@ -451,8 +455,8 @@ def note_of(error: BaseException, workspace: Workspace | None) -> TaskError:
     message = str(error)
     if workspace is not None and isinstance(error, OSError):
         if kind_of(error) == NO_ROOM or error.errno == errno.EIO:  # adds the fix
-            where = error.filename or str(workspace.root)
-            message = str(output_error(error, where, "written"))
+            path = error.filename or str(workspace.root)
+            message = str(output_error(error, path, "written"))
     return TaskError(
         isinstance(error, RecordmillError | OSError | MemoryError),
         type(error).__name__,

@@ -100,8 +100,8 @@ def find_leftovers(
         if _OURS.fullmatch(folder):
             files |= store.unfinished(folder)
         if folder == LOCK_FOLDER:  # also lease files of another version of recordmill
-            found = store.list_level(folder).files.items()
-            files |= {name: size for name, size in found if name != LEASE_NAME}
+            lock_files = store.list_level(folder).files.items()
+            files |= {name: size for name, size in lock_files if name != LEASE_NAME}
         if not RUN_PATTERN.fullmatch(run) or run == spare or run in kept_runs:
             continue
         if run in launches:
@@ -129,12 +129,14 @@ def remove_leftovers(store: Store, leftovers: Leftovers) -> None:
     inside = tuple(f"{folder}/" for folder in leftovers.runs)
     store.delete(name for name in leftovers.files if not name.startswith(inside))
     for folder, sign in leftovers.signs.items():
-        if store.discard(f"{folder}/{SIGN_NAME}", seen=sign):
+        if store.discard(f"{folder}/{SIGN_NAME}", expected_content=sign):
             store.remove_tree(folder)  # otherwise the job was renewed: it is active
-    others = [folder for folder in leftovers.runs if folder not in leftovers.signs]
+    runs_without_heartbeat = [
+        folder for folder in leftovers.runs if folder not in leftovers.signs
+    ]
     # A pipeline may have started to use one of them meanwhile.
-    kept_runs = live_workspaces(store) if others else frozenset[str]()
-    for folder in others:
+    kept_runs = live_workspaces(store) if runs_without_heartbeat else frozenset[str]()
+    for folder in runs_without_heartbeat:
         if folder.removeprefix(f"{WORK_FOLDER}/") not in kept_runs:
             store.remove_tree(folder)
     remove_empty_folders(store)
@@ -151,7 +153,7 @@ def remove_empty_folders(store: Store) -> None:
         if _OURS.fullmatch(folder):
             # Deleting a file, here a missing one, also removes its empty parent folders.
             inner = ("files", "swap", SWAP_FOLDER)
-            store.delete(f"{folder}/{each}/none" for each in inner)
+            store.delete(f"{folder}/{subfolder}/none" for subfolder in inner)
 
 
 def has_traces(store: Store) -> bool:

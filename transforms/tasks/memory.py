@@ -19,15 +19,15 @@ _M_ARENA_MAX = -8  # from malloc.h
 _MOST_SECONDS = 30.0  # default limit on the work of one worker that is held
 
 
-def memory_budget(asked: str) -> HoldBudget:
+def memory_budget(memory: str) -> HoldBudget:
     """Returns the budget for sorted runs in memory.
 
     `memory` is a size, "0" or "auto".
     """
-    size = parse_memory(asked)
+    size = parse_memory(memory)
     if size is None:
-        most = min(_MOST_BYTES, available_memory() // _SHARE)
-        return HoldBudget(most, _MOST_SECONDS)
+        max_bytes = min(_MOST_BYTES, available_memory() // _SHARE)
+        return HoldBudget(max_bytes, _MOST_SECONDS)
     return HoldBudget(size)
 
 

@@ -94,20 +94,23 @@ class _Process:
     """A process and the socket to it."""
 
     def __init__(self, context: RunContext, data: bytes) -> None:
-        ours, its = socket.socketpair()
+        launcher_socket, process_socket = socket.socketpair()
         # A script may have added a pathlib.Path, which imports ignore.
-        path = [each for each in sys.path if isinstance(each, str)]
-        code = _START.format(path=path, module=__name__, socket=its.fileno())
-        with its, context.workspace.open_log() as log:
+        path = [folder for folder in sys.path if isinstance(folder, str)]
+        code = _START.format(path=path, module=__name__, socket=process_socket.fileno())
+        with process_socket, context.workspace.open_log() as log:
             self._popen = subprocess.Popen(
                 # -u: the output of a map function is not buffered.
                 [sys.executable, "-u", "-c", code],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
-                pass_fds=[its.fileno()],
+                pass_fds=[process_socket.fileno()],
                 process_group=0,  # Ctrl-C is for the launcher
             )
-        self._connection, self._log = Connection(ours.detach()), context.workspace.log
+        self._connection, self._log = (
+            Connection(launcher_socket.detach()),
+            context.workspace.log,
+        )
         self._data: bytes | None = data
         self._sent: tuple[Any, ...] = ()
 
@@ -116,9 +119,9 @@ class _Process:
             # All shards have the same table of runs, which may be large: it is sent once.
             sent = dict(enumerate(self._sent))
             new = {
-                index: each
-                for index, each in enumerate(arguments)
-                if index not in sent or sent[index] is not each
+                index: argument
+                for index, argument in enumerate(arguments)
+                if index not in sent or sent[index] is not argument
             }
             request = self._data, task, len(arguments), new
             self._connection.send_bytes(pickle.dumps(request))
@@ -138,13 +141,18 @@ class _Process:
         if status is None:
             return
         self._end_group()
-        how, why = f"with status {status}", f"Its last output may be in {self._log}"
+        ending, advice = (
+            f"with status {status}",
+            f"Its last output may be in {self._log}",
+        )
         if status < 0:
-            why = "It may have run out of memory (use fewer `workers`), or been killed."
+            advice = (
+                "It may have run out of memory (use fewer `workers`), or been killed."
+            )
             with suppress(ValueError):  # real-time signals have no name
-                how = f"by {signal.Signals(-status).name}"
+                ending = f"by {signal.Signals(-status).name}"
         raise WorkerDiedError(
-            f"a worker died: process {self._popen.pid} ended {how}. {why} Run the same "
+            f"a worker died: process {self._popen.pid} ended {ending}. {advice} Run the same "
             "command again to resume"
         )
 

@@ -76,13 +76,13 @@ class FinishedTasks:
         self.at_work: dict[str, Counts] = {}
         self.in_store = workspace.shared
 
-    def look(self, *, now: bool = False) -> bool:
+    def look(self, *, at_once: bool = False) -> bool:
         """Reads the state of the tasks if it is time, or if `at_once`.
 
         Returns whether the state was read.
         """
         began = self._clock()
-        if began < self._next_look and not now:
+        if began < self._next_look and not at_once:
             return False
         # Active tasks first: a task that ends meanwhile is listed below.
         self.at_work = read_live_counts(self._workspace)
@@ -99,15 +99,15 @@ class FinishedTasks:
 
     def _list(self) -> list[str]:
         if self.in_store:
-            found = self._workspace.names(CHECKPOINTS)
+            file_names = self._workspace.names(CHECKPOINTS)
         else:
             try:
-                found = os.listdir(self._workspace.local_path(CHECKPOINTS))  # noqa: PTH208
+                file_names = os.listdir(self._workspace.local_path(CHECKPOINTS))  # noqa: PTH208
             except FileNotFoundError:  # the run has ended, and cleans up
                 return []
         return [
             name.removesuffix(".json")
-            for name in found
+            for name in file_names
             if name.endswith(".json") and not name.startswith(".")
         ]
 
@@ -137,8 +137,8 @@ def _counts_in(name: str, data: bytes) -> Counts:
     """Returns the counts in the checkpoint of a range or a shard."""
     # The checkpoint of a range is not parsed: with 20,000 columns it is large, and there
     # may be as many files.
-    if name.startswith("range-") and (found := _READ.search(data)):
-        return Counts(rows=int(found[1]), rejected=int(found[2]))
+    if name.startswith("range-") and (row_counts := _READ.search(data)):
+        return Counts(rows=int(row_counts[1]), rejected=int(row_counts[2]))
     facts: dict[str, Any] = json.loads(data)
     facts = facts.get("result", facts)
     records = int(facts.get("records", 0))
@@ -193,7 +193,8 @@ def find_position(
     return Position(
         surveyed=sum(name.startswith("survey-") for name in names),
         read=Counts(first.positions + last.positions, *rows),
-        total_positions=readings * sum(each.num_positions for each in ranges),
+        total_positions=readings
+        * sum(input_range.num_positions for input_range in ranges),
         readings=readings,
         written=written,
         ranges=sum(name.startswith("range-") for name in names),
@@ -225,7 +226,7 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def doing(self, stage: str, what: str) -> None:
+    def doing(self, stage: str, activity: str) -> None:
         """Shows an activity outside of tasks."""
 
     def tell(self, understood: InputSummary) -> None:
@@ -247,10 +248,10 @@ class Reporter:
         """Ends the report, after the tasks have finished or failed."""
         if self._workspace is None:
             return
-        before = self._begun
+        stage_begin = self._begun
         for stage in ("read", "write"):
-            noted = self._workspace.get(f"{LIVE}/end-of-{stage}")
-            done = max(before, float(noted or before))
-            self.seconds[stage] = done - before
-            before = done
-        self.seconds["publish"] = max(0.0, time.time() - before)
+            stage_end = self._workspace.get(f"{LIVE}/end-of-{stage}")
+            done = max(stage_begin, float(stage_end or stage_begin))
+            self.seconds[stage] = done - stage_begin
+            stage_begin = done
+        self.seconds["publish"] = max(0.0, time.time() - stage_begin)

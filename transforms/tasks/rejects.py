@@ -108,10 +108,10 @@ class RejectLocator:
         row = reject.raw[:_COMPARED_BYTES]
         try:
             uri = self._input_uri(reject.path)
-            seen = _seen_in_archive(uri, self.storage)
+            stat = _seen_in_archive(uri, self.storage)
 
             def read(start: int, stop: int) -> bytes:
-                return read_range(uri, start, stop, self.storage, seen)
+                return read_range(uri, start, stop, self.storage, stat)
 
             if read(reject.position, reject.position + len(row)) != row:
                 return RejectLine(
@@ -238,8 +238,8 @@ def count_kinds(rejects: Iterable[Reject], total: int = 0) -> list[RejectKind]:
         firsts.setdefault(kind, reject)
     kinds = [RejectKind(kind, rows[kind], firsts[kind]) for kind in rows]
     kinds.sort(key=lambda kind: (-kind.rows, kind.kind))
-    if kinds and (more := total - sum(rows.values())) > 0:
-        kinds.append(RejectKind(NOT_COUNTED, more, kinds[0].first))
+    if kinds and (num_not_counted := total - sum(rows.values())) > 0:
+        kinds.append(RejectKind(NOT_COUNTED, num_not_counted, kinds[0].first))
     return kinds
 
 
@@ -252,10 +252,10 @@ def readable_raw(raw: bytes) -> str:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        more = " ..." if len(raw) > _RAW_CHARACTERS // 3 else ""
-        return raw[: _RAW_CHARACTERS // 3].hex(" ") + more
-    more = "..." if len(text) > _RAW_CHARACTERS else ""
-    return f'"{printable(text[:_RAW_CHARACTERS])}{more}"'
+        ellipsis = " ..." if len(raw) > _RAW_CHARACTERS // 3 else ""
+        return raw[: _RAW_CHARACTERS // 3].hex(" ") + ellipsis
+    ellipsis = "..." if len(text) > _RAW_CHARACTERS else ""
+    return f'"{printable(text[:_RAW_CHARACTERS])}{ellipsis}"'
 
 
 def describe_kinds(
@@ -276,19 +276,21 @@ def kind_lines(
 
     The last line has the number of further kinds.
     """
-    listed = list(kinds)
-    known = [kind for kind in listed if kind.is_known]
+    kind_list = list(kinds)
+    kinds_with_reason = [kind for kind in kind_list if kind.is_known]
     lines = [
         f"{kind.rows:,} x {kind.example}; first at "
         f"{locator.describe(kind.first)}: {readable_raw(kind.first.raw)}"
-        for kind in known[:_DESCRIBED_KINDS]
+        for kind in kinds_with_reason[:_DESCRIBED_KINDS]
     ]
-    if more := known[_DESCRIBED_KINDS:]:
-        rows = sum(kind.rows for kind in more)
-        lines.append(f"and {count(len(more), 'more reason')} ({count(rows, 'row')})")
+    if further_kinds := kinds_with_reason[_DESCRIBED_KINDS:]:
+        rows = sum(kind.rows for kind in further_kinds)
+        lines.append(
+            f"and {count(len(further_kinds), 'more reason')} ({count(rows, 'row')})"
+        )
     lines += [
         f"and {count(kind.rows, 'row')}: {kind.kind}"
-        for kind in listed
+        for kind in kind_list
         if not kind.is_known
     ]
     return lines
@@ -318,8 +320,8 @@ def published_locator(
 
 def save_input(workspace: Workspace, input_root: str, source: str) -> None:
     """Stores the input root and the format of a run's rejects in its workspace."""
-    found = {"input_root": input_root, "source": source}
-    workspace.put(_INPUT_NAME, json.dumps(found).encode())
+    metadata = {"input_root": input_root, "source": source}
+    workspace.put(_INPUT_NAME, json.dumps(metadata).encode())
 
 
 def run_rejects(workspace: Workspace) -> Iterator[Reject]:
@@ -331,9 +333,11 @@ def run_rejects(workspace: Workspace) -> Iterator[Reject]:
 def first_reject_line(workspace: Workspace) -> str:
     """Returns a line about the first reject of a run; "" if there is none."""
     for reject in run_rejects(workspace):
-        where = UNKNOWN_INPUT.describe(reject)
+        location = UNKNOWN_INPUT.describe(reject)
         command = rejects_command(workspace)
-        return f"rejected: {where}: {printable(reject.reason)} (all so far: {command})"
+        return (
+            f"rejected: {location}: {printable(reject.reason)} (all so far: {command})"
+        )
     return ""
 
 

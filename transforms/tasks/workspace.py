@@ -225,14 +225,14 @@ class Workspace:
         and rejects of different layouts cannot be combined.
         """
         note = f"{exchange} {_LAYOUT}"
-        before = (self.get(_EXCHANGE_FILE) or b"").decode()
-        if before not in ("", note):
+        note_before = (self.get(_EXCHANGE_FILE) or b"").decode()
+        if note_before not in ("", note):
             self.remove()
         for folder in ("errors", "live"):
             store, name = self.place(folder)
             store.remove_tree(name)
         self.make_folders()
-        if before != note:
+        if note_before != note:
             self.put(_EXCHANGE_FILE, note.encode(), durable=True)
 
     def make_folders(self) -> None:
@@ -328,11 +328,13 @@ def save_checksums(
     workspace: Workspace, name: str, checksums: Iterable[FileChecksum]
 ) -> TaskChecksums:
     """Saves the checksums of the input files that a task read."""
-    kept = checksums if isinstance(checksums, Checksums) else Checksums(checksums)
-    number = len(kept)
+    task_checksums = (
+        checksums if isinstance(checksums, Checksums) else Checksums(checksums)
+    )
+    number = len(task_checksums)
     if number <= MOST_IN_RESULT and name != PREPARE:
-        return TaskChecksums(tuple(kept))
-    workspace.put(f"{CHECKPOINTS}/{name}{_ENDING}", kept.dump())
+        return TaskChecksums(tuple(task_checksums))
+    workspace.put(f"{CHECKPOINTS}/{name}{_ENDING}", task_checksums.dump())
     return TaskChecksums(in_file=number)
 
 
@@ -349,23 +351,23 @@ def load_checksums(
     workspace: Workspace, results: Iterable[TaskChecksums]
 ) -> pa.Table | None:
     """Returns the checksums of all inputs that a run read; None if some were lost."""
-    wanted = 0
+    num_missing = 0
 
     def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal wanted
+        nonlocal num_missing
         few = Checksums()
         for result in results:
             few.extend(result.few)
-            wanted += result.in_file
+            num_missing += result.in_file
         yield from few.batches
         for name in workspace.names(CHECKPOINTS):
             for batch in _kept(workspace, name) if name.endswith(_ENDING) else ():
-                wanted -= len(batch) if name != f"{PREPARE}{_ENDING}" else 0
+                num_missing -= len(batch) if name != f"{PREPARE}{_ENDING}" else 0
                 yield batch
 
-    found = gather(batches(), CHECKSUMS)
+    table = gather(batches(), CHECKSUMS)
     # There may be more checksums if a task was repeated with other types.
-    return None if wanted > 0 else found
+    return None if num_missing > 0 else table
 
 
 def _kept(workspace: Workspace, file: str) -> list[pa.RecordBatch]:
@@ -380,8 +382,8 @@ def keeps_files(
     `part` is the number of the part that the run writes.
     """
     rejects, checksums = result.rejects, result.checksums
-    kept = checksums_of(workspace, name, checksums)
-    if checksums.in_file and len(kept) != checksums.in_file:
+    saved_checksums = checksums_of(workspace, name, checksums)
+    if checksums.in_file and len(saved_checksums) != checksums.in_file:
         return False
     if not rejects.rows:
         return True
@@ -438,9 +440,9 @@ class LiveCounts:
 
     def note(self, counts: Counts) -> None:
         """Writes the counts, at most every half second."""
-        if self._store is None or (now := self._clock()) < self._next:
+        if self._store is None or (current_time := self._clock()) < self._next:
             return
-        self._next = now + SECONDS_BETWEEN_NOTES
+        self._next = current_time + SECONDS_BETWEEN_NOTES
         try:
             with self._store.open_to_write(LIVE) as folder:
                 # In place: a reader could see a truncated file as empty.
@@ -480,12 +482,12 @@ def counting(workspace: Workspace, task: str) -> Iterator[LiveCounts]:
 
 def read_live_counts(workspace: Workspace) -> dict[str, Counts]:
     """Returns the counts of the unfinished tasks, by name."""
-    found: dict[str, Counts] = {}
+    counts_by_task: dict[str, Counts] = {}
     if workspace.shared:
-        return found
+        return counts_by_task
     store = workspace.local_store(LIVE)
     for name in store.list(LIVE):
         with suppress(OutputError, struct.error):  # finished, or incompletely written
             counts = Counts(*_FORM.unpack(store.read(name)))
-            found[name.removeprefix(f"{LIVE}/")] = counts
-    return found
+            counts_by_task[name.removeprefix(f"{LIVE}/")] = counts
+    return counts_by_task

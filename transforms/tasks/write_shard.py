@@ -69,11 +69,11 @@ class ShardCheckpoint:
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
     """Returns the result of a shard that an earlier try finished, if it is unchanged."""
     workspace, name = context.workspace, task_name(task)
-    earlier = load_checkpoint(workspace, name, ShardCheckpoint)
-    if earlier is None or earlier.task != task:
+    checkpoint = load_checkpoint(workspace, name, ShardCheckpoint)
+    if checkpoint is None or checkpoint.task != task:
         return None
-    is_kept = keeps_files(workspace, name, earlier.result, context.part)
-    return earlier.result if is_kept and _is_whole(context, earlier) else None
+    is_kept = keeps_files(workspace, name, checkpoint.result, context.part)
+    return checkpoint.result if is_kept and _is_whole(context, checkpoint) else None
 
 
 def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
@@ -113,19 +113,25 @@ def _is_whole(context: RunContext, checkpoint: ShardCheckpoint) -> bool:
 
 
 def _is_file(
-    workspace: Workspace, name: str, size: int, expected_crc: int, seen: tuple[int, ...]
+    workspace: Workspace,
+    name: str,
+    size: int,
+    expected_crc: int,
+    signature: tuple[int, ...],
 ) -> bool:
     """Returns whether a staged file is unchanged; `signature` is its last signature."""
     if not isinstance(workspace.store, LocalStore):
         name = workspace.store_name(f"staging/{name}")
-        known = workspace.store.checksum(name)  # None if the store keeps no checksum
-        same = workspace.store.size(name) == size
-        return same and known in (None, expected_crc)
+        stored_crc = workspace.store.checksum(
+            name
+        )  # None if the store keeps no checksum
+        has_same_size = workspace.store.size(name) == size
+        return has_same_size and stored_crc in (None, expected_crc)
     path = workspace.local_path(f"staging/{name}")
     try:
         if path.stat().st_size != size:
             return False
-        if seen and stat_signature(path) == seen:
+        if signature and stat_signature(path) == signature:
             return True
         crc = 0
         for block in blocks_of(path):
@@ -150,9 +156,9 @@ def write_shard(
     """
     if isinstance(runs, bytes):
         runs = _unpack_runs(runs)
-    earlier = finished_shard(context, task)
-    if earlier is not None:
-        return earlier
+    earlier_result = finished_shard(context, task)
+    if earlier_result is not None:
+        return earlier_result
     sink = RowSink()
     run_folder = folder or context.workspace.runs
     windows = gather(
@@ -184,9 +190,9 @@ def write_inline(
     If the shard was finished when the run began, no piece was sent.
     """
     context, task = to_write.context, to_write.plan.task(number)
-    earlier = finished_shard(context, task)
-    if earlier is not None:
-        return earlier
+    earlier_result = finished_shard(context, task)
+    if earlier_result is not None:
+        return earlier_result
     if number in to_write.finished:
         raise RecordmillError(
             f"{task_name(task)}: the shard was finished when the run began, but now it "
@@ -199,11 +205,13 @@ def write_inline(
             "rows of a shard. Use `exchange=scratch`"
         )
     sink = RowSink()
-    found = pieces.windows(break_ties_by_content=context.job.source == PIPELINE_ROWS)
+    piece_windows = pieces.windows(
+        break_ties_by_content=context.job.source == PIPELINE_ROWS
+    )
     if context.sends_references:
-        windows = _encode_references(context, found, sink)
+        windows = _encode_references(context, piece_windows, sink)
     else:
-        windows = _verify(found, f"{task_name(task)}, a window")
+        windows = _verify(piece_windows, f"{task_name(task)}, a window")
     return _store_shard(context, task, windows, sink)
 
 
@@ -226,10 +234,10 @@ def _store_shard(
     with counting(workspace, name) as live, workspace.shard_tempfile(file) as path:
         card = context.publishing.description.card
         written, index = _write_files(path, windows, job, live, card=card)
-        seen = index_seen = tuple[int, ...]()
+        signature = index_signature = tuple[int, ...]()
         if isinstance(workspace.store, LocalStore):
-            seen = stat_signature(path)
-            index_seen = stat_signature(_index_path(path))
+            signature = stat_signature(path)
+            index_signature = stat_signature(_index_path(path))
         workspace.stage_shard(path, written.crc32c)
         if index is not None:
             workspace.stage_shard(_index_path(path), index.crc32c)
@@ -249,7 +257,7 @@ def _store_shard(
             sha256=written.sha256,
         )
         save_checkpoint(
-            workspace, name, ShardCheckpoint(task, result, seen, index_seen)
+            workspace, name, ShardCheckpoint(task, result, signature, index_signature)
         )
     return result
 
@@ -268,15 +276,15 @@ def _write_files(
     def counted() -> Iterator[Window]:
         for window in map(Window.of, windows):
             yield window
-            each = window.lengths
-            live.note_written(int(each.sum()), len(each))
+            window_lengths = window.lengths
+            live.note_written(int(window_lengths.sum()), len(window_lengths))
             if job.index:
-                lengths.append(each)
+                lengths.append(window_lengths)
 
     if job.container == "array_record":
         return write_array_records(path, counted(), with_sha256=card), None
-    how = job.compression, job.gzip_level
-    written = write_records(path, counted(), *how, with_sha256=card)
+    compression_options = job.compression, job.gzip_level
+    written = write_records(path, counted(), *compression_options, with_sha256=card)
     if not job.index:
         return written, None
     index = write_windows(_index_path(path), index_texts(lengths), durable=True)
@@ -287,8 +295,8 @@ def _write_files(
 def index_texts(lengths: Iterable[I64]) -> Iterator[bytes]:
     """Yields the parts of a shard's index from the lengths of its records."""
     end = 0
-    for each in lengths:
-        offsets = end + offsets_of(each)
+    for window_lengths in lengths:
+        offsets = end + offsets_of(window_lengths)
         yield index_text(offsets)
         end = int(offsets[-1])
 
@@ -302,36 +310,38 @@ def _encode_references(
 ) -> Iterator[pa.BinaryArray | Window]:
     """Yields the encoded rows for windows of references to unread rows."""
     schema = context.schema()
-    for referenced in context.source.read_windows(windows, sink):
-        if not referenced.batch.num_rows:
+    for rows in context.source.read_windows(windows, sink):
+        if not rows.batch.num_rows:
             continue
         window = frame_around(
-            referenced.batch,
+            rows.batch,
             schema,
             context.job,
-            crcs=referenced.view_crcs,
-            values=referenced.view_values,
+            crcs=rows.view_crcs,
+            values=rows.view_values,
             expected_schema=context.expected_schema,
         )
         if window is not None:
             yield window
             continue
         for framed in frame_rows(
-            without_views(referenced.batch),
+            without_views(rows.batch),
             schema,
             context.job,
             expected_schema=context.expected_schema,
         ):
             for row, reason in framed.invalid_rows:
-                path, position, raw = referenced.raw(row)
+                path, position, raw = rows.raw(row)
                 sink.rejects.append(Reject(path, position, reason, raw, "value"))
             yield binary_payloads(framed.rows)
 
 
-def _verify(windows: Iterable[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:
+def _verify(
+    windows: Iterable[pa.BinaryArray], location: str
+) -> Iterator[pa.BinaryArray]:
     """Yields windows after verifying their records; `location` is for messages."""
     for window in windows:
-        check_frames(window, where)
+        check_frames(window, location)
         yield window
 
 
@@ -339,7 +349,7 @@ def _verify_runs(
     context: RunContext,
     runs: Sequence[SortedRunRef],
     windows: Iterator[pa.BinaryArray],
-    where: str,
+    location: str,
 ) -> Iterator[pa.BinaryArray]:
     """Yields windows from sorted runs after verifying their records.
 
@@ -348,7 +358,7 @@ def _verify_runs(
       task.
     """
     try:
-        yield from _verify(windows, where)
+        yield from _verify(windows, location)
     except (RecordmillError, OSError) as error:
         folder = context.workspace.runs
         damaged = [run for run in runs if not folder.is_whole(run)]

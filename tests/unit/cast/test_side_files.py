@@ -58,8 +58,8 @@ BAD_PATHS = [
     ("a.bin/x", "no such file"),
     ("A.BIN", "no such file"),
     ("x" * 5000, "File name too long"),
-    (".hidden/f.bin", "is hidden; hidden files are no input"),
-    ("../..odd/e", "is hidden; hidden files are no input"),
+    (".hidden/f.bin", "is hidden; recordmill skips hidden files"),
+    ("../..odd/e", "is hidden; recordmill skips hidden files"),
     ("sub", "is not a file"),
     (".", "is not a file"),
 ]

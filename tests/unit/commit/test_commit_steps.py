@@ -289,10 +289,12 @@ def test_few_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         waits += 1
         return ask(*what)
 
-    def for_each(store: RemoteStore, action: Any, items: Iterable[Any]) -> list[Any]:
+    def for_each(
+        store: RemoteStore, action: Any, arguments: Iterable[Any]
+    ) -> list[Any]:
         nonlocal waits
         before, longest, results = waits, waits, []
-        for item in items:
+        for item in arguments:
             waits = before
             results.append(action(item))
             longest = max(longest, waits)

@@ -69,7 +69,7 @@ def test_a_heartbeat_keeps_both_workspaces_of_a_pipeline(rows: Workspace) -> Non
     note_run_key(rows, KEY)
     paths = [put_run(rows), orphan]
     for workspace in (rows, second):
-        keep_alive(workspace, now=True)
+        keep_alive(workspace, at_once=True)
     assert live_workspaces(store) == {ROWS, KEY[:16]}
     for dry_run in (True, False):
         cleaned = clean(store, dry_run=dry_run)
@@ -115,7 +115,7 @@ def test_a_day_after_the_last_heartbeat_it_is_an_orphan(
 def test_an_orphan_that_is_renewed_meanwhile_is_at_work(rows: Workspace) -> None:
     path = put_run(rows)
     leftovers = find_leftovers(rows.store, detached=True)
-    keep_alive(rows, now=True)
+    keep_alive(rows, at_once=True)
     remove_leftovers(rows.store, leftovers)
     assert path.exists()
 
@@ -151,7 +151,7 @@ def test_one_long_task_renews_it(
     assert all(RENEW_SECONDS <= pause < RENEW_SECONDS + 7 for pause in pauses)
 
 
-ENDED = r"alive.json: is gone.*took this pipeline for dead.*run the pipeline again"
+ENDED = r"alive.json: no longer exists.*treated it as dead.*run the pipeline again"
 
 
 def test_a_task_of_an_ended_pipeline_says_so(rows: Workspace) -> None:
@@ -168,7 +168,7 @@ def test_a_task_of_an_ended_pipeline_says_so(rows: Workspace) -> None:
     assert isinstance(caught.value.__cause__, FileNotFoundError)
     for workspace in (rows, second):
         with pytest.raises(BusyError, match=ENDED):
-            keep_alive(workspace, now=True)
+            keep_alive(workspace, at_once=True)
     with pytest.raises(BusyError, match=ENDED):
         note_run_key(rows, KEY)
 
@@ -185,7 +185,7 @@ def test_an_error_of_a_task_ends_only_what_ends_with_its_process(
         assert launch is not None
         assert launch.is_live == (process is None)
     with pytest.raises(BusyError, match="not a number"):
-        keep_alive(rows, now=True)
+        keep_alive(rows, at_once=True)
 
 
 def test_tasks_that_are_repeated_behind_the_commit(rows: Workspace) -> None:
@@ -193,16 +193,16 @@ def test_tasks_that_are_repeated_behind_the_commit(rows: Workspace) -> None:
     manifest = plain_manifest([]).model_copy(update={"fingerprint": KEY})
     rows.store.put_bytes(manifest.to_bytes(), "manifest.json")
     rows.remove()
-    keep_alive(rows.sibling(KEY), now=True)
+    keep_alive(rows.sibling(KEY), at_once=True)
     with pytest.raises(BusyError, match=ENDED):
-        keep_alive(rows.sibling("0" * 32), now=True)
+        keep_alive(rows.sibling("0" * 32), at_once=True)
     rows.store.put_bytes(json.dumps({"launch": ROWS}).encode(), "run.json")
-    keep_alive(rows, now=True)
+    keep_alive(rows, at_once=True)
 
 
 def test_a_run_without_a_heartbeat_needs_none(rows: Workspace) -> None:
     attended = Workspace.of(rows.store, KEY)
-    keep_alive(attended, now=True)
+    keep_alive(attended, at_once=True)
     end_launch(attended, "over")
     with pytest.raises(ValueError, match="wrong"), keeping_alive(attended):
         raise ValueError("wrong")

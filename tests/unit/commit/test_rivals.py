@@ -32,13 +32,13 @@ class RivalStore(LocalStore):
 
     rival: Callable[[str], None] = lambda _: None
 
-    def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+    def swap(self, data: bytes, name: str, *, expected_content: bytes | None) -> bool:
         self.rival(name)
-        return super().swap(data, name, seen=seen)
+        return super().swap(data, name, expected_content=expected_content)
 
-    def discard(self, name: str, *, seen: bytes) -> bool:
+    def discard(self, name: str, *, expected_content: bytes) -> bool:
         self.rival(name)
-        return super().discard(name, seen=seen)
+        return super().discard(name, expected_content=expected_content)
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_damaged_manifest_is_an_error(dataset: Path) -> None:
             "out/iris.csv",
             ["./out/iris.csv", "./out"],
             2,
-            "is an input, but lies inside the output folder",
+            "is an input, but is inside the output folder",
         ),
         ("", ["./nothing", "./out"], 65, "nothing: no such file or folder"),
         ("", ["./*.csv", "./out"], 65, "no file matches"),
@@ -152,18 +152,10 @@ def test_refused(
 @pytest.mark.parametrize(
     ("source", "inputs", "message"),
     [
-        (
-            "images",
-            IRIS.parent,
-            "iris.csv: is text with delimiters, expected content of",
-        ),
+        ("images", IRIS.parent, "iris.csv: is text with delimiters, not images"),
         ("images", SAMPLES / "images" / "animals", "is not in the folder of a class"),
         ("cifar", IRIS.parent, "use `recordmill convert csv`"),
-        (
-            "csv",
-            SAMPLES / "cifar",
-            "data_batch_1.bin: is binary data, expected content of the format csv",
-        ),
+        ("csv", SAMPLES / "cifar", "data_batch_1.bin: is binary data, not csv"),
     ],
 )
 def test_other_format(tmp_path: Path, source: str, inputs: Path, message: str) -> None:

@@ -54,7 +54,7 @@ def test_files_of_somebody_else(tmp_path: Path, names: str, told: str) -> None:
     (tmp_path / ".recordmill" / "x").touch()
     with pytest.raises(OutputRefusedError) as caught:
         check_output(LocalStore(str(tmp_path)), "f" * 32, overwrite=True)
-    assert f"{tmp_path}: is not empty {told} and does not hold a dataset" in str(
+    assert f"{tmp_path}: is not empty {told} and does not contain a dataset" in str(
         caught.value
     )
 
@@ -211,7 +211,7 @@ def test_files_of_an_append_that_are_missing() -> None:
             check,
         )
     assert str(caught.value).startswith(
-        "out: of the 5 files it was made from, 3 are missing (b, c, d) and 1 changed (a)."
+        "out: of its 5 files, 3 are missing (b, c, d) and 1 changed (a)."
     )
     left_out = frozenset("bx")
     with pytest.raises(InputError) as caught:
@@ -240,12 +240,12 @@ def test_files_of_an_append_that_are_missing() -> None:
     assert "now /in/: was it a different folder before?" in str(caught.value)
     many = {f"{number}": kept["a"] for number in range(300)}
     with pytest.raises(
-        InputError, match=r"300 are missing .*was it another one before"
+        InputError, match=r"300 are missing .*was it a different folder before"
     ):
         new_files(kept_files(many), Inventory.of([now("x")]), NO_FILES, "out", check)
     with pytest.raises(InputError) as caught:
         new_files(kept_files(kept), Inventory.of([]), NO_FILES, "out", check)
-    assert "was it another one before" not in str(caught.value)
+    assert "was it a different folder before" not in str(caught.value)
 
 
 def test_files_that_differ_from_those_of_a_dataset() -> None:

@@ -256,10 +256,13 @@ def test_which_feature_is_the_record(
 NOT_RAW = [
     (
         (LABEL, TAGS),
-        "no feature has one bytes value for each record; there are label, tags",
+        "no feature has one bytes value per record; the features are label, tags",
     ),
-    ((NAME, NOTE), "a record holds the bytes of one feature, there are name, note"),
-    ((IMAGE, PIXELS, NAME), "the bytes of one feature, there are image, pixels"),
+    (
+        (NAME, NOTE),
+        "a record contains the bytes of one feature, but there are name, note",
+    ),
+    ((IMAGE, PIXELS, NAME), "the bytes of one feature, but there are image, pixels"),
 ]
 
 

@@ -125,7 +125,7 @@ def test_a_run_with_other_facts_is_not_whole(
 @pytest.mark.parametrize(
     ("budget", "gone"),
     [
-        (ROOM, "a is not in memory any more"),
+        (ROOM, "a is no longer in memory"),
         (ROOM.shared_by(2), "a cannot be read in the memory of another process"),
     ],
 )

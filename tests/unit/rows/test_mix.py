@@ -111,7 +111,7 @@ def test_datasets_that_make_no_mix(pair: tuple[Dataset, Dataset], make: Maker) -
         (large, 0, "has the weight 0; expected a positive number"),
         (large, float("nan"), "has the weight nan"),
         (empty, 1, "has no rows; leave it out"),
-        (mix({large: 1}, seed=1), 1, "is a mix; give the datasets in it, each with a"),
+        (mix({large: 1}, seed=1), 1, "is a mix; pass the datasets in it, each with a"),
         (open_dataset(zipped), 1, "convert it with `compression=none`"),
         (
             open_dataset(other),
@@ -167,7 +167,7 @@ def test_arguments_that_are_wrong(pair: tuple[Dataset, Dataset]) -> None:
         with pytest.raises(UsageError, match=told):
             call()  # type: ignore[no-untyped-call]
     for weight in (1e-9, 1e-320):
-        with pytest.raises(UsageError, match="that are nearer to each other"):
+        with pytest.raises(UsageError, match="that differ less"):
             make({large: 1, small: weight}, seed=1, stopping_strategy="all_exhausted")
     assert len(make({large: 0.99, small: 0.01}, seed=1)) == 303  # as advised
 

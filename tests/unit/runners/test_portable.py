@@ -36,7 +36,7 @@ ENDPOINT = "--job_endpoint=127.0.0.1:1"
         (["--runner=PortableRunner"], "PortableRunner needs --job_endpoint=HOST:PORT"),
         (
             ["--runner=PrismRunner"],
-            "would download its job server: give --prism_location=FILE",
+            "would download its job server: set --prism_location=FILE",
         ),
         (
             ["--runner=PrismRunner", "--prism_location=nowhere/prism"],
@@ -59,7 +59,7 @@ ENDPOINT = "--job_endpoint=127.0.0.1:1"
         ),
         (
             ["--runner=FlinkRunner", ENDPOINT, "--flink_master=127.0.0.1:8081"],
-            "Beam's own image, which has no recordmill",
+            "Beam's own image, which does not contain recordmill",
         ),
         (
             ["--runner=PortableRunner", ENDPOINT, "--environment_type=EXTERNAL"],

@@ -192,8 +192,8 @@ def test_settings() -> None:
     ("text", "message"),
     [
         ("inputs: '{{ dat }}'", "{{ dat }} has no value: pass one with `set` dat=VALUE, or a default in params; did you mean date?"),
-        ("inputs: '{{ env.TOKEN }}'", "job files do not read the environment: secrets belong in"),
-        ("inputs: '{{ env }}'", "job files do not read the environment"),
+        ("inputs: '{{ env.TOKEN }}'", "job files do not read environment variables. Keep secrets in"),
+        ("inputs: '{{ env }}'", "job files do not read environment variables"),
         ("inputs: '{{ a b }}'", "expected one parameter's name between the braces"),
         ("inputs: '{{ date | upper }}'", "expected one parameter's name between the braces"),
         ("inputs: '{{}}'", "expected one parameter's name between the braces"),

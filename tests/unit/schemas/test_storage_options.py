@@ -134,7 +134,7 @@ URLS = [
 @pytest.mark.parametrize("url", URLS)
 def test_urls_with_secrets_are_refused(url: str) -> None:
     for refuse in (require_secretless_url, open_store, lambda url: list_inputs([url])):
-        with pytest.raises(UsageError, match="carries a secret; leave it") as error:
+        with pytest.raises(UsageError, match="contains a secret; remove it") as error:
             refuse(url)
         assert SECRET not in str(error.value)
         # Messages are hidden once more where they are shown.

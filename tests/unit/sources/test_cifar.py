@@ -158,7 +158,7 @@ MANY = "cat\ndog\n" + "cat\n" * 8  # no schema and no TFDS could tell them apart
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"readme.html": b""}, r"none of the input files ends in \.bin"),
+        ({"readme.html": b""}, r"no \.bin file among the inputs"),
         (
             {"data_batch_1.bin": records_of(CIFAR10, 1), "test.bin": records_of(CIFAR100, 1)},
             "^data_batch_1.bin is cifar10 and test.bin is cifar100: convert them into two datasets, or set `variant`$",

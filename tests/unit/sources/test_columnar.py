@@ -214,7 +214,7 @@ def test_files_with_other_columns_are_named(tmp_path: Path) -> None:
 def test_a_column_that_can_be_no_feature(values: pa.Array, tmp_path: Path) -> None:
     """Refused by name; where a schema says what to take, the others are read."""
     file = table_in(tmp_path, "arrow", {"a": [1], "odd": values})
-    with pytest.raises(InputError, match=r"column 'odd' of type .*can be no feature"):
+    with pytest.raises(InputError, match=r"column 'odd' of type .*cannot be features"):
         read(ColumnarSource(kind="arrow"), file)
     assert read(ColumnarSource(kind="arrow", as_declared=True), file).rows == [{"a": 1}]
 

@@ -339,7 +339,7 @@ def test_an_escape_at_the_end_is_told(tmp_path: Path) -> None:
     path = written(tmp_path, "h\n1\n2\\")
     [reject] = read(source_of(escape="\\"), path).rejects
     assert (reject.raw, reject.position) == (b"2\\", 4)
-    assert "ends behind an escape character" in reject.reason
+    assert "ends after an escape character" in reject.reason
 
 
 COMMAS = (
@@ -405,13 +405,13 @@ def test_lines_before_the_header_that_may_be_comments(tmp_path: Path) -> None:
     ran = recordmill("convert", "csv", path, tmp_path / "out")
     assert ran.status == 65
     assert "the header has 1 name, but the rows below it have 2 cells" in ran.err
-    assert "If it is a comment, say so: --comment %" in ran.err
+    assert "If it is a comment, use --comment %" in ran.err
     convert("csv", path, tmp_path / "out", "--comment", "%")
     assert len([*examples_of(tmp_path / "out")]) == 3
     # A mark that other lines do not have is no mark of comments.
     path = written(tmp_path, "% made by us\nof,old,times\nid,price\n1,2\n3,4\n5,6\n")
     ran = recordmill("convert", "csv", path, tmp_path / "skipped")
-    assert "skip what is before it: --skip-rows 2" in ran.err
+    assert "skip the lines before it: --skip-rows 2" in ran.err
     convert("csv", path, tmp_path / "skipped", "--skip-rows", "2")
 
 
@@ -557,7 +557,7 @@ def test_long_lists_are_shortened(understand: Understand) -> None:
 
 
 def test_a_number_twice_in_the_header(understand: Understand) -> None:
-    with pytest.raises(InputError, match="no header, say so: `header=none`"):
+    with pytest.raises(InputError, match="no header, use `header=none`"):
         understand("5.1,5.1\n1,2\n")
 
 

@@ -56,11 +56,8 @@ def test_columns_may_come_in_another_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (b"a\n", "2.csv: its columns differ from those of the first file: it lacks b"),
-        (
-            b"a,b,c\n",
-            "2.csv: its columns differ from those of the first file: it also has c",
-        ),
+        (b"a\n", "2.csv: its columns differ from the first file: it lacks b"),
+        (b"a,b,c\n", "2.csv: its columns differ from the first file: it also has c"),
         (b"a,c\n", "it lacks b and also has c; all files of one dataset need the same"),
         (b"a,b,b\n", "2.csv: the header has column 'b' 2 times"),
         (b"\n", "2.csv: no header"),

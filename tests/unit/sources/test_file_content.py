@@ -100,5 +100,7 @@ def test_what_is_no_content(text: str) -> None:
 def test_a_part_that_was_read_twice_with_other_bytes() -> None:
     data = bytes(100)
     parts = [part(data, 0, 50), part(data, 50, 100), part(b"!" * 100, 50, 100)]
-    with pytest.raises(ChangedInputError, match="a: bytes 50 to 100 were read twice"):
+    with pytest.raises(
+        ChangedInputError, match="a: bytes 50 to 100 differed between two reads"
+    ):
         contents_of(parts, {"a": 100})

@@ -81,25 +81,28 @@ ASKED = [
     (
         "train.csv test.csv extra.csv",
         r"2 files in splits by their names \(test.csv: test, train.csv: train\), but "
-        r"1 file in none \(extra.csv\).*`exclude=/extra.csv`.*`split_from=none`",
+        r"1 file in no split \(extra.csv\).*`exclude=/extra.csv`.*`split_from=none`",
     ),
     (
         "train/a.csv test/a.csv b.csv c.csv",
-        r"2 files in none \(b.csv, c.csv\).*`exclude`,",
+        r"2 files in no split \(b.csv, c.csv\).*`exclude`,",
     ),
     (
         "train.csv holdout.csv",
-        r"1 file in splits by their names \(train.csv: train\), but 1 file in none "
+        r"1 file in splits by their names \(train.csv: train\), but 1 file in no split "
         r"\(holdout.csv\)",
     ),
-    ("train/a.csv train/b.csv c.csv", r"1 file in none \(c.csv\).*`exclude=/c.csv`"),
+    (
+        "train/a.csv train/b.csv c.csv",
+        r"1 file in no split \(c.csv\).*`exclude=/c.csv`",
+    ),
     (
         "train/test_a.csv test/train_a.csv",
         "in the split test by its name, and in train",
     ),
     (
         "split=a/x.csv split=__HIVE_DEFAULT_PARTITION__/y.csv",
-        r"1 file in none \(split=__HIVE",
+        r"1 file in no split \(split=__HIVE",
     ),
     ("split=a%20b/x.csv split=c/x.csv", "the split 'a b' of its folder is not a valid"),
 ]
@@ -122,7 +125,7 @@ def test_too_many_splits() -> None:
 def test_files_in_no_split_may_be_beside_others_where_a_job_divides_them() -> None:
     files = listed("a.csv b.csv test.csv")
     rule = FileSplits(AUTO, may_mix=True).found_in(files)
-    assert rule.facts == (("splits by file", "test 1 file, 2 files in none"),)
+    assert rule.facts == (("splits by file", "test 1 file, 2 files in no split"),)
     assert rule.names == ()
 
 
@@ -158,7 +161,7 @@ def test_appended_files_have_their_own_split(
         (
             "test.csv",
             "train.csv",
-            "test.csv: is in the split train, but beside the new",
+            "test.csv: is in the split train, but together with the new",
         ),
         (
             "a.csv",

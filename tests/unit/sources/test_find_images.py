@@ -64,7 +64,7 @@ def test_what_is_passed_over_is_counted_by_reason(tmp_path: Path) -> None:
     write(tmp_path, {f"b/{n}.{n}": b"x" for n in range(10)})
     told = prepare(ImagesSource(), [tmp_path]).source.understood()
     counts = {each.reason: each.files for each in told.passed_over}
-    assert counts.pop("other endings, no image content") == 6
+    assert counts.pop("other extensions, no image content") == 6
     assert counts.pop(".txt, no image content") == 3
     assert counts.pop("HEIC is not supported") == 1
     assert counts.pop("no extension, no image content") == 1
@@ -100,7 +100,7 @@ def test_what_was_understood(tmp_path: Path) -> None:
         (
             {"dog/1.txt": b"x", "dog/sub/2.heic": HEIC},
             "/dog: is the folder of a class, but contains no image, only 2 other files "
-            "(extensions: .heic, .txt): put such files into it; if it is not a class",
+            "(extensions: .heic, .txt): add such files; if it is not a class",
         ),
         ({"dog/": b""}, "/dog: is the folder of a class, but is empty: put such"),
         ({"dog/sub/": b""}, "/dog: is the folder of a class, but is empty: put such"),
@@ -131,7 +131,7 @@ def test_a_class_without_images(
 def test_a_given_folder_without_images(tmp_path: Path) -> None:
     write(tmp_path, {"cat/1.jpg": JPEG, "dog/1.txt": b"x"})
     with pytest.raises(
-        InputError, match=r"/dog: is the folder of a class, but holds no"
+        InputError, match=r"/dog: is the folder of a class, but contains no"
     ):
         prepare(ImagesSource(), [tmp_path / "cat", tmp_path / "dog"])
 
@@ -351,7 +351,7 @@ def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
         ),
         (
             "train_set/1 test_set/2",
-            "'test_set', 'train_set' are named like splits, but hold files and no ",
+            "'test_set', 'train_set' are named like splits, but contain files and no ",
             (
                 ("1", "none", "train_set:root test_set:root"),
                 ("auto", "0", "train_set:root test_set:root"),
@@ -360,12 +360,12 @@ def test_what_looks_wrong_is_told(paths: str, told: str) -> None:
         ),
         (
             "x/train/1 x/test/2",
-            "'test', 'train' are named like splits, but hold files and no folders",
+            "'test', 'train' are named like splits, but contain files and no class",
             (("2", "none", "train:root test:root"), ("none", "auto", ":train :test")),
         ),
         (
             "train//1 test//2",
-            "'test', 'train' are named like splits, but hold files and no folders",
+            "'test', 'train' are named like splits, but contain files and no class",
             (("0", "none", "train:train test:test"), ("none", "auto", ":train :test")),
         ),
         (
@@ -414,9 +414,9 @@ def test_what_nobody_can_know_is_asked_for(
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        (("cat", "Cat"), "classes of the folders 'Cat' and 'cat' are equal but for case"),
+        (("cat", "Cat"), "classes of the folders 'Cat' and 'cat' differ only in case"),
         (("train/cafe\u0301", "test/café"),
-         "classes of the folders 'cafe\\u0301' and 'caf\\xe9' are equal but for"),
+         "classes of the folders 'cafe\\u0301' and 'caf\\xe9' differ only in"),
         (("train/cat", "Train/dog"), "splits of the folders 'Train' and 'train' are "),
     ],
 )  # fmt: skip
@@ -494,8 +494,9 @@ def test_masks_beside_images_are_no_classes_in_silence(tmp_path: Path) -> None:
         own = [f"{top}/{name}.{ending}" for name in ("cat/1", "cat/2", "dog/1")]
         write(tmp_path, dict.fromkeys(own, data))
     (warning,) = prepare(ImagesSource(), [tmp_path]).source.understood().warnings
-    assert "classes 'images', 'segmentations' hold folders of the same names" in str(
-        warning
+    assert (
+        "classes 'images', 'segmentations' contain folders with the same names"
+        in str(warning)
     )
     assert "`label_from=2`" in str(warning)
     source = prepare(ImagesSource(ImagesOptions(label_from="2")), [tmp_path]).source

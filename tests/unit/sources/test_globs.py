@@ -172,7 +172,7 @@ def test_what_a_pattern_leaves_out(pattern: str, left: set[str]) -> None:
     assert found.facts[0][1].startswith(f"{len(left)} file")
     (warning,) = found.warnings
     assert warning.message.startswith(
-        "`exclude` nothing: no input file has such a name"
+        "`exclude` nothing: no input file or folder has such a name"
     )
 
 

@@ -117,8 +117,8 @@ def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
         ),
         (
             ["1.jpg", "2.jpg"],
-            "/in/1.jpg: is not in the folder of a class; expected INPUT/<class>/<file>: "
-            "give the folder that holds the class folders",
+            "/in/1.jpg: is not in the folder of a class; expected "
+            "INPUT/<class>/<file>: use the folder with the class folders",
         ),
     ],
 )
@@ -299,10 +299,10 @@ def test_the_next_window_is_requested_while_the_caller_works(
     asked = {f"{root}/{name}": threading.Event() for name in ("a/1.jpg", "b/3.jpg")}
     read_one_file = reading_files.read_file
 
-    def read_file(uri: str, options: StorageOptions, seen: Seen) -> bytes:
+    def read_file(uri: str, options: StorageOptions, stat: Seen) -> bytes:
         if uri in asked:
             asked[uri].set()
-        return read_one_file(uri, options, seen)
+        return read_one_file(uri, options, stat)
 
     monkeypatch.setattr(reading_files, "read_file", read_file)
     reading = prepare(ImagesSource(), [root])

@@ -66,8 +66,11 @@ def test_a_file_s_text_is_run_once_and_without_its_folder() -> None:
         ("def g(batch): pass", "has no function 'f'; expected one. It has g"),
         ("f = 3", "has no function 'f'; expected one. It has none"),
         ("f = 1 / 0", "cannot be run: ZeroDivisionError: division by zero"),
-        ("import nowhere_at_all", "'nowhere_at_all'. Install what it imports"),
-        ("print(__file__)", "what lies beside it is not there"),
+        (
+            "import nowhere_at_all",
+            "'nowhere_at_all'. Install the modules that it imports",
+        ),
+        ("print(__file__)", "is run without the files next to it"),
     ],
 )
 def test_a_file_that_cannot_be_run(text: str, said: str) -> None:
@@ -89,9 +92,9 @@ def test_a_module_is_imported_and_has_to_be_the_same_here(
     named = load_map("a_map_of_tests:f", read)
     assert load_function(named)("x") == "x"
     path.write_text("def f(batch): return None\n")
-    with pytest.raises(UsageError, match="has another text here"):
+    with pytest.raises(UsageError, match="the source of the module differs here"):
         load_function(named)
-    with pytest.raises(UsageError, match="has no text"):
+    with pytest.raises(UsageError, match="has no source file"):
         load_map("sys:f", read)
     with pytest.raises(UsageError, match="cannot be imported here: ModuleNotFound"):
         load_map("nowhere_at_all.map:f", read)
@@ -140,7 +143,7 @@ def test_each_row_alone_gives_what_all_give_together(numbers: list[int]) -> None
         (lambda b: (b, list(range(9))), r"found an array of int64, shape \(9,\)"),
         (lambda b: (b, [*range(9), 10]), "found row 10, of the 10 that it got"),
         (lambda b: (b, [*range(9), 0]), "found rows not in order"),
-        (lambda b: (b, pa.array([None] * 10)), "expected rising row numbers"),
+        (lambda b: (b, pa.array([None] * 10)), "expected ascending row numbers"),
         (lambda b: (b, [[1], [2, 3]]), "are not an array"),
     ],
 )
@@ -214,7 +217,7 @@ def squared(batch: pa.RecordBatch) -> pa.RecordBatch:
 )
 def test_a_row_that_depends_on_its_batch_is_told(function: Function, said: str) -> None:
     batch = ten().slice(0, 6)  # halves of 3 rows
-    with pytest.raises(UsageError, match=f"gives {said} when it gets the same rows"):
+    with pytest.raises(UsageError, match=f"returns {said} for the same rows"):
         UserFunction(function, "f").try_on(batch)
 
 

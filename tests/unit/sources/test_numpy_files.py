@@ -110,18 +110,18 @@ def npz(**arrays: Any) -> bytes:
 
 
 WRONG: dict[str, tuple[str, Callable[[], bytes], str]] = {
-    "objects": ("a.npy", lambda: npy(np.array([{}, 1], object)), "holds Python objects"),
+    "objects": ("a.npy", lambda: npy(np.array([{}, 1], object)), "contains Python objects"),
     "times": ("a.npy", lambda: npy(np.array(["2026-01-01"], "M8[s]")), r"Save array\.astype"),
     "complex": ("a.npy", lambda: npy(np.array([1j])), "one array for each part of a complex"),
     "no axis": ("a.npy", lambda: npy(np.array(1)), r"has 0 axes, .*save array\[numpy\.newaxis\]"),
     "empty": ("a.npy", lambda: b"", "begins with nothing"),
-    "text": ("a.npy", lambda: b"hello world", "begins with 68 65 6c 6c 6f 20, expected the mark"),
+    "text": ("a.npy", lambda: b"hello world", "begins with 68 65 6c 6c 6f 20, expected the signature"),
     "two arrays": ("a.npy", lambda: npy(np.arange(3)) + npy(np.arange(3)), r"but there are 304\. Save each array in a file"),
     "absurd": ("a.npy", lambda: npy(np.arange(3)).replace(b"(3,), }      ", b"(%d,), }" % (1 << 60))[:128], "1152921504606846976 values of 8 bytes, .* The file is cut short"),
     "version": ("a.npy", lambda: b"\x93NUMPY\x09\0" + bytes(20), "version 9 of .npy, expected 1 to 3"),
     "nothing in a row": ("a.npy", lambda: npy(np.empty((3, 0))), r"a row of shape \[0\] has 0 bytes"),
-    "no rows": ("a.npy", lambda: npy(np.empty((0, 3))), "1 input file: none holds a row"),
-    "not an array": ("a.npz", lambda: zip_of({"readme.txt": b"no array"}), "'readme.txt' is no array"),
+    "no rows": ("a.npy", lambda: npy(np.empty((0, 3))), "1 input file: no file contains a row"),
+    "not an array": ("a.npz", lambda: zip_of({"readme.txt": b"no array"}), "'readme.txt' is not an array"),
     "no archive": ("a.npz", lambda: b"PK\3\4" + bytes(40), r"cannot be read as \.npz"),
     "two numbers": ("a.npz", lambda: npz(x=np.arange(3), y=np.arange(4)), r"a\.npz \(x\) has 3 rows, but .*a\.npz \(y\) has 4"),
     "two shapes": ("a.npz", lambda: npz(x_train=np.ones((3, 2)), x_test=np.ones((3, 3))), r"x float64 \[3\], but .* has x float64 \[2\]"),
@@ -145,7 +145,7 @@ def test_a_damaged_member_of_an_archive_is_found_by_its_checksum(
         crc = archive.infolist()[0].CRC
     data = path.read_bytes()
     path.write_bytes(data.replace(crc.to_bytes(4, "little"), b"crc!"))
-    with pytest.raises(InputError, match="has not the checksum that the file states"):
+    with pytest.raises(InputError, match="the checksum of the data differs from"):
         read(ArraysSource(find_numpy, NumpyOptions()), path)
 
 

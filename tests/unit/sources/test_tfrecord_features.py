@@ -190,7 +190,7 @@ def test_a_schema_says_what_records_hold(tmp_path: Path) -> None:
     for schema, told in (
         (declared(n="float32"), "at byte 0 .*'n': int64_list, expected float"),
         (declared(m="int64"), "feature 'm': missing"),
-        (declared(m={"dtype": "int64", "column": "n"}), "its declaration makes it"),
+        (declared(m={"dtype": "int64", "column": "n"}), "its declaration changes it"),
     ):
         with pytest.raises((InputError, SchemaError), match=told):
             source_of(tmp_path, declared=schema)
@@ -299,7 +299,7 @@ def test_one_odd_feature_costs_itself_only(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     assert source.schema()["label"].num_classes is not None
     (warning,) = source.understood().warnings
-    assert "features.json: name cannot be understood" in str(warning)
+    assert "features.json: name cannot be interpreted" in str(warning)
     file.write_text("[" * 100_000)
     (warning,) = source_of(tmp_path).understood().warnings
-    assert "features.json: the whole file cannot be understood" in str(warning)
+    assert "features.json: the whole file cannot be interpreted" in str(warning)

@@ -132,7 +132,7 @@ def test_what_is_no_shard_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no sample can be read .* b'x'"):
         prepare(WebDatasetSource(), [tmp_path])
     whole = tar_of({"1.cls": b"1", "2.cls": b"2"})
-    with pytest.raises(InputError, match="no header of a member at byte 1,024"):
+    with pytest.raises(InputError, match="no member header at byte 1,024"):
         read_shard(tmp_path, whole[:1024] + b"x" + whole[1025:])
     with pytest.raises(InputError, match="continues after its end at byte 2,048"):
         read_shard(tmp_path, whole + whole)

@@ -180,7 +180,7 @@ def test_without_it_a_count_is_too_low_by_a_known_number(
 
 
 def test_the_bytes_of_values_are_bounded() -> None:
-    made = ValueCounts(kept_bytes=1000)
+    made = ValueCounts(max_bytes=1000)
     for number in range(100):
         texts = [f"{number}-{n}".rjust(200) for n in range(10)]
         made.add(pa.array([*texts, "often"]))

@@ -169,7 +169,7 @@ def test_reading_continues_where_the_folder_fails(
         assert store.read_range(NAMES[0], 0, 9) == content_of[0][:9]
     unread = "fdopen" in target
     assert shards.proxy.requests == before + (not warm or unread)
-    told = [one for one in found if "cannot be kept" in str(one.message)]
+    told = [one for one in found if "cannot be cached" in str(one.message)]
     assert len(told) == (warns and not warm)
 
 

@@ -138,7 +138,7 @@ def test_text_of_another_encoding() -> None:
     assert b"".join(iter(stream.piece, b"")) == text.encode()
     broken = stream_of(b"a\xff\xfeb" * 3, encoding="ascii")
     assert b"".join(iter(broken.piece, b"")) == b"a\xed\xb3\xbf\xed\xb3\xbfb" * 3
-    with pytest.raises(OSError, match="nothing before the start"):
+    with pytest.raises(OSError, match="before the start"):
         broken.seek(-1)
 
 

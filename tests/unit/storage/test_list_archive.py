@@ -42,7 +42,7 @@ def test_junk_and_odd_spellings(tmp_path: Path, kind: str, pack: Pack) -> None:
     assert names(files) == ["a/é.txt", "cat/1.jpg", "dog/2.jpg"]
     assert [file.size for file in files] == [2, 700, 900]
     assert {file.given for file in files} == {f"{kind}!"}
-    assert read_file(files[0].uri, seen=files[0].seen) == b"ab"
+    assert read_file(files[0].uri, stat=files[0].seen) == b"ab"
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "C:/x"])
@@ -98,7 +98,7 @@ def test_members_of_tar_that_are_no_files(tmp_path: Path) -> None:
         "soft": "a link to a",
     }
     (hard,) = (file for file in files if file.path.endswith("hard"))
-    assert read_file(hard.uri, seen=hard.seen) == b"abc"
+    assert read_file(hard.uri, stat=hard.seen) == b"abc"
 
 
 def test_members_of_zip_that_cannot_be_read(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_tar_archives_that_hide_members(tmp_path: Path) -> None:
         listed(tmp_path, "in.tar", one + tar_of({"b": b"2"}))
     two = bytearray(tar_of({"a": b"1", "b": b"2"}))
     two[1024 + 150] ^= 1  # the checksum of the second header
-    with pytest.raises(InputError, match=r"no header of a member at byte 1,024"):
+    with pytest.raises(InputError, match=r"no member header at byte 1,024"):
         listed(tmp_path, "in.tar", bytes(two))
 
 
@@ -155,7 +155,7 @@ def test_damaged_members_of_zip(tmp_path: Path) -> None:
         with pytest.raises(
             InputError, match=rf"in\.zip!/a: .*({told}|the CRC).*copy it again"
         ):
-            read_file(file.uri, seen=file.seen)
+            read_file(file.uri, stat=file.seen)
 
 
 def test_members_that_share_bytes(tmp_path: Path) -> None:
@@ -227,11 +227,11 @@ def test_a_file_is_unpacked_once_and_leaves_no_name(
     with monkeypatch.context() as patched:
         patched.setattr(read_member.UNPACKED, "_write", pytest.fail)
         for file in files:
-            assert read_file(file.uri, seen=file.seen) == MEMBERS[file.path[11:]]
+            assert read_file(file.uri, stat=file.seen) == MEMBERS[file.path[11:]]
         assert not any(folder.iterdir())
     read_member.UNPACKED.close()  # as in another process, which unpacks it again
     for file in files:
-        assert read_file(file.uri, seen=file.seen) == MEMBERS[file.path[11:]]
+        assert read_file(file.uri, stat=file.seen) == MEMBERS[file.path[11:]]
     assert not any(folder.iterdir())
     monkeypatch.setattr(read_member, "MOST_FILES", 1)
     for number in range(5):
@@ -268,7 +268,7 @@ def test_the_ways_out_that_name_options_of_tar(tmp_path: Path) -> None:
     assert "without tar --sparse" in plain[3].problem
     whole = packed("whole.tar", "--dereference", "--hard-dereference")
     assert [file.problem for file in whole] == [""] * 4
-    assert [read_file(file.uri, seen=file.seen) for file in whole] == [
+    assert [read_file(file.uri, stat=file.seen) for file in whole] == [
         *(b"abc", b"abc", b"abc", (folder / "d").read_bytes())
     ]
     for name in ("1.tar", "2.tar"):

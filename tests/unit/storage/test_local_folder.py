@@ -61,8 +61,8 @@ def test_a_tree_is_removed_without_what_its_links_lead_to(
 
 CHANGES: dict[str, Callable[[LocalStore], object]] = {
     "put": lambda store: store.put_bytes(b"ours", "a/b/file"),
-    "swap": lambda store: store.swap(b"ours", "a/b/file", seen=b"theirs"),
-    "discard": lambda store: store.discard("a/b/file", seen=b"theirs"),
+    "swap": lambda store: store.swap(b"ours", "a/b/file", expected_content=b"theirs"),
+    "discard": lambda store: store.discard("a/b/file", expected_content=b"theirs"),
     "delete": lambda store: store.delete(["a/b/file"]),
     "remove_tree": lambda store: store.remove_tree("a/b"),
     "remove what is below": lambda store: store.remove_tree("a/b/deep"),
@@ -117,7 +117,7 @@ def test_a_link_to_a_file_is_read_and_replaced_but_never_written_through(
     (output / "link").symlink_to(outside / "file")
     store = LocalStore(str(output))
     assert (store.read("link"), store.size("link")) == (b"theirs", 6)
-    assert store.swap(b"ours", "link", seen=b"theirs")
+    assert store.swap(b"ours", "link", expected_content=b"theirs")
     assert (store.read("link"), (output / "link").is_symlink()) == (b"ours", False)
     assert (outside / "file").read_bytes() == b"theirs"
 

@@ -45,7 +45,7 @@ def swap_and_stop(store: LocalStore) -> None:
         return found
 
     local_swap._holds = stop
-    assert store.swap(b"theirs", "m", seen=b"old")
+    assert store.swap(b"theirs", "m", expected_content=b"old")
 
 
 def stopped_amid_a_swap(store: LocalStore) -> BaseProcess:
@@ -64,13 +64,13 @@ def test_others_wait_for_a_paused_holder(
     monkeypatch.setattr(local_swap, "LOCK_SECONDS", 0.1)
     child = stopped_amid_a_swap(store)
     assert child.pid is not None
-    with pytest.raises(BusyError, match="may be paused: let it go on, or end it"):
-        store.swap(b"ours", "m", seen=b"old")
+    with pytest.raises(BusyError, match="may be paused: let it continue, or end it"):
+        store.swap(b"ours", "m", expected_content=b"old")
     assert store.read("m") == b"old"
     os.kill(child.pid, signal.SIGCONT)
     child.join(60)
     assert child.exitcode == 0
-    assert not store.swap(b"ours", "m", seen=b"old")
+    assert not store.swap(b"ours", "m", expected_content=b"old")
     assert files(store) == {"m": b"theirs"}
 
 
@@ -80,7 +80,7 @@ def test_a_killed_holder_keeps_nobody_out(store: LocalStore) -> None:
     child.join(60)
     assert len(files(store)) == 3  # the lock, and what was to be renamed
     assert store.list() == {"m": 3}
-    assert store.swap(b"ours", "m", seen=b"old")
+    assert store.swap(b"ours", "m", expected_content=b"old")
     assert files(store) == {"m": b"ours"}
     assert not Path(store.root, ".recordmill").exists()
 
@@ -91,7 +91,7 @@ def test_a_paused_holder_whose_swap_was_cleaned_away_begins_anew(
     child = stopped_amid_a_swap(store)
     assert child.pid is not None
     shutil.rmtree(Path(store.root, ".recordmill"))
-    assert store.swap(b"ours", "m", seen=b"old")
+    assert store.swap(b"ours", "m", expected_content=b"old")
     os.kill(child.pid, signal.SIGCONT)
     child.join(60)
     assert child.exitcode == 1  # its swap was refused
@@ -120,11 +120,11 @@ def test_a_holder_that_lost_its_lock_does_not_overwrite(
         if not paused:
             paused.append(name)
             lose(Path(store.root, SWAP_FOLDER))
-            assert store.swap(b"theirs", "m", seen=seen)
+            assert store.swap(b"theirs", "m", expected_content=seen)
         return found
 
     monkeypatch.setattr(local_swap, "_holds", pause)
-    assert not store.swap(b"ours", "m", seen=seen)
+    assert not store.swap(b"ours", "m", expected_content=seen)
     assert paused
     assert files(store) == {"m": b"theirs"}
 
@@ -135,12 +135,12 @@ def test_contents_are_compared_by_blocks(
     monkeypatch.setattr(local_swap, "_READ_BYTES", 2)
     for other in (b"", b"abcd", b"abcdef", b"xbcde", b"abxde", b"abcdx"):
         store.put_bytes(b"abcde", "m")
-        assert not store.swap(memoryview(b"ours"), "m", seen=other)
-        assert not store.discard("m", seen=other)
-        assert store.swap(memoryview(b"abcde"), "m", seen=other)
-        assert store.swap(memoryview(other), "m", seen=b"abcde")
+        assert not store.swap(memoryview(b"ours"), "m", expected_content=other)
+        assert not store.discard("m", expected_content=other)
+        assert store.swap(memoryview(b"abcde"), "m", expected_content=other)
+        assert store.swap(memoryview(other), "m", expected_content=b"abcde")
         assert store.read("m") == other
-    assert store.discard("m", seen=other)
+    assert store.discard("m", expected_content=other)
 
 
 @pytest.mark.parametrize("missing", ["locks", "links"])
@@ -154,16 +154,16 @@ def test_file_systems_without_locks_or_links(
         monkeypatch.setattr(fcntl, "flock", refuse)
     else:
         monkeypatch.setattr(os, "link", refuse)
-    assert store.swap(b"new", "m", seen=b"old")
-    assert not store.swap(b"newer", "m", seen=b"old")
-    assert store.swap(b"first", "n", seen=None)
-    assert not store.swap(b"second", "n", seen=None)
+    assert store.swap(b"new", "m", expected_content=b"old")
+    assert not store.swap(b"newer", "m", expected_content=b"old")
+    assert store.swap(b"first", "n", expected_content=None)
+    assert not store.swap(b"second", "n", expected_content=None)
     assert files(store) == {"m": b"new", "n": b"first"}
 
 
 def test_nobody_elses_file_is_removed(store: LocalStore) -> None:
     store.put_bytes(b"mine", f"{SWAP_FOLDER}/notes")
-    assert store.swap(b"new", "m", seen=b"old")
+    assert store.swap(b"new", "m", expected_content=b"old")
     assert files(store) == {"m": b"new", f"{SWAP_FOLDER}/notes": b"mine"}
 
 
@@ -171,7 +171,7 @@ FOLDERS = [".recordmill", ".recordmill/swap", "deep", "deep/er"]
 
 
 def swap(store: LocalStore) -> None:
-    assert store.swap(b"new", "m", seen=b"old")
+    assert store.swap(b"new", "m", expected_content=b"old")
 
 
 def put(store: LocalStore) -> None:
@@ -213,7 +213,7 @@ def test_a_file_where_a_folder_must_be_is_an_error(store: LocalStore) -> None:
     with pytest.raises(
         OutputRefusedError, match=r"m: cannot be written: .*Not a directory"
     ):
-        store.swap(b"new", "m", seen=b"old")
+        store.swap(b"new", "m", expected_content=b"old")
     with pytest.raises(
         OutputRefusedError, match=r"m/b: cannot be written: .*Not a directory"
     ):

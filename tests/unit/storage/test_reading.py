@@ -378,7 +378,7 @@ def test_inputs_of_two_stores_have_no_root(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     memory = Store(f"memory://{uuid.uuid4().hex}")
     memory.write("b")
-    with pytest.raises(InputError, match="inputs of one run must lie in one store"):
+    with pytest.raises(InputError, match="inputs of one run must be in one store"):
         list_inputs([str(tmp_path), memory.root])
 
 

@@ -64,7 +64,7 @@ def test_a_store_that_goes_away_is_one_error(flaky: Flaky) -> None:
     store = replace(flaky.store, retry_policy=BRIEF)
     acts: tuple[Callable[[], object], ...] = (
         lambda: store.put_bytes(b"y", "b"),
-        lambda: store.swap(b"y", "b", seen=None),
+        lambda: store.swap(b"y", "b", expected_content=None),
         lambda: store.read("a"),
         lambda: store.list(),
     )
@@ -82,8 +82,8 @@ def exercise(flaky: Flaky, tmp_path: Path) -> None:
         data = os.urandom(2000)
         store.put_bytes(data, f"staging/{number}")
         expected[f"{number}"] = data
-    assert store.swap(b"mine", "lock", seen=None)
-    assert not store.swap(b"theirs", "lock", seen=None)
+    assert store.swap(b"mine", "lock", expected_content=None)
+    assert not store.swap(b"theirs", "lock", expected_content=None)
     for number in range(12):
         assert store.size(f"staging/{number}") == 2000
         assert store.read_range(f"staging/{number}", 5, 9) == expected[f"{number}"][5:9]
@@ -119,16 +119,16 @@ def test_answers_that_are_lost(flaky: Flaky) -> None:
     store = flaky.store
     flaky.proxy.judge = lose_once
     store.put_bytes(b"1", "a")
-    assert store.swap(b"2", "b", seen=None)
+    assert store.swap(b"2", "b", expected_content=None)
     store.move_all([("a", "c")])
     store.delete(["c"])
     assert flaky.direct.list() == {"b": 1}
     assert flaky.direct.read("b") == b"2"
-    assert store.swap(b"1", "m", seen=None)
+    assert store.swap(b"1", "m", expected_content=None)
     lost.clear()
-    assert store.swap(b"2", "m", seen=b"1")
+    assert store.swap(b"2", "m", expected_content=b"1")
     lost.clear()
-    assert not store.swap(b"3", "m", seen=b"1")
+    assert not store.swap(b"3", "m", expected_content=b"1")
     assert flaky.direct.read("m") == b"2"
 
 
@@ -299,7 +299,7 @@ def everything_of(error: BaseException) -> str:
             "no valid credentials: set AWS_ACCESS_KEY_ID",
         ),
         ("s3://bucket/out", {"profile": "nobody"}, {}, "no valid credentials"),
-        ("nonsense://x/out", {}, {}, "give a folder, s3://, gs://, az://"),
+        ("nonsense://x/out", {}, {}, "use a folder, s3://, gs://, az://"),
         ("smb://host/share", {}, {}, "install its package with pip"),
     ],
 )

@@ -41,7 +41,7 @@ def test_listings_come_in_pages(s3: Flaky, page: int) -> None:
 
 QUESTIONS: dict[str, Callable[[RemoteStore], object]] = {
     "put": lambda store: store.put_bytes(b"x", "new"),
-    "swap in": lambda store: store.swap(b"x", "new", seen=None),
+    "swap in": lambda store: store.swap(b"x", "new", expected_content=None),
     "read": lambda store: store.read("a"),
     "read a range": lambda store: store.read_range("a", 0, 1),
     "read beyond the end": lambda store: store.read_range("a", 0, 9),

@@ -102,7 +102,7 @@ def finish(workspace: Workspace, name: str, at: int, rows: int, rejected: int) -
 
 def position(workspace: Workspace, readings: int = 1) -> Position:
     finished = FinishedTasks(workspace)
-    finished.look(now=True)
+    finished.look(at_once=True)
     return find_position(finished, RANGES, readings)
 
 

@@ -90,8 +90,8 @@ class Field:
     @property
     def described(self) -> str:
         """Returns name, type and shape as text for messages."""
-        found = np.dtype(self.dtype)
-        name = {"S": "bytes", "V": "bytes", "U": "text"}.get(found.kind, found.name)
+        dtype = np.dtype(self.dtype)
+        name = {"S": "bytes", "V": "bytes", "U": "text"}.get(dtype.kind, dtype.name)
         shape = f" [{', '.join(map(str, self.value_shape))}]" if self.shape else ""
         return f"{self.name} {name}{shape}"
 
@@ -106,8 +106,8 @@ class Field:
         if self.is_bytes:
             kind, dtype, content = Kind.BYTES, "uint8", Content.ARRAY
         else:
-            found, content = np.dtype(self.dtype).kind, Content.VALUES
-            kind, dtype = _STORED.get(found, (Kind.INT64, "int64"))
+            numpy_kind, content = np.dtype(self.dtype).kind, Content.VALUES
+            kind, dtype = _STORED.get(numpy_kind, (Kind.INT64, "int64"))
         shape = self.value_shape
         return FeatureSpec(self.name, kind, dtype=dtype, shape=shape, content=content)
 
@@ -256,7 +256,9 @@ class NamedArray(NamedTuple):
     folder: str
 
 
-def parts_of(named: Sequence[NamedArray], *, labels_last: bool = False) -> list[Part]:
+def parts_of(
+    named_arrays: Sequence[NamedArray], *, labels_last: bool = False
+) -> list[Part]:
     """Groups arrays into parts, in the order of the input.
 
     If a file belongs to several parts, the positions of a part continue the positions of
@@ -269,11 +271,11 @@ def parts_of(named: Sequence[NamedArray], *, labels_last: bool = False) -> list[
     Raises:
       InputError: two arrays of a part have different numbers of rows or the same column.
     """
-    columns = Counter((n.folder, n.role.split, n.role.column) for n in named)
-    several = {key[:2] for key, times in columns.items() if times > 1}
+    columns = Counter((n.folder, n.role.split, n.role.column) for n in named_arrays)
+    repeated_columns = {key[:2] for key, times in columns.items() if times > 1}
     groups: dict[tuple[str, str, str], list[RowArray]] = {}
-    for array, role, folder in named:
-        is_numbered = (folder, role.split) in several
+    for array, role, folder in named_arrays:
+        is_numbered = (folder, role.split) in repeated_columns
         key = (folder, role.split, role.number if is_numbered else "")
         groups.setdefault(key, []).append(array)
     parts = []
@@ -303,10 +305,12 @@ def require_fit(arrays: Sequence[RowArray]) -> None:
     names = Counter(field.name for array in arrays for field in array.fields)
     for name, times in names.items():
         if times > 1:
-            same = [a.file.path for a in arrays if name in [f.name for f in a.fields]]
+            matching_paths = [
+                a.file.path for a in arrays if name in [f.name for f in a.fields]
+            ]
             raise InputError(
                 f"{count(times, 'array')} would be the column {name!r} of the same rows "
-                f"({', '.join(same)}): rename one of them, or move it to another folder"
+                f"({', '.join(matching_paths)}): rename one of them, or move it to another folder"
             )
 
 
@@ -323,12 +327,12 @@ def require_same_columns(parts: Sequence[Part], class_names: ClassNames) -> None
 
     for part in parts[1:]:
         if features(part) != features(first):
-            found, expected = (
-                ", ".join(sorted(field.described for field in each.fields))
-                for each in (part, first)
+            actual_columns, expected_columns = (
+                ", ".join(sorted(field.described for field in compared_part.fields))
+                for compared_part in (part, first)
             )
             raise InputError(
-                f"{part.file.uri}: has {found}, but {first.file.uri} has {expected}; "
+                f"{part.file.uri}: has {actual_columns}, but {first.file.uri} has {expected_columns}; "
                 "expected the same columns in all files of an input: convert such files "
                 "one by one"
             )
@@ -341,35 +345,39 @@ def files_of_names(
 
     The option is "names.txt" for the column label, or "fine=a.txt,coarse=b.txt".
     """
-    found: dict[str, InputFile] = {}
+    files_by_column: dict[str, InputFile] = {}
     for text in filter(None, map(str.strip, option.split(","))):
         column, _, name = text.rpartition("=")
-        same = [f for f in files if f.path == name or f.path.endswith(f"/{name}")]
-        if len(same) != 1:
+        matching_files = [
+            f for f in files if f.path == name or f.path.endswith(f"/{name}")
+        ]
+        if len(matching_files) != 1:
             raise InputError(
-                f"`class_names`: {len(same) or 'no'} input files are named {name!r}; "
+                f"`class_names`: {len(matching_files) or 'no'} input files are named {name!r}; "
                 "expected one: name it among the inputs, by its path below them"
             )
-        found[column or "label"] = same[0]
-    paths = {file.path for file in found.values()}
-    return found, [file for file in files if file.path not in paths]
+        files_by_column[column or "label"] = matching_files[0]
+    paths = {file.path for file in files_by_column.values()}
+    return files_by_column, [file for file in files if file.path not in paths]
 
 
 def read_class_names(
-    found: dict[str, InputFile], columns: Sequence[str], storage: StorageOptions
+    files_by_column: dict[str, InputFile],
+    columns: Sequence[str],
+    storage: StorageOptions,
 ) -> tuple[ClassNames, tuple[FileChecksum, ...]]:
     """Reads the class names of columns, which must be columns of single integers."""
-    names, read = [], []
-    for column, file in found.items():
+    names, checksums = [], []
+    for column, file in files_by_column.items():
         if column not in columns:
             raise InputError(
                 f"`class_names`: column {column!r} of single integers does not exist; "
                 f"expected one of {', '.join(columns) or 'none'}: write COLUMN=FILE"
             )
-        own, checksum = read_names(file, storage)
-        names.append((column, own))
-        read.append(checksum)
-    return tuple(names), tuple(read)
+        class_names, checksum = read_names(file, storage)
+        names.append((column, class_names))
+        checksums.append(checksum)
+    return tuple(names), tuple(checksums)
 
 
 def read_names(
@@ -377,8 +385,8 @@ def read_names(
 ) -> tuple[tuple[str, ...], FileChecksum]:
     """Reads class names, one per line; 0 as `expected` accepts any number of names."""
     if file.size > MAX_NAMES_BYTES:
-        found = f"has {file.size:,} bytes"
-        raise InputError(f"{file.uri}: {found}, too many for class names")
+        problem = f"has {file.size:,} bytes"
+        raise InputError(f"{file.uri}: {problem}, too many for class names")
     content, checksum = read_summed(file, storage)
     try:
         lines = content.decode("utf-8-sig").splitlines()
@@ -393,8 +401,8 @@ def read_names(
     if not names:
         raise InputError(f"{file.uri}: has no class names; expected one per line")
     if len(set(names)) < len(names):
-        twice = next(name for n, name in enumerate(names) if name in names[:n])
+        repeated_name = next(name for n, name in enumerate(names) if name in names[:n])
         raise InputError(
-            f"{file.uri}: class name {twice!r} is given twice; rename one of them"
+            f"{file.uri}: class name {repeated_name!r} is given twice; rename one of them"
         )
     return names, checksum

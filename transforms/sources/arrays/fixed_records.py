@@ -122,20 +122,20 @@ def find_records(
             "record='label:u8,image:u8[3,32,32]:chw->hwc'"
         )
     fields, size = parse_record(options.record, options.byte_order)
-    files_of_classes, rest = files_of_names(files, options.class_names)
-    data = [file for file in rest if _is_data(file)]
-    skipped = [file.path for file in rest if data and not _is_data(file)]
+    files_of_classes, other_files = files_of_names(files, options.class_names)
+    record_files = [file for file in other_files if _is_data(file)]
+    skipped = [file.path for file in other_files if record_files and not _is_data(file)]
     labels = [field.name for field in fields if field.is_integer]
-    class_names, read = read_class_names(files_of_classes, labels, storage)
+    class_names, checksums = read_class_names(files_of_classes, labels, storage)
     return Found(
         tuple(
             _part(file, fields, size, options.header_bytes, storage)
-            for file in data or rest
+            for file in record_files or other_files
         ),
         class_names,
         f"{size:,} bytes each",
         [("does not end in .bin", path) for path in skipped],
-        read,
+        checksums,
         f"expected a whole record of {size:,}: the file is cut short, or `record` "
         "or `header_bytes` is wrong",
     )
@@ -170,9 +170,9 @@ def _part(
 def _known_layout(file: InputFile, storage: StorageOptions) -> str:
     """Returns a hint at the layout that a file's first bytes or size suggest, or ""."""
     head = read_range(file.uri, 0, min(16, file.size), storage, file.seen)
-    for mark, told in _MARKS:
+    for mark, description in _MARKS:
         if head.startswith(mark):
-            return f"{file.path} is {told}"
+            return f"{file.path} is {description}"
     if len(head) >= 4 and head[:2] == b"\0\0" and head[2] in _IDX_TYPES and head[3] < 9:
         return f"{file.path} begins like an IDX file (convert idx)"
     fits = [name for name, size in _SIZES.items() if file.size and not file.size % size]
@@ -209,20 +209,22 @@ def _parse_record(text: str, order: str) -> tuple[tuple[Field, ...], int]:
         offset += fields[-1].num_bytes
         at = match.end()
         if text[at : at + 1] not in ("", ",") or text[at:] == ",":
-            rest = text[at : at + 40]
-            raise ValueError(f"cannot read {rest!r} after {match[0]!r}; {_WAY}")
+            unparsed_text = text[at : at + 40]
+            raise ValueError(
+                f"cannot read {unparsed_text!r} after {match[0]!r}; {_WAY}"
+            )
         at += 1
     if offset > MAX_ROW_BYTES:
         raise ValueError(
             f"a record has {offset:,} bytes, expected at most {MAX_ROW_BYTES:,}"
         )
-    named = [field for field in fields if field.name != "_"]
-    if not named:
+    named_fields = [field for field in fields if field.name != "_"]
+    if not named_fields:
         raise ValueError(f"has no field with a name; {_WAY}")
-    name, times = Counter(field.name for field in named).most_common(1)[0]
+    name, times = Counter(field.name for field in named_fields).most_common(1)[0]
     if times > 1:
         raise ValueError(f"two fields are named {name!r}: rename one of them")
-    return tuple(named), offset
+    return tuple(named_fields), offset
 
 
 def _field(match: re.Match[str], order: str, offset: int) -> Field:
@@ -242,8 +244,10 @@ def _field(match: re.Match[str], order: str, offset: int) -> Field:
             raise ValueError(f"bytes have one size and no axes, as in {example}")
         return Field(name, f"|V{shape[0]}", offset=offset)
     if kind not in TYPES:
-        known = ", ".join(TYPES)
-        raise ValueError(f"{kind!r} is not a type; expected one of {known} or bytes")
+        type_names = ", ".join(TYPES)
+        raise ValueError(
+            f"{kind!r} is not a type; expected one of {type_names} or bytes"
+        )
     dtype = f"{'|' if TYPES[kind][1] == '1' else order}{TYPES[kind]}"
     return Field(name, dtype, shape, _axes(match["axes"], len(shape)), offset)
 
@@ -251,48 +255,51 @@ def _field(match: re.Match[str], order: str, offset: int) -> Field:
 def _axes(declared: str | None, rank: int) -> tuple[int, ...]:
     if declared is None:
         return ()
-    stored, arrow, wanted = declared.strip().partition("->")
-    is_order = len(stored) == rank == len(set(stored))
-    if not arrow or not is_order or sorted(stored) != sorted(wanted):
+    stored_order, arrow, requested_order = declared.strip().partition("->")
+    is_order = len(stored_order) == rank == len(set(stored_order))
+    if not arrow or not is_order or sorted(stored_order) != sorted(requested_order):
         raise ValueError(
             f"axes {declared!r} do not define the order of {rank} sizes; expected one "
             "letter for each stored axis, ->, and the same letters in the wanted "
             "order, such as chw->hwc. Quote the declaration, because the shell "
             "interprets >"
         )
-    axes = tuple(stored.index(letter) for letter in wanted)
+    axes = tuple(stored_order.index(letter) for letter in requested_order)
     return () if axes == tuple(range(rank)) else axes
 
 
 def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
-    found: dict[str, InputFile] = {}
+    files_by_name: dict[str, InputFile] = {}
     skipped = []
     for file in files:
         name = PurePosixPath(file.path).name
         if name not in {*_STL10_FILES, _UNLABELED, "class_names.txt"}:
             skipped.append(("not one of STL-10's", file.path))
-        elif name in found:
+        elif name in files_by_name:
             raise InputError(
-                f"{file.uri} and {found[name].uri}: expected one {name}: convert two copies "
+                f"{file.uri} and {files_by_name[name].uri}: expected one {name}: convert two copies "
                 "of STL-10 one by one"
             )
         else:
-            found[name] = file
+            files_by_name[name] = file
     parts = []
     for split in _STL10_SPLITS:
         names = (f"{split}_X.bin", f"{split}_y.bin")
         for name, other in (names, names[::-1]):
-            if other in found and name not in found:
+            if other in files_by_name and name not in files_by_name:
                 raise InputError(
-                    f"{found[other].uri}: {name} is missing next to it; STL-10 has "
+                    f"{files_by_name[other].uri}: {name} is missing next to it; STL-10 has "
                     "images and labels in two files: name both, or leave this one out"
                 )
-        if names[0] in found:
-            arrays = _array(found[names[0]], _IMAGE), _array(found[names[1]], _LABEL)
+        if names[0] in files_by_name:
+            arrays = (
+                _array(files_by_name[names[0]], _IMAGE),
+                _array(files_by_name[names[1]], _LABEL),
+            )
             require_fit(arrays)
             parts.append(Part(arrays, split, scale=_IMAGE.num_bytes))
-    if _UNLABELED in found:
-        array = _array(found[_UNLABELED], _IMAGE, _NO_LABEL)
+    if _UNLABELED in files_by_name:
+        array = _array(files_by_name[_UNLABELED], _IMAGE, _NO_LABEL)
         parts.append(Part((array,), "unlabelled", scale=_IMAGE.num_bytes))
     if not parts:
         raise InputError(
@@ -300,19 +307,21 @@ def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
             "test_y.bin, or unlabeled_X.bin"
         )
     classes: tuple[str, ...] = STL10_NAMES
-    read: list[FileChecksum] = []
-    if file_of_names := found.get("class_names.txt"):
+    checksums: list[FileChecksum] = []
+    if file_of_names := files_by_name.get("class_names.txt"):
         classes, checksum = read_names(file_of_names, storage, len(STL10_NAMES))
-        read.append(checksum)
-    return Found(tuple(parts), (("label", classes),), "STL-10", skipped, tuple(read))
+        checksums.append(checksum)
+    return Found(
+        tuple(parts), (("label", classes),), "STL-10", skipped, tuple(checksums)
+    )
 
 
 def _array(file: InputFile, *fields: Field) -> RowArray:
     size = sum(field.num_bytes for field in fields)
-    rows, rest = divmod(file.size, size)
-    if rest:
+    rows, num_extra_bytes = divmod(file.size, size)
+    if num_extra_bytes:
         raise InputError(
-            f"{file.uri}: has {file.size:,} bytes, {rest:,} more than {count(rows, 'row')} of "
+            f"{file.uri}: has {file.size:,} bytes, {num_extra_bytes:,} more than {count(rows, 'row')} of "
             f"{size:,}; expected a whole number. The file is cut short: copy it again"
         )
     return RowArray(file, 0, size, rows, fields)
@@ -354,7 +363,7 @@ _COARSE = ("coarse_label", 20, "coarse_label_names.txt")
 _FINE = ("label", 100, "fine_label_names.txt")
 CIFAR100 = CifarLayout("cifar100", "CIFAR-100", (_COARSE, _FINE))
 _LAYOUTS = {layout.variant: layout for layout in (CIFAR10, CIFAR100)}
-_NAME_FILES = {name for each in _LAYOUTS.values() for *_, name in each.labels}
+_NAME_FILES = {name for layout in _LAYOUTS.values() for *_, name in layout.labels}
 
 
 def find_cifar(
@@ -362,7 +371,7 @@ def find_cifar(
 ) -> Found:
     """Finds the records of CIFAR-10 or CIFAR-100."""
     by_name = {PurePosixPath(file.path).name: file for file in files}
-    data, skipped = [], []
+    record_files, skipped = [], []
     for file in files:
         is_data, name = _is_data(file), PurePosixPath(file.path).name
         if not is_data and name not in _NAME_FILES:
@@ -376,26 +385,26 @@ def find_cifar(
                 "leave it out of the inputs"
             )
         if is_data:
-            data.append(file)
-    if not data:
+            record_files.append(file)
+    if not record_files:
         raise InputError("no CIFAR data: no .bin file among the inputs")
-    layout = find_layout(data, options.variant)
-    size, names, read = layout.record_bytes, [], []
+    layout = find_layout(record_files, options.variant)
+    size, names, checksums = layout.record_bytes, [], []
     for label, number, name in layout.labels:
-        own = tuple(map(str, range(number)))
+        class_names = tuple(map(str, range(number)))
         if name in by_name:
-            own, checksum = read_names(by_name[name], storage, number)
-            read.append(checksum)
-        names.append((label, own))
+            class_names, checksum = read_names(by_name[name], storage, number)
+            checksums.append(checksum)
+        names.append((label, class_names))
     return Found(
         tuple(
             part_of_records(file, size, layout.fields, split_of(file.path))
-            for file in data
+            for file in record_files
         ),
         tuple(names),
         f"{layout.title}, {size:,} bytes each",
         skipped,
-        tuple(read),
+        tuple(checksums),
         f"expected a whole {layout.variant} record of {size} ({len(layout.labels)} "
         f"label + {SIDE} x {SIDE} x {CHANNELS}): the file is cut short",
     )
@@ -430,14 +439,14 @@ def detect_layout(file: InputFile) -> CifarLayout:
         layout for layout in _LAYOUTS.values() if not file.size % layout.record_bytes
     ]
     if split_of(name):
-        named = CIFAR100 if _CIFAR100_FILE.fullmatch(name) else CIFAR10
-        if fits and named not in fits:
+        named_layout = CIFAR100 if _CIFAR100_FILE.fullmatch(name) else CIFAR10
+        if fits and named_layout not in fits:
             raise InputError(
-                f"{file.uri}: the name is one of {named.title}, but {file.size} bytes is "
+                f"{file.uri}: the name is one of {named_layout.title}, but {file.size} bytes is "
                 f"a whole number of {fits[0].title}'s {fits[0].record_bytes:,}-byte "
                 "records; use `variant=cifar10` or `variant=cifar100`"
             )
-        return named  # the file may be truncated
+        return named_layout  # the file may be truncated
     if len(fits) == 1:
         return fits[0]
     for layout in (CIFAR100, CIFAR10):  # "cifar100" also holds "cifar10"

@@ -67,11 +67,11 @@ def find_numpy(
     options: NumpyOptions, files: Sequence[InputFile], storage: StorageOptions
 ) -> Found:
     """Finds the arrays of NumPy files."""
-    files_of_classes, rest = files_of_names(files, options.class_names)
-    named: list[NamedArray] = []
+    files_of_classes, other_files = files_of_names(files, options.class_names)
+    named_arrays: list[NamedArray] = []
     skipped: list[tuple[str, str]] = []
     any_labels = False
-    for file in rest:
+    for file in other_files:
         members = _members(file, storage)
         if members is None:
             skipped.append(("neither .npy nor .npz", file.path))
@@ -79,22 +79,22 @@ def find_numpy(
             names = (member[0], member[0].removesuffix(".npy"), file.path)
             is_label = bool(options.label_array) and options.label_array in names
             any_labels |= is_label
-            named.append(_named(file, member, is_label, storage))
+            named_arrays.append(_named(file, member, is_label, storage))
     if options.label_array and not any_labels:
         raise InputError(
             f"`label_array`: no array is named {options.label_array!r}; found "
-            f"{', '.join(sorted(each.role.column for each in named)) or 'none'}. Name "
+            f"{', '.join(sorted(named_array.role.column for named_array in named_arrays)) or 'none'}. Name "
             "the file among the inputs, as in recordmill convert numpy images.npy "
             "labels.npy OUT"
         )
-    if not named:
+    if not named_arrays:
         raise InputError(
             f"no .npy or .npz file among the inputs ({count(len(files), 'input file')})"
         )
-    parts = parts_of(named)
+    parts = parts_of(named_arrays)
     columns = [f.name for f in parts[0].fields if not f.shape and f.dtype[1] in "iuf"]
-    classes, read = read_class_names(files_of_classes, columns, storage)
-    return Found(tuple(parts), classes, skipped=skipped, read=read)
+    classes, checksums = read_class_names(files_of_classes, columns, storage)
+    return Found(tuple(parts), classes, skipped=skipped, read=checksums)
 
 
 def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
@@ -102,8 +102,8 @@ def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
     head = read_range(file.uri, 0, START_BYTES, storage, file.seen)
     if head.startswith(_ARCHIVE) or file.path.endswith(".npz"):
         stream = open_stream(file, storage)
-        infos = read_zip_directory(stream, file.size, file.uri, ".npz")
-        return [_archived(file, info, storage) for info in infos]
+        member_infos = read_zip_directory(stream, file.size, file.uri, ".npz")
+        return [_archived(file, member_info, storage) for member_info in member_infos]
     if head.startswith(MAGIC) or file.path.endswith(_ENDINGS):
         name = PurePosixPath(file.path).name
         return [(name, RowArray(file), file.size)]
@@ -111,60 +111,64 @@ def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
 
 
 def _archived(
-    file: InputFile, info: zipfile.ZipInfo, storage: StorageOptions
+    file: InputFile, member_info: zipfile.ZipInfo, storage: StorageOptions
 ) -> _Member:
-    where = f"{file.uri}: {info.filename!r}"
-    if not info.filename.endswith(".npy"):
+    location = f"{file.uri}: {member_info.filename!r}"
+    if not member_info.filename.endswith(".npy"):
         raise InputError(
-            f"{where} is not an array; expected only .npy members, as numpy.savez writes them"
+            f"{location} is not an array; expected only .npy members, as numpy.savez writes them"
         )
-    is_packed = info.compress_type == zipfile.ZIP_DEFLATED
-    if info.flag_bits & _ENCRYPTED or not (
-        is_packed or info.compress_type == zipfile.ZIP_STORED
+    is_packed = member_info.compress_type == zipfile.ZIP_DEFLATED
+    if member_info.flag_bits & _ENCRYPTED or not (
+        is_packed or member_info.compress_type == zipfile.ZIP_STORED
     ):
         raise InputError(
-            f"{where} is encrypted or packed in an unusual way: write it again with "
+            f"{location} is encrypted or packed in an unusual way: write it again with "
             "numpy.savez or numpy.savez_compressed"
         )
-    at = info.header_offset
+    at = member_info.header_offset
     local = read_range(file.uri, at, at + _LOCAL.size, storage, file.seen)
     if len(local) < _LOCAL.size or not local.startswith(b"PK\3\4"):
         raise InputError(
-            f"{where} is not at the position in the archive's index: copy "
+            f"{location} is not at the position in the archive's index: copy "
             "the file again"
         )
     *_, name_bytes, extra_bytes = _LOCAL.unpack(local)
     start = at + _LOCAL.size + name_bytes + extra_bytes
-    stop = start + info.compress_size
+    stop = start + member_info.compress_size
     if stop > file.size:
-        raise InputError(f"{where} extends beyond the end of the file: copy it again")
-    if not is_packed and info.compress_size != info.file_size:
-        raise InputError(f"{where} states two sizes: copy the file again")
+        raise InputError(
+            f"{location} extends beyond the end of the file: copy it again"
+        )
+    if not is_packed and member_info.compress_size != member_info.file_size:
+        raise InputError(f"{location} states two sizes: copy the file again")
     array = RowArray(file, start)
     if is_packed:
-        array = RowArray(file, packing="deflate", crc32=info.CRC)
+        array = RowArray(file, packing="deflate", crc32=member_info.CRC)
         array = replace(array, packed_start=start, packed_stop=stop)
-    return info.filename.removesuffix(".npy"), array, info.file_size
+    return member_info.filename.removesuffix(".npy"), array, member_info.file_size
 
 
 def _named(
     file: InputFile, member: _Member, is_label: bool, storage: StorageOptions
 ) -> NamedArray:
     name, array, size = member
-    role, folder, where = role_of(PurePosixPath(name).name), "", file.uri
+    role, folder, location = role_of(PurePosixPath(name).name), "", file.uri
     if is_label:
         role = role._replace(column="label")
     if name == PurePosixPath(file.path).name:
         folder = file.path.rpartition("/")[0]
     else:  # a member of an archive
-        folder, where = file.path, f"{file.uri}: {name}"
+        folder, location = file.path, f"{file.uri}: {name}"
         if not role.split:
             role = role._replace(split=role_of(PurePosixPath(file.path).name).split)
-    return NamedArray(_open_npy(array, size, role.column, where, storage), role, folder)
+    return NamedArray(
+        _open_npy(array, size, role.column, location, storage), role, folder
+    )
 
 
 def _open_npy(
-    array: RowArray, size: int, column: str, where: str, storage: StorageOptions
+    array: RowArray, size: int, column: str, location: str, storage: StorageOptions
 ) -> RowArray:
     """Reads the header of an array and returns the array with its rows and fields.
 
@@ -177,41 +181,41 @@ def _open_npy(
     """
     stream = open_array(array, storage, (array.start, array.start + size))
     start = bytes(stream.read(START_BYTES))
-    length = header_length(start, where)
+    length = header_length(start, location)
     head = (start + bytes(stream.read(max(0, length - len(start)))))[:length]
-    _require_header(len(head), length, where)
-    header = parse_npy(head, where)
+    _require_header(len(head), length, location)
+    header = parse_npy(head, location)
     expected = length + header.row_bytes * header.shape[0]
     if expected != size:
         shape = " x ".join(map(str, header.shape))
-        more = "The file is cut short: copy it again"
+        advice = "The file is cut short: copy it again"
         if size > expected:
-            more = "Save each array in a file of its own, or all with numpy.savez"
+            advice = "Save each array in a file of its own, or all with numpy.savez"
         raise InputError(
-            f"{where}: its header declares {shape} values of {header.dtype.itemsize} "
+            f"{location}: its header declares {shape} values of {header.dtype.itemsize} "
             f"bytes, {expected:,} bytes with the header, but the file has {size:,}. "
-            f"{more}"
+            f"{advice}"
         )
     array = replace(
         array,
         start=array.start + length,
         row_bytes=header.row_bytes,
         num_rows=header.shape[0],
-        fields=_fields_of(header, column, where),
+        fields=_fields_of(header, column, location),
         transposed=int(header.dtype.itemsize) if header.is_fortran else 0,
     )
     if array.packing and array.transposed:
         raise InputError(
-            f"{where}: is compressed and in Fortran order, so its rows cannot be read one "
+            f"{location}: is compressed and in Fortran order, so its rows cannot be read one "
             "by one: save numpy.ascontiguousarray(array), or without compression"
         )
     return array
 
 
-def _require_header(found: int, expected: int, where: str) -> None:
-    if found < expected:
+def _require_header(num_bytes: int, expected: int, location: str) -> None:
+    if num_bytes < expected:
         raise InputError(
-            f"{where}: ends after {found:,} bytes inside its header of {expected:,}: the "
+            f"{location}: ends after {num_bytes:,} bytes inside its header of {expected:,}: the "
             "file is cut short; copy it again"
         )
 
@@ -233,7 +237,7 @@ class NpyHeader:
         return int(self.dtype.itemsize) * math.prod(self.shape[1:])
 
 
-def header_length(start: bytes, where: str) -> int:
+def header_length(start: bytes, location: str) -> int:
     """Returns the size in bytes of the header of a .npy file, read from its first bytes.
 
     Raises:
@@ -241,7 +245,7 @@ def header_length(start: bytes, where: str) -> int:
     """
     if not start.startswith(MAGIC):
         raise InputError(
-            f"{where}: begins with {start[:6].hex(' ') or 'nothing'}, expected the "
+            f"{location}: begins with {start[:6].hex(' ') or 'nothing'}, expected the "
             "signature of a .npy file, 93 4e 55 4d 50 59. Write the array with "
             "numpy.save, or leave the file out"
         )
@@ -249,19 +253,19 @@ def header_length(start: bytes, where: str) -> int:
     width = 2 if major == 1 else 4
     if major not in (1, 2, 3) or len(start) < 8 + width:
         raise InputError(
-            f"{where}: version {major} of .npy, expected 1 to 3: the file is damaged or "
+            f"{location}: version {major} of .npy, expected 1 to 3: the file is damaged or "
             "cut short; copy it again"
         )
     length = 8 + width + int.from_bytes(start[8 : 8 + width], "little")
     if length > MAX_HEADER_BYTES:
         raise InputError(
-            f"{where}: its header has {length:,} bytes, expected at most "
+            f"{location}: its header has {length:,} bytes, expected at most "
             f"{MAX_HEADER_BYTES:,}: the file is damaged"
         )
     return length
 
 
-def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
+def parse_npy(head: bytes, location: str, least_axes: int = 1) -> NpyHeader:
     """Parses the header of a .npy file.
 
     Args:
@@ -275,68 +279,70 @@ def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
     """
     text = head[10 if head[6] == 1 else 12 :]
     try:
-        found = ast.literal_eval(text.decode("utf-8" if head[6] == 3 else "latin-1"))
-        if set(found) != {"descr", "fortran_order", "shape"}:
-            raise ValueError(f"has the keys {sorted(map(str, found))}")
-        shape, is_fortran = found["shape"], found["fortran_order"]
-        dtype = npy.descr_to_dtype(found["descr"])
+        header_fields = ast.literal_eval(
+            text.decode("utf-8" if head[6] == 3 else "latin-1")
+        )
+        if set(header_fields) != {"descr", "fortran_order", "shape"}:
+            raise ValueError(f"has the keys {sorted(map(str, header_fields))}")
+        shape, is_fortran = header_fields["shape"], header_fields["fortran_order"]
+        dtype = npy.descr_to_dtype(header_fields["descr"])
         if not isinstance(shape, tuple) or any(
             type(size) is not int or size < 0 for size in shape
         ):
             raise ValueError(f"has the shape {shape!r}")
     except _HEADER_ERRORS as error:
-        told = " ".join(str(error).split())[:200]
+        problem = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{where}: its header is not valid ({told}): the file is damaged; write the "
+            f"{location}: its header is not valid ({problem}): the file is damaged; write the "
             "array again with numpy.save"
         ) from error
     if dtype.hasobject:
         raise InputError(
-            f"{where}: contains Python objects, which recordmill does not read because "
+            f"{location}: contains Python objects, which recordmill does not read because "
             "unpickling can run any code. Write numbers or text: numpy.save(path, "
             "numpy.array(values.tolist())), or one array per field"
         )
     if not least_axes <= len(shape) <= _MAX_AXES:
         of_rows = ", the first of them for the rows: save array[numpy.newaxis] for a single row"
         raise InputError(
-            f"{where}: has {len(shape)} axes, expected {least_axes} to {_MAX_AXES}"
+            f"{location}: has {len(shape)} axes, expected {least_axes} to {_MAX_AXES}"
             f"{of_rows if least_axes else ''}"
         )
     header = NpyHeader(dtype, shape, bool(is_fortran) and len(shape) > 1)
     if least_axes and not 0 < header.row_bytes <= MAX_ROW_BYTES:
         raise InputError(
-            f"{where}: a row of shape {list(shape[1:])} has {header.row_bytes:,} "
+            f"{location}: a row of shape {list(shape[1:])} has {header.row_bytes:,} "
             f"bytes, expected 1 to {MAX_ROW_BYTES:,}: the first axis must be the rows; "
             "move it there with numpy.moveaxis, or the file is damaged"
         )
     return header
 
 
-def read_npy(data: bytes, where: str) -> npt.NDArray[Any]:
+def read_npy(content: bytes, location: str) -> npt.NDArray[Any]:
     """Parses a .npy file of numbers or booleans into an array.
 
     Raises:
       InputError: the file is damaged, or has another type.
     """
-    length = header_length(data[:START_BYTES], where)
-    header = parse_npy(data[:length], where, least_axes=0)
-    dtype, found = header.dtype, len(data) - length
+    length = header_length(content[:START_BYTES], location)
+    header = parse_npy(content[:length], location, least_axes=0)
+    dtype, num_value_bytes = header.dtype, len(content) - length
     if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize > 8):
         raise InputError(
-            f"{where}: is an array of {dtype}, expected numbers or booleans"
+            f"{location}: is an array of {dtype}, expected numbers or booleans"
         )
     size = dtype.itemsize * math.prod(header.shape)
-    if found != size:
+    if num_value_bytes != size:
         raise InputError(
-            f"{where}: its header declares {size:,} bytes of values, but {found:,} "
+            f"{location}: its header declares {size:,} bytes of values, but {num_value_bytes:,} "
             "follow: the file is damaged"
         )
-    flat = np.frombuffer(data, dtype, offset=length)
+    flat = np.frombuffer(content, dtype, offset=length)
     order: Literal["C", "F"] = "F" if header.is_fortran else "C"
     return np.ascontiguousarray(flat.reshape(header.shape, order=order))
 
 
-def _fields_of(header: NpyHeader, name: str, where: str) -> tuple[Field, ...]:
+def _fields_of(header: NpyHeader, name: str, location: str) -> tuple[Field, ...]:
     """Returns the fields of a row; a structured dtype has one field for each name."""
     dtype, inner = header.dtype, header.shape[1:]
     if dtype.names is None or dtype.fields is None:
@@ -344,27 +350,27 @@ def _fields_of(header: NpyHeader, name: str, where: str) -> tuple[Field, ...]:
         axes = tuple(reversed(range(len(inner)))) if header.is_fortran else ()
         shape = inner[::-1] if header.is_fortran else inner
         axes = axes if len(axes) > 1 else ()
-        return (Field(name, _type_text(dtype, name, where), shape, axes),)
+        return (Field(name, _type_text(dtype, name, location), shape, axes),)
     if inner:
         names = ", ".join(map(repr, dtype.names))
         raise InputError(
-            f"{where}: rows of {list(inner)} records each: save an array of one axis, or "
+            f"{location}: rows of {list(inner)} records each: save an array of one axis, or "
             f"one array for each of the fields {names}"
         )
     fields = []
     for field_name in dtype.names:
-        found, offset = dtype.fields[field_name][:2]
-        base, shape = found.subdtype or (found, ())
-        text = _type_text(base, field_name, where)
+        field_dtype, offset = dtype.fields[field_name][:2]
+        base, shape = field_dtype.subdtype or (field_dtype, ())
+        text = _type_text(base, field_name, location)
         fields.append(Field(field_name, text, tuple(shape), offset=int(offset)))
     return tuple(fields)
 
 
-def _type_text(dtype: np.dtype[Any], name: str, where: str) -> str:
+def _type_text(dtype: np.dtype[Any], name: str, location: str) -> str:
     is_wide = dtype.kind == "f" and dtype.itemsize > 8
     if dtype.kind not in _KINDS or dtype.names or is_wide or not dtype.itemsize:
         raise InputError(
-            f"{where}: {name!r} is {dtype}, which cannot be a feature; expected numbers, "
+            f"{location}: {name!r} is {dtype}, which cannot be a feature; expected numbers, "
             "booleans, text or bytes. Save array.astype(...) of such a type (int64 for "
             "times), and one array for each part of a complex number"
         )
@@ -383,10 +389,10 @@ def find_idx(
     options: IdxOptions, files: Sequence[InputFile], storage: StorageOptions
 ) -> Found:
     """Finds the arrays of IDX files; labels of uint8 become class labels."""
-    files_of_classes, rest = files_of_names(files, options.class_names)
-    named: list[NamedArray] = []
+    files_of_classes, other_files = files_of_names(files, options.class_names)
+    named_arrays: list[NamedArray] = []
     skipped: list[tuple[str, str]] = []
-    for file in rest:
+    for file in other_files:
         role, key = _idx_role(PurePosixPath(file.path).name)
         array = _open_idx(file, role.column, storage)
         if array is None:
@@ -395,21 +401,21 @@ def find_idx(
             )
         else:
             folder = file.path.rpartition("/")[0]
-            named.append(NamedArray(array, role, f"{folder}/{key}"))
-    if not named:
+            named_arrays.append(NamedArray(array, role, f"{folder}/{key}"))
+    if not named_arrays:
         raise InputError(
             "no IDX file, such as train-images-idx3-ubyte or "
             "train-labels-idx1-ubyte.gz, among the inputs "
             f"({count(len(files), 'input file')})"
         )
-    parts = parts_of(named, labels_last=True)
+    parts = parts_of(named_arrays, labels_last=True)
     columns = [field.name for field in parts[0].fields if field.is_integer]
-    names, read = read_class_names(files_of_classes, columns, storage)
+    names, checksums = read_class_names(files_of_classes, columns, storage)
     if not files_of_classes and LABEL in columns:
         numbers = _highest_label(parts, storage) + 1
         if numbers:
             names = ((LABEL, tuple(map(str, range(numbers)))),)
-    return Found(tuple(parts), names, skipped=skipped, read=read)
+    return Found(tuple(parts), names, skipped=skipped, read=checksums)
 
 
 def _idx_role(name: str) -> tuple[Role, str]:
@@ -420,11 +426,13 @@ def _idx_role(name: str) -> tuple[Role, str]:
     """
     role = role_of(name)
     words = role.column.split("_")
-    found = [word for word in words if word.lower() in _ROLES]
-    if len(found) != 1:
+    role_words = [word for word in words if word.lower() in _ROLES]
+    if len(role_words) != 1:
         return role, ""
-    words.remove(found[0])
-    return role._replace(column=found[0].lower().removesuffix("s")), "_".join(words)
+    words.remove(role_words[0])
+    return role._replace(column=role_words[0].lower().removesuffix("s")), "_".join(
+        words
+    )
 
 
 def _open_idx(file: InputFile, column: str, storage: StorageOptions) -> RowArray | None:
@@ -451,11 +459,11 @@ def _open_idx(file: InputFile, column: str, storage: StorageOptions) -> RowArray
             f"{file.uri}: its header declares {sides}, a row of {row_bytes:,} bytes; "
             f"expected 1 to {MAX_ROW_BYTES:,}: the file is damaged, or not IDX"
         )
-    most, size = file.size, f"the file has {file.size:,}"
+    max_bytes, size = file.size, f"the file has {file.size:,}"
     if array.packing:
-        most = file.size * _MOST_UNPACKED
-        size = f"{file.size:,} bytes of gzip expand to at most {most:,}"
-    if expected > most or (not array.packing and expected < most):
+        max_bytes = file.size * _MOST_UNPACKED
+        size = f"{file.size:,} bytes of gzip expand to at most {max_bytes:,}"
+    if expected > max_bytes or (not array.packing and expected < max_bytes):
         raise InputError(
             f"{file.uri}: its header declares {sides} values of {dtype[2:]} bytes, "
             f"{expected:,} bytes with the header, but {size}. The file is cut short or "

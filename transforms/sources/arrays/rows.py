@@ -48,8 +48,8 @@ def open_array(
     source = open_input(file.uri, storage, file.seen)
 
     def read(start: int, stop: int) -> Any:
-        data = empty_bytes(stop - start)
-        return data[: source.read_into(start, data)].data
+        buffer = empty_bytes(stop - start)
+        return buffer[: source.read_into(start, buffer)].data
 
     if not array.packing:
         return InputStream(read, file.size, uri=file.uri, part=part)
@@ -105,8 +105,8 @@ class ArrayRows:
                 yield _transposed_rows(array, first, last, self._storage)
                 continue
             begin, end = (array.start + row * array.row_bytes for row in (first, last))
-            data = np.frombuffer(self._stream.part(begin, end), np.uint8)
-            yield data.reshape(last - first, array.row_bytes)
+            row_bytes = np.frombuffer(self._stream.part(begin, end), np.uint8)
+            yield row_bytes.reshape(last - first, array.row_bytes)
 
     def tail(self, num_bytes: int) -> bytes:
         """Returns the last `num_bytes` bytes of the file."""
@@ -128,22 +128,25 @@ class ArrayRows:
         crc = zlib.crc32(stream.read(array.start))
         for first in range(0, num_rows, step):
             rows = min(step, num_rows - first)
-            data = stream.read(rows * size)
-            crc = zlib.crc32(data, crc)
-            if len(data) < rows * size:
+            row_bytes = stream.read(rows * size)
+            crc = zlib.crc32(row_bytes, crc)
+            if len(row_bytes) < rows * size:
                 raise InputError(
                     f"{uri}: its header declares {count(num_rows, 'row')} of {size:,} "
                     "bytes, but the data ends after "
-                    f"{array.start + first * size + len(data):,} bytes. The file is "
+                    f"{array.start + first * size + len(row_bytes):,} bytes. The file is "
                     "cut short: copy it again"
                 )
-            yield np.frombuffer(data, np.uint8).reshape(rows, size)
-        left = 0
-        while more := stream.read(_STEP_BYTES):
-            left, crc = left + len(more), zlib.crc32(more, crc)
-        if left and array.packing == "gzip":
+            yield np.frombuffer(row_bytes, np.uint8).reshape(rows, size)
+        num_extra_bytes = 0
+        while extra_bytes := stream.read(_STEP_BYTES):
+            num_extra_bytes, crc = (
+                num_extra_bytes + len(extra_bytes),
+                zlib.crc32(extra_bytes, crc),
+            )
+        if num_extra_bytes and array.packing == "gzip":
             raise InputError(
-                f"{uri}: {count(left, 'byte')} after its {count(num_rows, 'row')} of "
+                f"{uri}: {count(num_extra_bytes, 'byte')} after its {count(num_rows, 'row')} of "
                 f"{size:,} bytes: the header is wrong, or another file was joined to it"
             )
         if array.crc32 is not None and crc != array.crc32:
@@ -169,20 +172,20 @@ def _transposed_rows(
     An array of 3 rows and 2 columns, a b | c d | e f, is stored as a c e b d f. For its
     last two rows the pieces c e and d f are read and joined: c d | e f.
     """
-    item = array.transposed
-    columns = array.row_bytes // item
-    pieces = np.empty((columns, (last - first) * item), np.uint8)
-    offsets = array.start + (np.arange(columns) * array.num_rows + first) * item
+    value_bytes = array.transposed
+    columns = array.row_bytes // value_bytes
+    pieces = np.empty((columns, (last - first) * value_bytes), np.uint8)
+    offsets = array.start + (np.arange(columns) * array.num_rows + first) * value_bytes
     file = array.file
     source = open_input(file.uri, storage, file.seen)
     source.read_rows(offsets, pieces, np.arange(columns))
-    cells = pieces.reshape(columns, last - first, item).transpose(1, 0, 2)
+    cells = pieces.reshape(columns, last - first, value_bytes).transpose(1, 0, 2)
     return np.ascontiguousarray(cells).reshape(last - first, array.row_bytes)
 
 
 def part_batch(
     part: Part,
-    found: Sequence[U8],
+    matrices: Sequence[U8],
     class_names: ClassNames,
     is_wanted: Callable[[Field], bool] = lambda _: True,
 ) -> tuple[pa.RecordBatch, Reasons]:
@@ -201,13 +204,13 @@ def part_batch(
     classes = dict(class_names)
     columns: dict[str, pa.Array] = {}
     reasons: Reasons = {}
-    for array, records in zip(part.arrays, found, strict=True):
-        where = f"{array.file.path}: " if array.file != part.file else ""
+    for array, records in zip(part.arrays, matrices, strict=True):
+        location = f"{array.file.path}: " if array.file != part.file else ""
         for field in filter(is_wanted, array.fields):
             num_classes = len(classes.get(field.name, ()))
-            columns[field.name], wrong = _column_of(records, field, num_classes)
-            for row, reason in wrong.items():
-                reasons.setdefault(row, where + reason)
+            columns[field.name], row_reasons = _column_of(records, field, num_classes)
+            for row, reason in row_reasons.items():
+                reasons.setdefault(row, location + reason)
     return pa.RecordBatch.from_pydict(columns), reasons
 
 
@@ -227,107 +230,109 @@ def _column_of(
     if classes:
         return _labels(cells.view(stored).reshape(num_rows), field, classes)
     is_text = stored.kind in "SVU"
-    item = np.dtype(f"V{stored.itemsize}") if is_text else stored
-    values = cells.view(item).reshape(num_rows, *field.shape)
+    cell_dtype = np.dtype(f"V{stored.itemsize}") if is_text else stored
+    cell_array = cells.view(cell_dtype).reshape(num_rows, *field.shape)
     if field.axes:
-        values = _with_axes(values, field.axes)
+        cell_array = _with_axes(cell_array, field.axes)
     reasons: Reasons = {}
     if is_text:
-        items = values.reshape(-1).view(np.uint8).reshape(-1, stored.itemsize)
-        flat, reasons = _texts(items, num_rows, stored)
+        text_bytes = cell_array.reshape(-1).view(np.uint8).reshape(-1, stored.itemsize)
+        flat, reasons = _texts(text_bytes, num_rows, stored)
     else:
-        flat = pa.array(plain_values(values.reshape(-1), stored))
+        flat = pa.array(plain_values(cell_array.reshape(-1), stored))
     if field.shape:
         flat = pa.FixedSizeListArray.from_arrays(flat, math.prod(field.shape))
     return flat, reasons
 
 
-def plain_values(values: npt.NDArray[Any], stored: np.dtype[Any]) -> npt.NDArray[Any]:
+def plain_values(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Converts values to the native byte order and to a dtype that encoders accept."""
-    if stored.kind == "b":
+    if dtype.kind == "b":
         # NumPy treats every byte other than 0 as true; Arrow expects 0 or 1.
-        return np.asarray(values.view(np.uint8) != 0)
-    if stored.kind == "f":
-        return values.astype(np.float64 if stored.itemsize == 8 else np.float32)
-    if stored.kind == "u" and stored.itemsize == 8:
-        return values.astype(np.uint64)
-    return values.astype(np.int64)
+        return np.asarray(array.view(np.uint8) != 0)
+    if dtype.kind == "f":
+        return array.astype(np.float64 if dtype.itemsize == 8 else np.float32)
+    if dtype.kind == "u" and dtype.itemsize == 8:
+        return array.astype(np.uint64)
+    return array.astype(np.int64)
 
 
 def _pixels(records: U8, field: Field) -> U8:
     num_rows, is_planes = len(records), field.axes == (1, 2, 0) and field.shape[0] == 3
     if is_planes:
-        result = empty_bytes(num_rows * field.num_bytes)
+        pixels = empty_bytes(num_rows * field.num_bytes)
         rows = np.ascontiguousarray(records)
-        native.loops.interleave(rows, field.offset, num_rows, result)
-        return result
+        native.loops.interleave(rows, field.offset, num_rows, pixels)
+        return pixels
     cells = records[:, field.offset : field.offset + field.num_bytes]
     if field.axes:
         cells = _with_axes(cells.reshape(num_rows, *field.shape), field.axes)
     return np.ascontiguousarray(cells).reshape(-1)
 
 
-def _with_axes(values: npt.NDArray[Any], axes: Sequence[int]) -> npt.NDArray[Any]:
+def _with_axes(array: npt.NDArray[Any], axes: Sequence[int]) -> npt.NDArray[Any]:
     """Transposes the axes of each row, and returns a row-major array.
 
     Planes of red, green and blue become pixels: r0 r1 g0 g1 b0 b1 -> r0 g0 b0 r1 g1 b1.
     """
-    turned = values.transpose(0, *(axis + 1 for axis in axes))
-    if turned.shape[-1] > _FEW:
-        return np.ascontiguousarray(turned)
-    result = np.empty(turned.shape, turned.dtype)
-    for plane in range(turned.shape[-1]):  # a few strided copies are faster
-        result[..., plane] = turned[..., plane]
-    return result
+    permuted_array = array.transpose(0, *(axis + 1 for axis in axes))
+    if permuted_array.shape[-1] > _FEW:
+        return np.ascontiguousarray(permuted_array)
+    transposed = np.empty(permuted_array.shape, permuted_array.dtype)
+    for plane in range(permuted_array.shape[-1]):  # a few strided copies are faster
+        transposed[..., plane] = permuted_array[..., plane]
+    return transposed
 
 
 def _labels(
-    values: npt.NDArray[Any], field: Field, classes: int
+    stored_labels: npt.NDArray[Any], field: Field, classes: int
 ) -> tuple[pa.Array, Reasons]:
     """Converts labels to class indices; an invalid label gets a reason and index 0."""
     with np.errstate(invalid="ignore"):
-        labels = values.astype(np.int64)
-        wrong = labels != values
+        labels = stored_labels.astype(np.int64)
+        is_wrong = labels != stored_labels
     labels -= field.first_label
-    wrong |= (labels < 0) | (labels >= classes)
+    is_wrong |= (labels < 0) | (labels >= classes)
     reasons = {
-        row: f"{field.name}: {values[row].item()} is not a class label "
+        row: f"{field.name}: {stored_labels[row].item()} is not a class label "
         f"({field.first_label} to {field.first_label + classes - 1})"
-        for row in np.flatnonzero(wrong).tolist()
+        for row in np.flatnonzero(is_wrong).tolist()
     }
-    labels[wrong] = 0
+    labels[is_wrong] = 0
     return pa.array(labels), reasons
 
 
-def _texts(items: U8, num_rows: int, stored: np.dtype[Any]) -> tuple[pa.Array, Reasons]:
+def _texts(
+    text_bytes: U8, num_rows: int, stored: np.dtype[Any]
+) -> tuple[pa.Array, Reasons]:
     """Converts text and bytes of fixed size; strips zeros unless they are raw bytes."""
     size = stored.itemsize
     if stored.kind == "U":
-        return _unicode(items, num_rows, stored)
+        return _unicode(text_bytes, num_rows, stored)
     if stored.kind == "V":
-        offsets = np.arange(len(items) + 1, dtype=np.int64) * size
-        return binary_array(offsets, items.reshape(-1)), {}
-    lengths = size - np.argmax(items[:, ::-1] != 0, axis=1)
-    lengths[~items.any(axis=1)] = 0
+        offsets = np.arange(len(text_bytes) + 1, dtype=np.int64) * size
+        return binary_array(offsets, text_bytes.reshape(-1)), {}
+    lengths = size - np.argmax(text_bytes[:, ::-1] != 0, axis=1)
+    lengths[~text_bytes.any(axis=1)] = 0
     inside = np.arange(size) < lengths[:, np.newaxis]
-    return binary_array(offsets_of(lengths), items[inside]), {}
+    return binary_array(offsets_of(lengths), text_bytes[inside]), {}
 
 
 def _unicode(
-    items: U8, num_rows: int, stored: np.dtype[Any]
+    text_bytes: U8, num_rows: int, stored: np.dtype[Any]
 ) -> tuple[pa.Array, Reasons]:
-    points = items.view(stored.byteorder.replace("|", "=") + "u4")
-    each = items.size // 4 // max(1, num_rows)
-    points = points.astype(np.uint32).reshape(num_rows, each)
+    points = text_bytes.view(stored.byteorder.replace("|", "=") + "u4")
+    num_characters = text_bytes.size // 4 // max(1, num_rows)
+    points = points.astype(np.uint32).reshape(num_rows, num_characters)
     low, high = _HALF_CHARACTERS
-    wrong = (points > 0x10FFFF) | ((points >= low) & (points <= high))
+    is_wrong = (points > 0x10FFFF) | ((points >= low) & (points <= high))
     reasons = {
-        row: f"U+{points[row][wrong[row]][0]:X} is not a character of Unicode"
-        for row in np.flatnonzero(wrong.any(axis=1)).tolist()
+        row: f"U+{points[row][is_wrong[row]][0]:X} is not a character of Unicode"
+        for row in np.flatnonzero(is_wrong.any(axis=1)).tolist()
     }
-    points[wrong] = 0
+    points[is_wrong] = 0
     # Converted one by one, because Arrow ends a text at its first zero; such arrays are
     # small.
     length = stored.itemsize // 4
-    texts = points.reshape(len(items), length).view(f"=U{length}")
+    texts = points.reshape(len(text_bytes), length).view(f"=U{length}")
     return pa.array(texts.reshape(-1).tolist(), pa.string()), reasons

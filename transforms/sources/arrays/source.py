@@ -89,38 +89,49 @@ class ArraysSource(Source):
         return self._prepare_whole(files)
 
     def _prepare_whole(
-        self, files: Sequence[InputFile], before: frozenset[str] = frozenset()
+        self, files: Sequence[InputFile], existing_paths: frozenset[str] = frozenset()
     ) -> Self:
         """Prepares all files; the dataset has the files at `existing_paths` already."""
-        found = self.find(self.options, files, self.storage)
-        parts = [part for part in found.parts if part.num_rows or part.tail]
+        array_input = self.find(self.options, files, self.storage)
+        parts = [part for part in array_input.parts if part.num_rows or part.tail]
         if not parts:
             raise InputError(
                 f"{count(len(files), 'input file')}: no file contains a row of an array"
             )
-        require_same_columns(parts, found.class_names)
-        used = {array.file.path for part in parts for array in part.arrays}
-        arrays = (array for part in found.parts for array in part.arrays)
-        unread = {a.file.path: a.file for a in arrays if a.file.path not in used}
-        read = [checksum_of(f, 0, f.size, self.storage) for f in unread.values()]
+        require_same_columns(parts, array_input.class_names)
+        used_paths = {array.file.path for part in parts for array in part.arrays}
+        arrays = (array for part in array_input.parts for array in part.arrays)
+        unread_files = {
+            a.file.path: a.file for a in arrays if a.file.path not in used_paths
+        }
+        checksums = [
+            checksum_of(f, 0, f.size, self.storage) for f in unread_files.values()
+        ]
         if isinstance(self.options, FilesOptions):
-            old = [part for part in parts if part.file.path in before]
-            new = [part for part in parts if part.file.path not in before]
+            old_parts = [part for part in parts if part.file.path in existing_paths]
+            new_parts = [part for part in parts if part.file.path not in existing_paths]
             rule = self.splits.found_in(
-                [part.file for part in new],
-                [part.file for part in old],
-                named=[part.split for part in (*old, *new)],
+                [part.file for part in new_parts],
+                [part.file for part in old_parts],
+                name_splits=[part.split for part in (*old_parts, *new_parts)],
             )
             parts = [replace(p, split=rule.of(p.file, p.split)) for p in parts]
-        kept = found._replace(parts=tuple(parts), read=(*found.read, *read))
-        return replace(self, found=kept)
+        prepared_input = array_input._replace(
+            parts=tuple(parts), read=(*array_input.read, *checksums)
+        )
+        return replace(self, found=prepared_input)
 
     def _prepare_append(
-        self, kept: Sequence[InputFile], new: Sequence[InputFile], schema: Schema | None
+        self,
+        existing_files: Sequence[InputFile],
+        new_files: Sequence[InputFile],
+        schema: Schema | None,
     ) -> Self:
-        whole = self._prepare_whole([*kept, *new], frozenset(f.path for f in kept))
-        names, parts = {file.path for file in new}, []
-        for part in whole.found.parts:
+        prepared_source = self._prepare_whole(
+            [*existing_files, *new_files], frozenset(f.path for f in existing_files)
+        )
+        names, parts = {file.path for file in new_files}, []
+        for part in prepared_source.found.parts:
             files = {
                 array.file.path in names: array.file for array in part.arrays[::-1]
             }
@@ -134,26 +145,37 @@ class ArraysSource(Source):
                 parts.append(part)
         if not parts:
             features = schema.features if schema else ()
-            known = [feature.class_names for feature in features]
-            if known and any(own not in known for _, own in whole.found.class_names):
-                return whole  # the error about changed classes is clearer
-            raise InputError(f"{count(len(new), 'new file')}: no file contains a row")
-        skipped = [each for each in whole.found.skipped if each[1] in names]
-        found = whole.found._replace(parts=tuple(parts), skipped=skipped)
-        return replace(whole, found=found)
+            known_classes = [feature.class_names for feature in features]
+            if known_classes and any(
+                class_names not in known_classes
+                for _, class_names in prepared_source.found.class_names
+            ):
+                return prepared_source  # the error about changed classes is clearer
+            raise InputError(
+                f"{count(len(new_files), 'new file')}: no file contains a row"
+            )
+        skipped = [
+            skipped_file
+            for skipped_file in prepared_source.found.skipped
+            if skipped_file[1] in names
+        ]
+        array_input = prepared_source.found._replace(
+            parts=tuple(parts), skipped=skipped
+        )
+        return replace(prepared_source, found=array_input)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.found.read
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
         facts = [("records", self.found.records)] if self.found.records else []
         classes = dict(self.found.class_names)
         described = []
         for field in self.found.parts[0].fields:
             if field.constant is None:
                 names = classes.get(field.name, ())
-                told = f" ({count(len(names), 'class')})" if names else ""
-                described.append(field.described + told)
+                class_count = f" ({count(len(names), 'class')})" if names else ""
+                described.append(field.described + class_count)
         facts.append(("columns", ", ".join(described)))
         for split in sorted({part.split for part in self.found.parts}):
             parts = [part for part in self.found.parts if part.split == split]
@@ -163,8 +185,10 @@ class ArraysSource(Source):
             facts.append((name, f"{rows} of {first_names(list(paths), 4)}"))
         fields = (field for part in self.found.parts for field in part.fields)
         narrowed = dict.fromkeys(f.name for f in fields if f.dtype[1:] == "f8")
-        if stored := ", ".join(name for name in narrowed if name not in classes):
-            facts.append(("stored as float32", stored))
+        if narrowed_names := ", ".join(
+            name for name in narrowed if name not in classes
+        ):
+            facts.append(("stored as float32", narrowed_names))
         skipped = SkippedFiles.counted(self.found.skipped)
         return InputSummary(tuple(facts), (), skipped)
 
@@ -197,14 +221,19 @@ class ArraysSource(Source):
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         plain = []
-        for each in ranges:
-            part = self._part_of(each)
+        for input_range in ranges:
+            part = self._part_of(input_range)
             if part.is_packed:
                 continue
-            skipped = max(0, part.first - each.start)  # before the first row
-            first = each.first_position + skipped
-            start, stop = each.start + skipped, max(each.start + skipped, each.stop)
-            plain.append(replace(each, start=start, stop=stop, first_position=first))
+            skipped = max(0, part.first - input_range.start)  # before the first row
+            first = input_range.first_position + skipped
+            start, stop = (
+                input_range.start + skipped,
+                max(input_range.start + skipped, input_range.stop),
+            )
+            plain.append(
+                replace(input_range, start=start, stop=stop, first_position=first)
+            )
         if not plain:
             return list(ranges[:1])
         part = self._part_of(plain[0])
@@ -225,10 +254,10 @@ class ArraysSource(Source):
 
     @cached_property
     def _parts_by_path(self) -> dict[str, list[Part]]:
-        found: dict[str, list[Part]] = {}
+        parts_by_path: dict[str, list[Part]] = {}
         for part in self.found.parts:
-            found.setdefault(part.file.path, []).append(part)
-        return found
+            parts_by_path.setdefault(part.file.path, []).append(part)
+        return parts_by_path
 
     @cached_property
     def _bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
@@ -239,13 +268,13 @@ class ArraysSource(Source):
             for array in part.arrays:
                 path, sizes[array.file.path] = array.file.path, array.file.size
                 by_path.setdefault(path, []).append(array.span)
-        found = {}
+        bounds_by_array = {}
         for path, spans in by_path.items():
             edges = [0, *(stop for _, stop in sorted(spans))]
             edges[-1] = sizes[path]
             for (start, _), bounds in zip(sorted(spans), pairwise(edges), strict=True):
-                found[path, start] = bounds
-        return found
+                bounds_by_array[path, start] = bounds
+        return bounds_by_array
 
     def read(
         self, input_range: InputRange, expected: TypeFlags, sink: RowSink
@@ -274,29 +303,33 @@ class ArraysSource(Source):
             for array in part.arrays
         ]
 
-        def rows_of(found: Sequence[U8]) -> Rows:
-            batch, reasons = part_batch(part, found, self.found.class_names, is_wanted)
-            ordinals: I64 = np.arange(start, start + len(found[0]), dtype=np.int64)
+        def rows_of(matrices: Sequence[U8]) -> Rows:
+            batch, reasons = part_batch(
+                part, matrices, self.found.class_names, is_wanted
+            )
+            ordinals: I64 = np.arange(start, start + len(matrices[0]), dtype=np.int64)
             positions = part.first + ordinals * part.scale
             rows = Rows(
                 batch=batch,
                 origins=self._origins(part, input_range, positions),
                 positions=positions - input_range.start,
-                raw=partial(_raw_row, found, positions),
+                raw=partial(_raw_row, matrices, positions),
             )
             return sink.reject(rows, reasons, input_range)
 
-        for found in zip(*(each.matrices(step) for each in arrays), strict=True):
-            yield rows_of(found)
-            start += len(found[0])
+        for matrices in zip(
+            *(array_rows.matrices(step) for array_rows in arrays), strict=True
+        ):
+            yield rows_of(matrices)
+            start += len(matrices[0])
         if part.tail and input_range.stop == part.stop:
             position = part.first + part.num_rows * part.scale
             reason = f"{count(part.tail, 'byte')} at the end of the file, "
             reason += self.found.tail_reason
             raw = arrays[0].tail(part.tail)
             sink.rejects.append(Reject(part.file.path, position, reason, raw))
-        for each in arrays:
-            sink.checksums.extend(each.checksums())
+        for array_rows in arrays:
+            sink.checksums.extend(array_rows.checksums())
 
     def _origins(self, part: Part, input_range: InputRange, positions: I64) -> U64:
         return origins_in(part.file.path, 0, positions)
@@ -377,45 +410,47 @@ class ArraysSource(Source):
     ) -> Iterator[ReferencedRows]:
         """Reads rows in file order, and yields them in the order of the references."""
         parts = self.found.parts
-        ends, data = array_parts(references)
-        positions = data[ends[0] : ends[-1]].view("<u8").astype(np.int64)
+        ends, reference_bytes = array_parts(references)
+        positions = reference_bytes[ends[0] : ends[-1]].view("<u8").astype(np.int64)
         order = np.argsort(positions)
         part_of = np.searchsorted(self._starts, positions, side="right") - 1
-        found = [
+        matrices = [
             empty_bytes(len(positions) * array.row_bytes).reshape(-1, array.row_bytes)
             for array in parts[0].arrays
         ]
-        used, firsts = np.unique(part_of[order], return_index=True)
+        part_indices, firsts = np.unique(part_of[order], return_index=True)
         edges = pairwise([*firsts.tolist(), len(order)])
-        for index, (first, end) in zip(used.tolist(), edges, strict=True):
+        for index, (first, end) in zip(part_indices.tolist(), edges, strict=True):
             part, rows = parts[index], order[first:end]
             inside = positions[rows] - self._starts[index] + part.start - part.first
-            for array, target in zip(part.arrays, found, strict=True):
+            for array, target in zip(part.arrays, matrices, strict=True):
                 offsets = array.start + inside // part.scale * array.row_bytes
                 file = open_input(array.file.uri, self.storage, array.file.seen)
                 file.read_rows(offsets, target, rows)
 
         def raw_of(first: int, row: int) -> tuple[str, int, bytes]:
             index = part_of[first + row]
-            position, raw = _raw_row(found, positions, first + row)
+            position, raw = _raw_row(matrices, positions, first + row)
             inside = position - int(self._starts[index])
             return parts[index].file.uri, inside + parts[index].start, raw
 
         for start in range(0, len(positions) or 1, step):
-            some = [records[start : start + step] for records in found]
-            batch, wrong = part_batch(parts[0], some, self.found.class_names)
-            if wrong:
+            step_matrices = [records[start : start + step] for records in matrices]
+            batch, row_reasons = part_batch(
+                parts[0], step_matrices, self.found.class_names
+            )
+            if row_reasons:
                 raise ChangedInputError(
-                    f"{raw_of(start, min(wrong))[0]}: contains labels that it did not "
+                    f"{raw_of(start, min(row_reasons))[0]}: contains labels that it did not "
                     "have when it was read first. Run the same command again when "
                     "nothing writes to the inputs"
                 )
-            kept = np.arange(len(some[0]), dtype=np.int64)
-            yield ReferencedRows(batch, kept, partial(raw_of, start))
+            kept_rows = np.arange(len(step_matrices[0]), dtype=np.int64)
+            yield ReferencedRows(batch, kept_rows, partial(raw_of, start))
 
 
-def _raw_row(found: Sequence[U8], positions: I64, row: int) -> tuple[int, bytes]:
-    raw = b"".join(records[row].tobytes() for records in found)
+def _raw_row(matrices: Sequence[U8], positions: I64, row: int) -> tuple[int, bytes]:
+    raw = b"".join(records[row].tobytes() for records in matrices)
     return int(positions[row]), raw
 
 

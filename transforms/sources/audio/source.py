@@ -76,8 +76,8 @@ class AudioSource(FilesSource):
             if file.problem:
                 continue
             try:
-                data = read_file(file.uri, self.storage, file.seen)
-                return read_audio_header(data).channels
+                content = read_file(file.uri, self.storage, file.seen)
+                return read_audio_header(content).channels
             except AudioHeaderError as error:
                 problem = f"{file.uri}: {error}"
         raise InputError(
@@ -95,20 +95,22 @@ class AudioSource(FilesSource):
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         return super().estimated_bytes(files) * (1 if self.keeps_bytes else _GROWTH)
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
-        if found is None:
-            before = super().understood()
-            if self.keeps_bytes or not before.facts:
-                return before
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+        if range_findings is None:
+            input_report = super().understood()
+            if self.keeps_bytes or not input_report.facts:
+                return input_report
             samples = f"int16, {count(self.channels, 'channel')}{decoder()}"
-            return replace(before, facts=(*before.facts, ("samples", samples)))
+            return replace(
+                input_report, facts=(*input_report.facts, ("samples", samples))
+            )
         counts = defaultdict[str, list[str]](list)
-        for each in sorted(found.issues, key=lambda each: -each.count):
-            counts[each.code].append(f"{each.column} ({each.count:,})")
-        told = (
+        for issue in sorted(range_findings.issues, key=lambda issue: -issue.count):
+            counts[issue.code].append(f"{issue.column} ({issue.count:,})")
+        facts = (
             (code, first_names(counts[code])) for code in _COUNTED if code in counts
         )
-        return InputSummary(tuple(told))
+        return InputSummary(tuple(facts))
 
     def _take(
         self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
@@ -126,21 +128,25 @@ class AudioSource(FilesSource):
         notes = f"{header.sample_rate:,} Hz", str(header.channels)
         return Taken(data, header, notes)
 
-    def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
-        notes = zip(*taken.notes, strict=True)
+    def _batch(self, taken_files: TakenFiles, sink: RowSink) -> pa.RecordBatch:
+        notes = zip(*taken_files.notes, strict=True)
         for code, values in zip(_COUNTED, notes, strict=False):
             counts = Counter(values).items()
             sink.add(issues=[RowIssue(code, value, n, "") for value, n in counts])
-        contents = taken.contents
+        contents = taken_files.contents
         if not self.keeps_bytes:
-            offsets, data = array_parts(contents)
-            samples = pa.array(data[offsets[0] : offsets[-1]].view("<i2"))
+            offsets, sample_bytes = array_parts(contents)
+            samples = pa.array(sample_bytes[offsets[0] : offsets[-1]].view("<i2"))
             starts = (offsets - offsets[0]) // SAMPLE_BYTES
             contents = pa.LargeListArray.from_arrays(starts, samples)
         numbers = {
-            name: pa.array([getattr(each, name) for each in taken.headers], pa.int64())
+            name: pa.array(
+                [getattr(header, name) for header in taken_files.headers], pa.int64()
+            )
             for name in ("sample_rate", "channels", "frames")
         }
-        names = pa.array(taken.paths, pa.string())
-        found = {"audio": contents, **numbers, "filename": names}
-        return pa.RecordBatch.from_pydict({**found, **self.found.columns(taken.values)})
+        names = pa.array(taken_files.paths, pa.string())
+        columns = {"audio": contents, **numbers, "filename": names}
+        return pa.RecordBatch.from_pydict(
+            {**columns, **self.found.columns(taken_files.values)}
+        )

@@ -101,11 +101,15 @@ def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
     while at <= len(row):
         match = patterns.cell.match(row, at)
         assert match is not None  # the pattern matches everything, if only ""
-        quoted, closing, rest = match.groups()
+        quoted, closing, unquoted_bytes = match.groups()
         if quoted is not None and not closing:
             return None
-        text = patterns.meaning.sub(lambda found: found[1] or quote, quoted or b"")
-        text += patterns.meaning.sub(lambda found: found[1] or found[0], rest)
+        text = patterns.meaning.sub(
+            lambda escape_match: escape_match[1] or quote, quoted or b""
+        )
+        text += patterns.meaning.sub(
+            lambda escape_match: escape_match[1] or escape_match[0], unquoted_bytes
+        )
         cells.append(text.decode(errors="replace"))
         at = match.end() + 1
     return cells
@@ -139,8 +143,8 @@ def _first_row(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, int, in
                 match = row_patterns(dialect).before_rows.match(text, start)
                 start = match.end() if match else start
             elif not dialect.has_header:  # skip blank lines before the first row
-                rest = text[start:]
-                start += len(rest) - len(rest.lstrip(ROW_ENDS))
+                remaining_bytes = text[start:]
+                start += len(remaining_bytes) - len(remaining_bytes.lstrip(ROW_ENDS))
             match = pattern.match(text, start)
             assert match is not None  # the pattern matches everything, as above
             # A row that ends with the bytes read so far may continue after them.
@@ -174,7 +178,7 @@ def _behind_lines(text: bytes, lines: int) -> int | None:
 def name_of(delimiter: bytes) -> str:
     """Returns the name of a delimiter, like "semicolon", or its repr, like "'#'"."""
     mark = delimiter.decode()
-    names = (name for name, known in DELIMITERS.items() if known == mark)
+    names = (name for name, character in DELIMITERS.items() if character == mark)
     return next(names, repr(mark))
 
 
@@ -198,17 +202,17 @@ def ask_dialect(options: CsvOptions) -> Dialect:
     Raises:
       UsageError: options cannot be combined, or column names are not distinct.
     """
-    said = options.model_dump(exclude_defaults=True)
-    options = CsvOptions.model_validate(PRESETS[options.dialect] | said)
+    explicit_options = options.model_dump(exclude_defaults=True)
+    options = CsvOptions.model_validate(PRESETS[options.dialect] | explicit_options)
     marks = {"delimiter": "" if options.delimiter == "auto" else options.delimiter}
     for name in ("quote", "escape", "comment"):
         mark = getattr(options, name)
         marks[name] = "" if mark == "none" else mark
-    for (one, mark), (other, same) in combinations(marks.items(), 2):
-        if mark and mark == same:
+    for (option, mark), (other_option, other_mark) in combinations(marks.items(), 2):
+        if mark and mark == other_mark:
             raise UsageError(
-                f"`{one}` and `{other}` are both {mark!r}; expected two characters, or "
-                f"`{other}=none`"
+                f"`{option}` and `{other_option}` are both {mark!r}; expected two characters, or "
+                f"`{other_option}=none`"
             )
     delimiter, quote, escape, comment = (mark.encode() for mark in marks.values())
     if options.decimal == "comma" and delimiter == b"," and not quote:

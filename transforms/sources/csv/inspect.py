@@ -139,16 +139,16 @@ def named_delimiter(read: Reader) -> bytes:
     b';'
     """
     line = read(0, 16).removeprefix(BOM).lower()
-    found = re.match(rb'"?sep=([\x01-\x08\t\x0b\x1f-\x7f])"?[\r\n]', line)
-    return found[1] if found else b""
+    match = re.match(rb'"?sep=([\x01-\x08\t\x0b\x1f-\x7f])"?[\r\n]', line)
+    return match[1] if match else b""
 
 
 def no_table(start: bytes) -> str:
     """Returns the reason why a file is no text table and how to fix it, or ""."""
-    what, _ = recognize(start)
-    if what not in ("", "text with delimiters", BINARY):
+    format_name, _ = recognize(start)
+    if format_name not in ("", "text with delimiters", BINARY):
         # `naming_other_format` adds how to fix it.
-        return f"is {what}, not a table of text"
+        return f"is {format_name}, not a table of text"
     zeros = [byte == 0 for byte in start[:4]]
     if zeros not in ([False, True] * 2, [True, False] * 2):
         return ""
@@ -169,30 +169,35 @@ class _Reading:
     @cached_property
     def width(self) -> int:
         """Returns the number of cells of nearly all rows, or 0 if there is none."""
-        width, *others = [len(row) for row in self.rows]
-        number = others.count(width)
-        [(common, times)] = Counter(others).most_common(1) or [(0, 0)]
+        width, *other_widths = [len(row) for row in self.rows]
+        number = other_widths.count(width)
+        [(common, times)] = Counter(other_widths).most_common(1) or [(0, 0)]
         # The lines path, /a|b, /c|d can be a single column, so a few lines do not count.
         if common > 1 and number < min(times, _LINES_BEFORE) and common + times > 4:
             width, number = common, times
-            others = others[others.index(width) :]
-        while others and self.is_whole and others[-1] != width:
-            if len(others) - number > _FOOTERS or 2 * number < len(others):
+            other_widths = other_widths[other_widths.index(width) :]
+        while other_widths and self.is_whole and other_widths[-1] != width:
+            if len(other_widths) - number > _FOOTERS or 2 * number < len(other_widths):
                 break
-            others.pop()
-        fits = 0 < SAME_SHARE * len(others) <= number
+            other_widths.pop()
+        fits = 0 < SAME_SHARE * len(other_widths) <= number
         return width if fits and width > 1 else 0
 
     @cached_property
     def score(self) -> float:
         """Returns the share of cells that are numbers, booleans, dates, % or missing."""
-        own = [cell for row in self.rows[1:] if len(row) == self.width for cell in row]
-        typed = sum(sort in (*_PLAIN, "9%", "") for sort in map(sort_of, own))
-        return typed / max(1, len(own))
+        cells = [
+            cell for row in self.rows[1:] if len(row) == self.width for cell in row
+        ]
+        typed = sum(sort in (*_PLAIN, "9%", "") for sort in map(sort_of, cells))
+        return typed / max(1, len(cells))
 
 
 def find_delimiter(
-    read: Reader, uri: str, asked: Dialect, wanted: Sequence[str] = ()
+    read: Reader,
+    uri: str,
+    requested_dialect: Dialect,
+    requested_columns: Sequence[str] = (),
 ) -> bytes:
     """Returns the requested delimiter of a file, or detects it.
 
@@ -201,41 +206,59 @@ def find_delimiter(
     Raises:
       InputError: two delimiters are about equally likely, or only a rare one is.
     """
-    if asked.delimiter:
-        return asked.delimiter
-    comma, *others = [each for each in CANDIDATES if each not in asked.marks]
-    sample, is_whole = _sample(read, uri, replace(asked, delimiter=comma))
+    if requested_dialect.delimiter:
+        return requested_dialect.delimiter
+    comma, *other_candidates = [
+        candidate
+        for candidate in CANDIDATES
+        if candidate not in requested_dialect.marks
+    ]
+    sample, is_whole = _sample(read, uri, replace(requested_dialect, delimiter=comma))
     readings = {
-        each: _split_rows(sample, replace(asked, delimiter=each), is_whole)
-        for each in (comma, *others)
-        if each == comma or each in sample
+        candidate: _split_rows(
+            sample, replace(requested_dialect, delimiter=candidate), is_whole
+        )
+        for candidate in (comma, *other_candidates)
+        if candidate == comma or candidate in sample
     }
-    if wanted and asked.has_header:
+    if requested_columns and requested_dialect.has_header:
         for delimiter, reading in readings.items():
-            if {*wanted} <= {*numbered(reading.rows[0])}:
+            if {*requested_columns} <= {*numbered(reading.rows[0])}:
                 return delimiter
-    possible = {each: reading for each, reading in readings.items() if reading.width}
+    possible_readings = {
+        candidate: reading for candidate, reading in readings.items() if reading.width
+    }
     # Prefer delimiters with the same number of cells in the first row as in the others.
-    whole = {e: f for e, f in possible.items() if len(f.rows[0]) == f.width}
-    possible = whole or possible
-    if not possible:
-        if not wanted and (problem := _rare_delimiter(sample, uri, asked, is_whole)):
+    complete_readings = {
+        e: f for e, f in possible_readings.items() if len(f.rows[0]) == f.width
+    }
+    possible_readings = complete_readings or possible_readings
+    if not possible_readings:
+        if not requested_columns and (
+            problem := _rare_delimiter(sample, uri, requested_dialect, is_whole)
+        ):
             raise InputError(problem)
         return comma
-    top = max(possible, key=lambda each: possible[each].score)
-    best = comma if comma in possible else top
-    if possible[top].score > possible[best].score + _CLEARLY:
+    top = max(
+        possible_readings, key=lambda candidate: possible_readings[candidate].score
+    )
+    best = comma if comma in possible_readings else top
+    if possible_readings[top].score > possible_readings[best].score + _CLEARLY:
         best = top
-    least = possible[best].score - _CLEARLY
-    rivals = [e for e in possible if e != best and possible[e].score > least]
+    min_score = possible_readings[best].score - _CLEARLY
+    rivals = [
+        e
+        for e in possible_readings
+        if e != best and possible_readings[e].score > min_score
+    ]
     if not rivals:
         return best
-    found = " and ".join(
-        f"{count(len(readings[each].rows[0]), 'column')} with {name_of(each)}"
-        for each in (best, rivals[0])
+    interpretations = " and ".join(
+        f"{count(len(readings[candidate].rows[0]), 'column')} with {name_of(candidate)}"
+        for candidate in (best, rivals[0])
     )
     raise InputError(
-        f"{uri}: the delimiter is ambiguous: the first rows have {found}. Set "
+        f"{uri}: the delimiter is ambiguous: the first rows have {interpretations}. Set "
         f"`delimiter={name_of(best)}` or `delimiter={name_of(rivals[0])}`"
     )
 
@@ -251,50 +274,60 @@ _RUNS = (
 _WHOLE = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?|[-+]?\d{1,3}( \d{3})+|\w+://.*")
 
 
-def _rare_delimiter(sample: bytes, uri: str, asked: Dialect, is_whole: bool) -> str:
+def _rare_delimiter(
+    sample: bytes, uri: str, requested_dialect: Dialect, is_whole: bool
+) -> str:
     """Returns the message for a single column that seems to be several, or ""."""
-    lines = _split_rows(sample, replace(asked, delimiter=b"\0"), is_whole).rows
+    lines = _split_rows(
+        sample, replace(requested_dialect, delimiter=b"\0"), is_whole
+    ).rows
     cells = [line[0].strip() for line in lines[1:] if line]
-    whole = [cell for cell in cells if _WHOLE.fullmatch(cell) or _DATE.fullmatch(cell)]
-    if len(lines) < 2 or len(whole) * 2 > len(cells):
+    single_values = [
+        cell for cell in cells if _WHOLE.fullmatch(cell) or _DATE.fullmatch(cell)
+    ]
+    if len(lines) < 2 or len(single_values) * 2 > len(cells):
         return ""
-    keep = "To keep it as one column, use `delimiter=comma`"
+    keep_advice = "To keep it as one column, use `delimiter=comma`"
     runs = []
-    for needed, pattern, what, script in _RUNS:
+    for needed, pattern, separator, script in _RUNS:
         if needed in sample:
             text = re.sub(pattern, b"\x1d", re.sub(rb"(?m)^ +", b"", sample))
-            found = _split_rows(text, replace(asked, delimiter=b"\x1d"), is_whole)
-            same = [len(row) for row in found.rows].count(found.width)
-            runs += [(same, found.width, what, script)] * (found.width > 1)
+            reading = _split_rows(
+                text, replace(requested_dialect, delimiter=b"\x1d"), is_whole
+            )
+            same = [len(row) for row in reading.rows].count(reading.width)
+            runs += [(same, reading.width, separator, script)] * (reading.width > 1)
     if runs:
-        _, width, what, script = max(runs, key=lambda each: each[0])
+        _, width, separator, script = max(runs, key=lambda run: run[0])
         return (
-            f"{uri}: a single column, but the rows have {what} between "
+            f"{uri}: a single column, but the rows have {separator} between "
             f"{count(width, 'cell')}; expected one character. Replace them by tabs, "
-            f"for example with sed '{script}'. {keep}"
+            f"for example with sed '{script}'. {keep_advice}"
         )
     for mark in _RARE:
-        found = _split_rows(sample, replace(asked, delimiter=mark), is_whole)
-        is_header = len(found.rows[0]) == found.width
-        if not found.width or (
-            not is_header and found.width < 3 and mark in b": "  # ratio, 16:9, 4:3
+        reading = _split_rows(
+            sample, replace(requested_dialect, delimiter=mark), is_whole
+        )
+        is_header = len(reading.rows[0]) == reading.width
+        if not reading.width or (
+            not is_header and reading.width < 3 and mark in b": "  # ratio, 16:9, 4:3
         ):
             continue
         # Spaces also separate the words of a text.
-        if mark != b" " or (found.width > 2 and is_header) or _is_table(found):
+        if mark != b" " or (reading.width > 2 and is_header) or _is_table(reading):
             name = name_of(mark)
             return (
                 f"{uri}: a single column, but the rows have {name} between "
-                f"{count(found.width, 'cell')}. Use `delimiter={name}`. {keep}"
+                f"{count(reading.width, 'cell')}. Use `delimiter={name}`. {keep_advice}"
             )
     return ""
 
 
-def _is_table(found: _Reading) -> bool:
+def _is_table(reading: _Reading) -> bool:
     """Returns whether a cell contains a space, or most cells of a column are typed."""
-    if any(" " in cell for row in found.rows for cell in row):
+    if any(" " in cell for row in reading.rows for cell in row):
         return True
-    rows = [row for row in found.rows[1:] if len(row) == found.width]
+    rows = [row for row in reading.rows[1:] if len(row) == reading.width]
     sorts = [_main_sort(cells) for cells in zip(*rows, strict=True)]
     return any(_is_typed(sort) and share >= 0.8 for sort, share in sorts)
 
@@ -354,42 +387,50 @@ def header_doubts(first: FirstRows) -> tuple[str, str]:
     numbers from 0 that pandas writes for columns without names. Other series (1, 2, 3)
     raise a doubt.
     """
-    raw = split_row(first.header, first.dialect)
-    if not first.dialect.has_header or not raw or not first.cells.num_rows:
+    header_cells = split_row(first.header, first.dialect)
+    if not first.dialect.has_header or not header_cells or not first.cells.num_rows:
         return "", ""
-    like, codes, unlike, recurring, odd = [], 0, 0, 0, 0
+    matching_names, num_codes, num_different, num_recurring, num_odd = [], 0, 0, 0, 0
     columns = first.cells.select(first.names).columns
-    for name, column in zip(raw[:_WEIGHED], columns, strict=False):
+    for name, column in zip(header_cells[:_WEIGHED], columns, strict=False):
         cells = column[:SAMPLED_ROWS].drop_null().to_pylist()
-        own, (sort, share) = sort_of(name), _main_sort(cells)
-        if not own or not sort:
+        name_sort, (sort, share) = sort_of(name), _main_sort(cells)
+        if not name_sort or not sort:
             continue
-        if own == sort and share >= 0.5:
-            like += [name.strip()] * _is_typed(sort)
-            codes += not _is_typed(sort) and sort != TEXT
-            recurring += sort == TEXT and name in cells
+        if name_sort == sort and share >= 0.5:
+            matching_names += [name.strip()] * _is_typed(sort)
+            num_codes += not _is_typed(sort) and sort != TEXT
+            num_recurring += sort == TEXT and name in cells
         elif share >= 0.8 and sort != TEXT:
-            odd += _is_typed(own)
-            unlike += not _is_typed(own)
+            num_odd += _is_typed(name_sort)
+            num_different += not _is_typed(name_sort)
     line = first.line
     row = (
         f"{_shown(first.header)}. If the table has no header, use `header=none`, and "
         "name its columns with `columns`. If it is the header, use `header=first`"
     )
-    may_be = f"{line} is used as the header, but looks like a row: {row}"
-    names = [name.strip() for name in raw]
+    doubt = f"{line} is used as the header, but looks like a row: {row}"
+    names = [name.strip() for name in header_cells]
     if names == [*map(str, range(len(names)))] and len(names) > 1:
         return "", ""
-    if not like:
-        is_odd = 0 < odd < 3  # three or more are a series: 2026-01, 2026-02, 2026-03
-        return "", may_be if (codes or recurring or is_odd) and not unlike else ""
-    numbers = [float(name) for name in like if _YEAR.fullmatch(name) or _plain(name)]
-    is_alike = len(numbers) == len(like) or all(map(_DATE.fullmatch, like))
-    are_years = is_alike and all(map(_YEAR.fullmatch, like))
-    if _is_series(like, numbers) or (unlike and are_years):
-        return "", "" if unlike or are_years else may_be
-    if unlike and (is_alike or len(like) < unlike):
-        return "", may_be
+    if not matching_names:
+        is_odd = (
+            0 < num_odd < 3
+        )  # three or more are a series: 2026-01, 2026-02, 2026-03
+        return "", doubt if (
+            num_codes or num_recurring or is_odd
+        ) and not num_different else ""
+    numbers = [
+        float(name) for name in matching_names if _YEAR.fullmatch(name) or _plain(name)
+    ]
+    is_alike = len(numbers) == len(matching_names) or all(
+        map(_DATE.fullmatch, matching_names)
+    )
+    are_years = is_alike and all(map(_YEAR.fullmatch, matching_names))
+    if _is_series(matching_names, numbers) or (num_different and are_years):
+        return "", "" if num_different or are_years else doubt
+    if num_different and (is_alike or len(matching_names) < num_different):
+        return "", doubt
     return f"{line} should be the header, but it looks like a row: {row}", ""
 
 
@@ -403,7 +444,9 @@ def _plain(text: str) -> bool:
 def _is_series(names: Sequence[str], numbers: Sequence[float]) -> bool:
     """Returns whether three or more names form a series, as in a pivot table."""
     dates = [name for name in names if _DATE.fullmatch(name)]
-    steps = {round(after - before, 9) for before, after in pairwise(numbers)}
+    steps = {
+        round(next_number - number, 9) for number, next_number in pairwise(numbers)
+    }
     return len(dates) > 2 or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
 
 
@@ -439,35 +482,35 @@ def misfit(first: FirstRows) -> str:
         len(split_row(row, first.dialect) or ()) for row in (first.header, *first.rows)
     ]
     expected, mark = widths[0], first.header[:1]
-    alike = 1  # number of first lines with the same comment mark as the header
+    num_alike = 1  # number of first lines with the same comment mark as the header
     if mark in _MARKS:
-        alike += sum(1 for _ in takewhile(lambda row: row[:1] == mark, first.rows))
-    behind = widths[alike:]
-    if not behind or not first.dialect.has_header:
+        num_alike += sum(1 for _ in takewhile(lambda row: row[:1] == mark, first.rows))
+    data_widths = widths[num_alike:]
+    if not data_widths or not first.dialect.has_header:
         return ""
-    width, rows = Counter(behind).most_common(1)[0]
-    at = alike + behind.index(width)
+    width, rows = Counter(data_widths).most_common(1)[0]
+    at = num_alike + data_widths.index(width)
     if width <= expected or expected in widths[at:]:
         return ""
     if rows < SAME_SHARE * len(widths[at:]):
         return ""
-    found = (
+    mismatch = (
         f"{first.uri}: the header has {count(expected, 'name')}, but the rows below it "
         f"have {count(width, 'cell')}"
     )
     if at == 1 and width == expected + 1 > 2:
         names = ",".join(["row", *first.names])
-        named = "`columns`" if _UNSAFE.search(names.replace(",", "")) else ""
+        columns_option = "`columns`" if _UNSAFE.search(names.replace(",", "")) else ""
         return (
-            f"{found}, as in files of R with row names. Name all columns, and skip "
-            f"this header: {named or f'`columns={names}`'} and "
+            f"{mismatch}, as in files of R with row names. Name all columns, and skip "
+            f"this header: {columns_option or f'`columns={names}`'} and "
             f"`skip_rows={first.dialect.skip_rows + 1}`"
         )
-    if at == alike > 1:
-        return f"{found}. If it is a comment, use `comment={mark.decode()}`"
+    if at == num_alike > 1:
+        return f"{mismatch}. If it is a comment, use `comment={mark.decode()}`"
     lines_before = len(first.text[: first.spans[at - 1][0]].splitlines())
     return (
-        f"{found}. If the header is {_shown(first.rows[at - 1])}, skip the lines "
+        f"{mismatch}. If the header is {_shown(first.rows[at - 1])}, skip the lines "
         f"before it: `skip_rows={lines_before}`"
     )
 
@@ -479,8 +522,8 @@ def commented(first: FirstRows) -> str:
         return ""
     if lines[0][:1] != b"#" or (len(first.names) > 1 and lines[1][:1] != b"#"):
         return ""
-    behind = next((line for line in lines if line[:1] != b"#"), b"")
-    if len(first.names) == 1 and not any(mark in behind for mark in CANDIDATES):
+    first_row = next((line for line in lines if line[:1] != b"#"), b"")
+    if len(first.names) == 1 and not any(mark in first_row for mark in CANDIDATES):
         return ""
     return (
         f"{first.line}, the header, begins with a '#': {_shown(lines[0])}. If lines like "
@@ -496,11 +539,11 @@ def escaped(first: FirstRows) -> str:
     if (
         dialect.escape
         or not dialect.quote
-        or not (found := re.search(cell, first.text))
+        or not (match := re.search(cell, first.text))
     ):
         return ""
     return (
-        f"{first.uri}: in the cell that begins with {_shown(found[1])} a quote follows "
+        f"{first.uri}: in the cell that begins with {_shown(match[1])} a quote follows "
         "a backslash. If that quote does not end the cell, as in files of Spark, use "
         "`escape=backslash`"
     )
@@ -508,7 +551,7 @@ def escaped(first: FirstRows) -> str:
 
 def describe(
     rows: RangeRows,
-    asked: Dialect,
+    requested_dialect: Dialect,
     dtypes: Sequence[str],
     basis: str,
     warnings: Sequence[InputWarning],
@@ -529,21 +572,21 @@ def describe(
         if len(text) > _SHOWN_CHARACTERS:
             text = f"{text[: _SHOWN_CHARACTERS - 3]}..."
         columns.append(" ".join((text, *dtypes[at : at + 1])))
-    if more := len(names) - len(columns):
-        columns.append(f"{more:,} more")
+    if num_more := len(names) - len(columns):
+        columns.append(f"{num_more:,} more")
     unnamed = [name for at, name in enumerate(names) if name == f"column_{at}"]
-    found = dialect.delimiter != CANDIDATES[0] and not asked.delimiter
+    is_detected = dialect.delimiter != CANDIDATES[0] and not requested_dialect.delimiter
     header = "none, the columns are named by the job" if dialect.columns else "none"
     if dialect.has_header:
-        behind = ", comments not counted" if dialect.comment else ""
-        header = f"line {dialect.skip_rows + 1}{behind}"
+        suffix = ", comments not counted" if dialect.comment else ""
+        header = f"line {dialect.skip_rows + 1}{suffix}"
     comment = dialect.comment.decode()
     quote = dialect.quote.decode() or "none"
-    named = ", ".join(unnamed[:_SHOWN_COLUMNS])
+    unnamed_text = ", ".join(unnamed[:_SHOWN_COLUMNS])
     facts = {
         "file": "" if rows.packing.is_plain else rows.packing.described,
         "delimiter": name_of(dialect.delimiter)
-        + (", found in the first rows" if found else ""),
+        + (", found in the first rows" if is_detected else ""),
         "comments": comment and f"lines that begin with {comment}",
         "escape": dialect.escape.decode(),
         "quote": quote if dialect.quote != RFC_4180.quote else "",
@@ -552,7 +595,7 @@ def describe(
         "types": basis,
         "decimals": "with a comma" if dialect.decimal == "," else "",
         "null values": ", ".join(map(shown, dialect.null_values)),
-        "columns without a name": f"{len(unnamed):,}, named {named}"
+        "columns without a name": f"{len(unnamed):,}, named {unnamed_text}"
         if unnamed and dialect.has_header
         else "",
     }
@@ -595,7 +638,7 @@ def inspect(
     marked = (marked_numbers(name, cells.column(name), decimal) for name in texts)
     problem, doubt = header_doubts(first) if is_guessed else ("", "")
     has_escapes = escaped(first)
-    found: dict[WarningCode, str] = {
+    warning_texts: dict[WarningCode, str] = {
         "escaped-quotes": has_escapes,
         "other-widths": "" if has_escapes else misfit(first),
         "comment-header": commented(first),
@@ -603,14 +646,18 @@ def inspect(
     }
     if first.header and first.rows and len(first.names) == 1:
         if other := _other_delimiter(rows, file):
-            found["single-column"] = (
+            warning_texts["single-column"] = (
                 f"{file.uri}: the header is the single column {shown(first.names[0])}, but "
                 f"this looks like a table with `delimiter={other}`"
             )
     return Inspected(
         num_rows=cells.num_rows,
         types=tuple(types[name] for name in rows.names),
-        warnings=tuple(InputWarning(*each) for each in found.items() if each[1]),
+        warnings=tuple(
+            InputWarning(*coded_text)
+            for coded_text in warning_texts.items()
+            if coded_text[1]
+        ),
         has_quotes=bool(quote) and quote in first.text,
         marked=tuple(chain.from_iterable(marked))[:_SHOWN_COLUMNS],
     ), repeated_columns(first) or problem
@@ -618,9 +665,9 @@ def inspect(
 
 def find_rows(
     files: Sequence[InputFile],
-    asked: Dialect,
-    asked_packing: AskedPacking,
-    wanted: Sequence[str],
+    requested_dialect: Dialect,
+    requested_packing: AskedPacking,
+    requested_columns: Sequence[str],
     storage: StorageOptions,
     *,
     leaves_out: bool = False,
@@ -641,7 +688,7 @@ def find_rows(
             "every input file is empty; expected a header and rows of values"
         )
     first = files[0]
-    compression, encoding = asked_packing
+    compression, encoding = requested_packing
     start = RangeRows((), storage).from_start(first)(0, MARK_BYTES)
     if compression is None:
         compression = compression_of(start)
@@ -652,14 +699,22 @@ def find_rows(
     rows = RangeRows((), storage, packing=Packing(compression, encoding))
     if problem := no_table(rows.from_start(first)(0, HEAD_BYTES)):
         raise InputError(f"{first.uri}: {problem}")
-    named = b"" if asked.skip_rows else named_delimiter(rows.from_start(first))
-    if named:
-        asked = replace(asked, delimiter=asked.delimiter or named, skip_rows=1)
-    delimiter = find_delimiter(rows.from_start(first), first.uri, asked, wanted)
-    dialect = replace(asked, delimiter=delimiter)
+    stated_delimiter = (
+        b"" if requested_dialect.skip_rows else named_delimiter(rows.from_start(first))
+    )
+    if stated_delimiter:
+        requested_dialect = replace(
+            requested_dialect,
+            delimiter=requested_dialect.delimiter or stated_delimiter,
+            skip_rows=1,
+        )
+    delimiter = find_delimiter(
+        rows.from_start(first), first.uri, requested_dialect, requested_columns
+    )
+    dialect = replace(requested_dialect, delimiter=delimiter)
     rows = replace(rows, dialect=dialect, leaves_out=leaves_out)
     names: tuple[str, ...] = ()  # columns of the first file; all files have the same
-    known, others = {*wanted}, set[str]()
+    known_columns, file_columns = {*requested_columns}, set[str]()
     without_rows = []
     for file in files:
         if not rows.packing.is_plain:
@@ -667,35 +722,41 @@ def find_rows(
             if (packed := compression_of(start)) != compression:
                 raise InputError(other_compression(file.uri, packed, compression))
         read = rows.from_start(file)
-        if named and named_delimiter(read) != named:
+        if stated_delimiter and named_delimiter(read) != stated_delimiter:
             raise InputError(
-                f"{file.uri}: the first line is not {shown('sep=' + named.decode())}, "
+                f"{file.uri}: the first line is not {shown('sep=' + stated_delimiter.decode())}, "
                 "as in the first file; expected the same in all files: convert such "
                 "files separately"
             )
-        own, begin = read_header(read, file.uri, rows.dialect)
-        partitions.require_apart(file.uri, own)
+        header_names, begin = read_header(read, file.uri, rows.dialect)
+        partitions.require_apart(file.uri, header_names)
         if rows.packing.is_plain and begin >= file.size:
             without_rows.append(file.path)
         if not names:
-            chosen = tuple(name for name in own if name in known)
-            names = chosen if chosen and leaves_out else own
-            known = {*(chosen or own)}
-        others.update(own)
+            chosen = tuple(name for name in header_names if name in known_columns)
+            names = chosen if chosen and leaves_out else header_names
+            known_columns = {*(chosen or header_names)}
+        file_columns.update(header_names)
         differ = columns_differ(
-            *(file, own, names, wanted), first=first, leaves_out=leaves_out
+            *(file, header_names, names, requested_columns),
+            first=first,
+            leaves_out=leaves_out,
         )
         if differ:
             if other := _other_delimiter(rows, file, names):
                 mark = name_of(rows.dialect.delimiter)
                 differ += f". It seems to have {other} between its cells, not {mark}"
-            elif len(own) == len(names) and _is_like_row(own) and _is_like_row(names):
+            elif (
+                len(header_names) == len(names)
+                and _is_like_row(header_names)
+                and _is_like_row(names)
+            ):
                 differ += (
                     ". If the first lines are rows, use `header=none`, and name the "
                     "columns with `columns`"
                 )
             raise InputError(differ)
-    return replace(rows, names=names), without_rows, others - known
+    return replace(rows, names=names), without_rows, file_columns - known_columns
 
 
 def _is_like_row(names: Sequence[str]) -> bool:
@@ -711,13 +772,13 @@ def _other_delimiter(
     """Returns the name of another delimiter that fits a file better, or ""."""
     free, read = replace(rows.dialect, delimiter=b""), rows.from_start(file)
     try:
-        own = find_delimiter(read, file.uri, free, names)
-        columns, _ = read_header(read, file.uri, replace(free, delimiter=own))
+        delimiter = find_delimiter(read, file.uri, free, names)
+        columns, _ = read_header(read, file.uri, replace(free, delimiter=delimiter))
     except InputError:  # no delimiter can be detected
         return ""
     # `find_delimiter` returns the comma if no delimiter is possible.
-    is_other = own != rows.dialect.delimiter and len(columns) > 1
-    return name_of(own) if is_other else ""
+    is_other = delimiter != rows.dialect.delimiter and len(columns) > 1
+    return name_of(delimiter) if is_other else ""
 
 
 def _look_at(rows: RangeRows, file: InputFile) -> FirstRows:
@@ -730,8 +791,10 @@ def _look_at(rows: RangeRows, file: InputFile) -> FirstRows:
         header = head[header_start(read, file.uri, dialect) :].strip(b"\r\n")
     parsed = rows.sample(whole, TYPED_BYTES)
     if parsed is None:
-        nothing = pa.record_batch({name: pa.array([], pa.string()) for name in names})
-        return FirstRows(file.uri, dialect, header, names, head, (), nothing)
+        empty_batch = pa.record_batch(
+            {name: pa.array([], pa.string()) for name in names}
+        )
+        return FirstRows(file.uri, dialect, header, names, head, (), empty_batch)
     body = parsed.body
     spans = [(begin + start, begin + end) for start, end in body.spans[:SAMPLED_ROWS]]
     text = head + body.text

@@ -190,9 +190,9 @@ class _Automaton:
         generators = set(by_byte.values())
         numbers = {_IDENTITY: 0}
         self.maps = [_IDENTITY]
-        for known in self.maps:  # the loop appends to the list
+        for transition_map in self.maps:  # the loop appends to the list
             for generator in generators:
-                longer = compose(known, generator)
+                longer = compose(transition_map, generator)
                 if longer not in numbers:
                     numbers[longer] = len(self.maps)
                     self.maps.append(longer)
@@ -202,15 +202,17 @@ class _Automaton:
         # Encode each function as one number, with a base-7 digit for each state.
         ends = np.array(self.maps, np.int64) - int(FIELD_START)
         keys = ends @ 7 ** np.arange(len(QuoteState))
-        both = ends[:, ends] @ 7 ** np.arange(len(QuoteState))  # [second, first]
+        composed_keys = ends[:, ends] @ 7 ** np.arange(
+            len(QuoteState)
+        )  # [second, first]
         order = np.argsort(keys)
         self._composed: npt.NDArray[np.uint16] = order[
-            np.searchsorted(keys[order], both)
+            np.searchsorted(keys[order], composed_keys)
         ].astype(np.uint16)
 
-    def map_of(self, data: npt.NDArray[np.uint8]) -> TransitionMap:
+    def map_of(self, text: npt.NDArray[np.uint8]) -> TransitionMap:
         """Returns the transition map of the bytes."""
-        numbers = self._of_byte[data]
+        numbers = self._of_byte[text]
         while len(numbers) > 1:
             if len(numbers) % 2:
                 numbers = np.append(numbers, np.uint16(0))
@@ -242,8 +244,8 @@ def end_states(
         if len(pairs) == 2 and quote and block.find(quote, first, stop) < 0:
             break
         start = max(first, stop - size)
-        data = np.frombuffer(block, np.uint8, stop - start, start)
-        ends = compose(automaton.map_of(data), ends)
+        text = np.frombuffer(block, np.uint8, stop - start, start)
+        ends = compose(automaton.map_of(text), ends)
         stop, size = start, min(4 * size, _MAX_PIECE_BYTES)
     return ends
 
@@ -357,10 +359,10 @@ def row_start(
         QUOTED_ESCAPED: quote + dialect.escape,
     }
     while True:
-        before = starts[state]
-        match = row_patterns(dialect).row.match(before + block[at:])
+        prefix = starts[state]
+        match = row_patterns(dialect).row.match(prefix + block[at:])
         if match and match[1]:
-            end = begin + at + match.end() - len(before)
+            end = begin + at + match.end() - len(prefix)
             cut = match[1] == b"\r" and end == begin + len(block)
             return end + (cut and read(end, end + 1) == b"\n")
         state = end_state(block[at:], state, dialect)
@@ -410,21 +412,21 @@ def without_comments(
         if match.start(1) < 0:
             rows.append(match[0])
         else:
-            found = match[1].splitlines()
-            lines, example = lines + len(found), example or found[0]
+            comment_lines = match[1].splitlines()
+            lines, example = lines + len(comment_lines), example or comment_lines[0]
     if not lines:
         return body, ()
     rows.append(body[end:])
-    shown = example[:_SHOWN_BYTES].decode(errors="replace")
-    return b"".join(rows), (RowIssue(_COMMENTS, "", lines, shown),)
+    shown_comment = example[:_SHOWN_BYTES].decode(errors="replace")
+    return b"".join(rows), (RowIssue(_COMMENTS, "", lines, shown_comment),)
 
 
 def comment_fact(issues: tuple[RowIssue, ...]) -> tuple[tuple[str, str], ...]:
     """Returns the fact about comment lines for the input report, or ()."""
     return tuple(
-        ("comment lines", f"{each.count:,} left out, such as {each.example!r}")
-        for each in issues
-        if each.code == _COMMENTS
+        ("comment lines", f"{issue.count:,} left out, such as {issue.example!r}")
+        for issue in issues
+        if issue.code == _COMMENTS
     )
 
 
@@ -500,9 +502,9 @@ def find_broken_rows(read: Reader, body: Body) -> dict[int, str]:
     return broken
 
 
-def reader_of(data: bytes) -> Reader:
+def reader_of(text: bytes) -> Reader:
     """Returns a reader of bytes in memory."""
-    return lambda start, stop: data[start:stop]
+    return lambda start, stop: text[start:stop]
 
 
 def masked(read: Reader, offset: int, dialect: Dialect = RFC_4180) -> Reader:
@@ -515,11 +517,11 @@ def masked(read: Reader, offset: int, dialect: Dialect = RFC_4180) -> Reader:
     return lambda start, stop: mask_quote(read(start, stop), offset - start, dialect)
 
 
-def mask_quote(data: bytes, at: int, dialect: Dialect) -> bytes:
+def mask_quote(text: bytes, at: int, dialect: Dialect) -> bytes:
     """Replaces the quote at an offset by an ordinary byte if the offset is inside."""
-    if not 0 <= at < len(data):
-        return data
-    return b"".join((data[:at], dialect.mask, data[at + 1 :]))
+    if not 0 <= at < len(text):
+        return text
+    return b"".join((text[:at], dialect.mask, text[at + 1 :]))
 
 
 def unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:
@@ -538,15 +540,17 @@ def unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:
         start = max(0, stop - _BLOCK_BYTES)
         block = read(start, stop) + quotes
         offsets = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(quote))
-        first = np.flatnonzero(np.diff(offsets, prepend=-2) > 1)  # start of each run
-        lengths = np.diff(first, append=len(offsets))
+        run_starts = np.flatnonzero(
+            np.diff(offsets, prepend=-2) > 1
+        )  # start of each run
+        lengths = np.diff(run_starts, append=len(offsets))
         quotes = b""
         if start and len(offsets) and offsets[0] == 0:
             quotes = quote * int(lengths[0])  # the run may start in the previous block
-            first, lengths = first[1:], lengths[1:]
-        odd = first[lengths % 2 == 1]
-        if len(odd):
-            return start + int(offsets[odd[-1]])
+            run_starts, lengths = run_starts[1:], lengths[1:]
+        odd_runs = run_starts[lengths % 2 == 1]
+        if len(odd_runs):
+            return start + int(offsets[odd_runs[-1]])
         stop = start
     raise ValueError("no quoted field is open there")
 
@@ -558,11 +562,13 @@ def _without_escapes(read: Reader, dialect: Dialect) -> Reader:
     filler = dialect.mask * 2
 
     def read_masked(start: int, stop: int) -> bytes:
-        before, size = b"", 64
-        while start > len(before) and len(before) == before.count(escape):
-            before = read(max(0, start - size), start)
+        preceding_bytes, size = b"", 64
+        while start > len(preceding_bytes) and len(
+            preceding_bytes
+        ) == preceding_bytes.count(escape):
+            preceding_bytes = read(max(0, start - size), start)
             size *= 2
-        escapes = len(before) - len(before.rstrip(escape))
+        escapes = len(preceding_bytes) - len(preceding_bytes.rstrip(escape))
         # The last escape before `start` may escape the first byte.
         text = escape * (escapes % 2) + read(start, stop)
         return pair.sub(filler, text)[escapes % 2 :]

@@ -93,7 +93,7 @@ def _with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
     null = b"\0"
     while null in body:
         null += b"\0"
-    return _null_pattern(dialect).sub(lambda found: found[1] or null, body), null
+    return _null_pattern(dialect).sub(lambda match: match[1] or null, body), null
 
 
 def _nulls(dialect: Dialect, *, are_escaped: bool) -> list[str]:
@@ -203,19 +203,19 @@ def parse_rows(
       broken: Reasons to reject rows without an end, by ordinal (`find_broken_rows`).
     """
     text, dialect = body.text, body.dialect
-    rest, issues = without_comments(text, dialect)
-    if broken or not bytes_are_utf8(rest):
+    row_text, issues = without_comments(text, dialect)
+    if broken or not bytes_are_utf8(row_text):
         # Remove the rows that Arrow cannot split, and split the other rows.
         spans, reasons = body.spans, dict(broken)
         for row, (start, end) in enumerate(spans):
             if row not in reasons and (reason := utf8_reason(text[start:end], "row")):
                 reasons[row] = reason
-        kept = [row for row in range(len(spans)) if row not in reasons]
-        rest = b"\n".join(text[slice(*spans[row])] for row in kept)
-        batch, wrong = split_cells(rest, names, dialect)
-        reasons |= {kept[row]: reason for row, reason in wrong.items()}
+        kept_rows = [row for row in range(len(spans)) if row not in reasons]
+        row_text = b"\n".join(text[slice(*spans[row])] for row in kept_rows)
+        batch, split_reasons = split_cells(row_text, names, dialect)
+        reasons |= {kept_rows[row]: reason for row, reason in split_reasons.items()}
     else:
-        batch, reasons = split_cells(rest, names, dialect)
+        batch, reasons = split_cells(row_text, names, dialect)
     rejects = []
     for row in sorted(reasons):
         at, raw = body.row(row)
@@ -243,10 +243,10 @@ def split_cells(
         return plain, {}
     if body.startswith(BOM):
         body = BOM + body  # Arrow strips one BOM, but this BOM belongs to a cell
-    wrong: dict[int, str] = {}
+    reasons: dict[int, str] = {}
 
     def note(row: pa_csv.InvalidRow) -> str:
-        wrong[row.number - 1] = (
+        reasons[row.number - 1] = (
             f"expected {count(row.expected_columns, 'column')}, found {row.actual_columns}"
         )
         return "skip"
@@ -280,8 +280,8 @@ def split_cells(
     )
     batches = table.combine_chunks().to_batches()
     if batches:
-        return batches[0], wrong
-    return pa.RecordBatch.from_pylist([], schema=table.schema), wrong
+        return batches[0], reasons
+    return pa.RecordBatch.from_pylist([], schema=table.schema), reasons
 
 
 @dataclass(frozen=True)
@@ -341,22 +341,22 @@ class RangeRows:
     ) -> pa.RecordBatch:
         """Returns rows with the columns in order and the columns of the partitions."""
         decimal = self.dialect.decimal
-        own = batch.select(self.names)
-        return self.partitions.added_as_text(own, paths, owners, decimal)
+        file_columns = batch.select(self.names)
+        return self.partitions.added_as_text(file_columns, paths, owners, decimal)
 
     def of_file(self, file: InputFile | InputRange) -> Reader:
         """Returns a reader of the text of a file or of a range."""
         if not self.packing.is_plain:
             size = file.stop if isinstance(file, InputRange) else file.size
             return self._open(file, 0, size, TEXT_BYTES).part
-        return partial(read_range, file.uri, options=self.storage, seen=file.seen)
+        return partial(read_range, file.uri, options=self.storage, stat=file.seen)
 
     def from_start(self, file: InputFile | InputRange) -> Reader:
         """Returns a reader that caches the first bytes of a remote file."""
-        read, seen = self.of_file(file), file.seen
-        if not self.packing.is_plain or seen is None or is_local(file.uri):
+        read, stat = self.of_file(file), file.seen
+        if not self.packing.is_plain or stat is None or is_local(file.uri):
             return read
-        head, size = _head_of(file.uri, seen, self.storage), seen.size
+        head, size = _head_of(file.uri, stat, self.storage), stat.size
 
         def read_start(start: int, stop: int) -> bytes:
             if stop <= len(head) or len(head) == size:
@@ -406,23 +406,26 @@ class RangeRows:
                 end, is_whole = self._end(input_range, stream.part)
             for body in self._cut(input_range, stream, begin, end, is_whole=is_whole):
                 broken = find_broken_rows(self.of_file(input_range), body)
-                found = parse_rows(body, names, path, broken)
-                sink.rejects += found.rejects
-                sink.add(issues=found.issues)
+                parsed_rows = parse_rows(body, names, path, broken)
+                sink.rejects += parsed_rows.rejects
+                sink.add(issues=parsed_rows.issues)
                 # Positions rise, but short rows may share one. Example: 4 rows in 80
                 # bytes, in a range of 64 bytes. Offsets are 0 20 40 60. In a plain file,
                 # positions are 0 16 32 48, because the last row may end after the range.
-                ordinals, size = found.ordinals, len(body.text)
-                offsets = body.begin + ordinals * size // max(1, found.num_rows)
-                raw, num_rows = found.raw, found.num_rows
+                ordinals, size = parsed_rows.ordinals, len(body.text)
+                offsets = body.begin + ordinals * size // max(1, parsed_rows.num_rows)
+                raw, num_rows = parsed_rows.raw, parsed_rows.num_rows
                 if size > _LONG_BODY_BYTES:
                     raw = _LongBody.of(body, self.of_file(input_range), ordinals).raw
                 if is_plain:
                     positions = (offsets - begin) * (stop - start) // (end - begin)
                 else:
                     positions = stream.positions.of(offsets)
-                batch = self.complete(found.batch, [path])
-                del body, found  # release the text of a long row while the caller works
+                batch = self.complete(parsed_rows.batch, [path])
+                del (
+                    body,
+                    parsed_rows,
+                )  # release the text of a long row while the caller works
                 yield Rows(
                     batch=batch,
                     origins=origins_in(path, start, ordinals + rows_before),
@@ -466,12 +469,12 @@ class RangeRows:
         while True:
             stream.kept_from = begin
             at = begin + BATCH_BYTES
-            held, start = stream.window(begin, min(at + 1, end))  # not copied
-            if min(end, start + len(held)) <= at:
+            window_text, start = stream.window(begin, min(at + 1, end))  # not copied
+            if min(end, start + len(window_text)) <= at:
                 break
-            held = mask_quote(held, unclosed - start, dialect)
-            ends = end_states(held, begin - start, at - start, dialect)
-            del held  # a long row replaces it
+            window_text = mask_quote(window_text, unclosed - start, dialect)
+            ends = end_states(window_text, begin - start, at - start, dialect)
+            del window_text  # a long row replaces it
             state = ends[ROW_START - FIELD_START]
             cut = row_start(read, at, state, MAX_ROW_BYTES, dialect)
             if cut is None and stream.is_packed:
@@ -500,10 +503,10 @@ class RangeRows:
             quote = unclosed_quote(reader_of(text), len(text), dialect)
             if len(text) - quote > UNCLOSED_BYTES:
                 quote += begin
-                rest = self._cut(
+                remaining_bodies = self._cut(
                     input_range, stream, begin, end, is_whole=True, unclosed=quote
                 )
-                yield from rest
+                yield from remaining_bodies
                 return
         if text:
             bodies = [Body(text, begin, dialect, unclosed, is_whole)]
@@ -517,25 +520,27 @@ class RangeRows:
         files: list[_File] = []
         num_bytes = 0
         ranges = input_range.by_file()
-        for each in ranges:
-            size = each.stop
-            data = read_range(each.uri, 0, size, self.storage, each.seen)
-            if len(data) < size:
+        for file_range in ranges:
+            size = file_range.stop
+            content = read_range(file_range.uri, 0, size, self.storage, file_range.seen)
+            if len(content) < size:
                 raise ChangedInputError(
-                    f"{each.uri}: ends at byte {len(data)}, but had {size} bytes when "
+                    f"{file_range.uri}: ends at byte {len(content)}, but had {size} bytes when "
                     "the run began; did it change in the meantime?"
                 )
-            sink.checksums.append(FileChecksum(each.path, 0, size, crc32c(data)))
+            sink.checksums.append(
+                FileChecksum(file_range.path, 0, size, crc32c(content))
+            )
             # Most files repeat the header of the previous file. A header that ends with
             # \r is read again, because a \n may follow.
-            if not (head.endswith(b"\n") and data.startswith(head)):
-                names, end = self._header(each, reader_of(data))
-                head = data[:end]
+            if not (head.endswith(b"\n") and content.startswith(head)):
+                names, end = self._header(file_range, reader_of(content))
+                head = content[:end]
             sink.add(issues=header_comments(head, self.dialect))
-            body = Body(data[len(head) :], len(head), self.dialect)
-            files.append(_File(each, names, data, body))
+            body = Body(content[len(head) :], len(head), self.dialect)
+            files.append(_File(file_range, names, content, body))
             num_bytes += size
-            if num_bytes >= BATCH_BYTES or each is ranges[-1]:
+            if num_bytes >= BATCH_BYTES or file_range is ranges[-1]:
                 yield _rows_of_files(files, self, input_range.first_position, sink)
                 files, num_bytes = [], 0
 
@@ -599,9 +604,9 @@ class RangeRows:
 
 # Cached in each process, because all ranges of a file need its header.
 @lru_cache(maxsize=16)
-def _head_of(uri: str, seen: Seen, storage: StorageOptions) -> bytes:
+def _head_of(uri: str, stat: Seen, storage: StorageOptions) -> bytes:
     """Returns the first bytes of a remote file, whose version fixes its content."""
-    return read_range(uri, 0, HEAD_BYTES, storage, seen)
+    return read_range(uri, 0, HEAD_BYTES, storage, stat)
 
 
 class _File(NamedTuple):
@@ -617,21 +622,23 @@ def _rows_of_files(
     files: Sequence[_File], rows: RangeRows, first_position: int, sink: RowSink
 ) -> Rows:
     """Splits small files together; the rows are the same as for each file alone."""
-    parts, counts, kept = _split_joined(files) or _split_alone(files)
-    owners = np.repeat(np.arange(len(files)), kept)
+    parts, counts, kept_counts = _split_joined(files) or _split_alone(files)
+    owners = np.repeat(np.arange(len(files)), kept_counts)
     ordinals = np.concatenate([parsed.ordinals for parsed in parts])
     sizes = np.array([max(1, len(file.body.text)) for file in files], np.int64)
     ranges = [file.input_range for file in files]
-    stops = np.array([each.stop for each in ranges], np.int64)
-    starts = np.array([each.first_position for each in ranges], np.int64)
-    hashes = np.array([range_hash(each.path, 0) for each in ranges], np.uint64)
+    stops = np.array([file_range.stop for file_range in ranges], np.int64)
+    starts = np.array([file_range.first_position for file_range in ranges], np.int64)
+    hashes = np.array(
+        [range_hash(file_range.path, 0) for file_range in ranges], np.uint64
+    )
     # The position of a row is its offset in its file, after all files before it.
     offsets = ordinals * sizes[owners] // np.maximum(1, counts)[owners]
     sink.rejects += chain.from_iterable(parsed.rejects for parsed in parts)
     sink.add(issues=RowIssue.merged(parsed.issues for parsed in parts))
     batch = pa.concat_batches([parsed.batch.select(rows.names) for parsed in parts])
     return Rows(
-        batch=rows.complete(batch, [each.path for each in ranges], owners),
+        batch=rows.complete(batch, [file_range.path for file_range in ranges], owners),
         origins=origins_of(hashes[owners], ordinals),
         positions=(starts - first_position)[owners]
         + offsets * stops[owners] // sizes[owners],
@@ -646,8 +653,8 @@ _Split = tuple[list[Parsed], list[int], list[int]]
 
 def _split_alone(files: Sequence[_File]) -> _Split:
     parts = []
-    for input_range, names, data, body in files:
-        broken = find_broken_rows(reader_of(data), body)
+    for input_range, names, content, body in files:
+        broken = find_broken_rows(reader_of(content), body)
         parts.append(parse_rows(body, names, input_range.path, broken))
     counts = [parsed.num_rows for parsed in parts]
     return parts, counts, [parsed.batch.num_rows for parsed in parts]
@@ -669,10 +676,10 @@ def _split_joined(files: Sequence[_File]) -> _Split | None:
     names, dialect = files[0].names, files[0].body.dialect
     if any(file.names != names for file in files):
         return None
-    rests = [without_comments(file.body.text, dialect) for file in files]
+    row_texts = [without_comments(file.body.text, dialect) for file in files]
     bodies = [
         body if body.endswith((b"\n", b"\r")) or not body else body + b"\n"
-        for body, _ in rests
+        for body, _ in row_texts
     ]
     text = b"".join(bodies)
     state = end_state(text, dialect=dialect)
@@ -683,9 +690,9 @@ def _split_joined(files: Sequence[_File]) -> _Split | None:
     edges = np.array([0, *accumulate(map(len, bodies))])
     first_rows = np.searchsorted(row_starts, edges)
     counts = np.diff(first_rows).tolist()
-    batch, wrong = split_cells(text, names, dialect)
-    if wrong or batch.num_rows != len(row_starts):
+    batch, split_reasons = split_cells(text, names, dialect)
+    if split_reasons or batch.num_rows != len(row_starts):
         return None
     ordinals = np.arange(len(row_starts)) - np.repeat(first_rows[:-1], counts)
-    issues = RowIssue.merged(issues for _, issues in rests)
+    issues = RowIssue.merged(issues for _, issues in row_texts)
     return [Parsed(batch, ordinals, [], files[0].body, issues)], counts, counts

@@ -141,9 +141,9 @@ def survey_block(
 
 
 def _ends(read: Reader, start: int, stop: int, dialect: Dialect) -> TransitionMap:
-    data = read(start, stop)
-    is_marked = start == 0 and not dialect.skip_rows and data.startswith(BOM)
-    return end_states(data, len(BOM) if is_marked else 0, dialect=dialect)
+    text = read(start, stop)
+    is_marked = start == 0 and not dialect.skip_rows and text.startswith(BOM)
+    return end_states(text, len(BOM) if is_marked else 0, dialect=dialect)
 
 
 def _resolve_file(
@@ -165,15 +165,17 @@ def _resolve_file(
         quote = unclosed_quote(read, size, dialect)
         if size - quote > UNCLOSED_BYTES:
             maps = list(surveys)
-            for at, each in enumerate(ranges):
-                if each.start <= quote < each.stop:
-                    maps[at] = survey_block(masked(read, quote, dialect), each, dialect)
-            ranges = [replace(each, unclosed=quote) for each in ranges]
+            for range_index, input_range in enumerate(ranges):
+                if input_range.start <= quote < input_range.stop:
+                    maps[range_index] = survey_block(
+                        masked(read, quote, dialect), input_range, dialect
+                    )
+            ranges = [replace(input_range, unclosed=quote) for input_range in ranges]
             states = _states(maps)
     cuts = [0, *(int(state) for state in states[:-1]), 0]
     return [
-        replace(each, quoted=ends)
-        for each, ends in zip(ranges, pairwise(cuts), strict=True)
+        replace(input_range, quoted=ends)
+        for input_range, ends in zip(ranges, pairwise(cuts), strict=True)
     ]
 
 
@@ -197,9 +199,9 @@ def _guess_states(rows: RangeRows, input_range: InputRange) -> InputRange:
     ends = unpack_map(survey_block(read, input_range, rows.dialect))
     if start == 0:
         return replace(input_range, quoted=(0, int(ends[ROW_START - FIELD_START])))
-    before = read(start - 1, start)
-    state = FIELD_START if before in rows.dialect.field_ends else UNQUOTED
-    if before in (b"\r", b"\n"):
+    preceding_byte = read(start - 1, start)
+    state = FIELD_START if preceding_byte in rows.dialect.field_ends else UNQUOTED
+    if preceding_byte in (b"\r", b"\n"):
         state = ROW_START
     guesses = [
         replace(input_range, quoted=(int(state), int(ends[state - FIELD_START])))
@@ -225,22 +227,25 @@ def join_small_files(
 ) -> list[InputRange]:
     """Returns the ranges of an input, with the ranges of small files joined."""
     are_small = [
-        each.seen is not None
-        and each.num_positions == each.seen.size
-        and each.seen.size * SMALL_SHARE <= range_bytes
-        for each in ranges
+        input_range.seen is not None
+        and input_range.num_positions == input_range.seen.size
+        and input_range.seen.size * SMALL_SHARE <= range_bytes
+        for input_range in ranges
     ]
-    most = min(FILES_PER_RANGE, max(1, sum(are_small) // RANGES_KEPT))
+    max_files = min(FILES_PER_RANGE, max(1, sum(are_small) // RANGES_KEPT))
     groups: list[list[InputRange]] = []
-    room = files = 0  # bytes and files that the last group can still take
-    for each, small in zip(ranges, are_small, strict=True):
-        same = bool(groups) and groups[-1][0].split == each.split
-        if small and files and same and each.stop <= room:
-            groups[-1].append(each)
-            room, files = room - each.stop, files - 1
+    remaining_bytes = files = 0  # bytes and files that the last group can still take
+    for input_range, small in zip(ranges, are_small, strict=True):
+        same = bool(groups) and groups[-1][0].split == input_range.split
+        if small and files and same and input_range.stop <= remaining_bytes:
+            groups[-1].append(input_range)
+            remaining_bytes, files = remaining_bytes - input_range.stop, files - 1
         else:
-            groups.append([each])
-            room, files = range_bytes - each.stop, (most - 1) * small
+            groups.append([input_range])
+            remaining_bytes, files = (
+                range_bytes - input_range.stop,
+                (max_files - 1) * small,
+            )
     return [_joined(index, group) for index, group in enumerate(groups)]
 
 
@@ -248,7 +253,9 @@ def _joined(index: int, group: Sequence[InputRange]) -> InputRange:
     if len(group) == 1:
         return replace(group[0], index=index)
     files = tuple(
-        InputFile(each.path, each.uri, *each.seen) for each in group if each.seen
+        InputFile(file_range.path, file_range.uri, *file_range.seen)
+        for file_range in group
+        if file_range.seen
     )
     stop = sum(file.size for file in files)
     return replace(group[0], index=index, stop=stop, seen=None, files=files)
@@ -262,7 +269,10 @@ def _typed(
     columns, observed = convert_columns(with_points(cells, dialect.decimal), expected)
     if dialect.decimal == ",":  # text columns keep their original commas
         pairs = zip(cells, columns, strict=True)
-        columns = [own if pt.is_string(to.type) else to for own, to in pairs]
+        columns = [
+            text_column if pt.is_string(typed_column.type) else typed_column
+            for text_column, typed_column in pairs
+        ]
     batch = pa.RecordBatch.from_arrays(columns, names=text.schema.names)
     return batch, tuple(observed)
 
@@ -377,23 +387,28 @@ class CsvSource(Source):
         return tuple(flags[name] for name in self.names)
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        wanted, empty = self.wanted, [file.path for file in files if not file.size]
+        requested_columns, empty_paths = (
+            self.wanted,
+            [file.path for file in files if not file.size],
+        )
         files = [file for file in files if file.size]
         schema = append.schema if append is not None else None
-        kept = [file for file in append.kept if file.size] if append else []
-        splits = self.splits.found_in(files, kept)
-        partitions = self.rows.partitions.found_in(files, splits, kept)
+        existing_files = [file for file in append.kept if file.size] if append else []
+        splits = self.splits.found_in(files, existing_files)
+        partitions = self.rows.partitions.found_in(files, splits, existing_files)
         if append is not None:
             # One converted file is enough, because all have the same columns.
-            files = [*kept[:1], *files]
+            files = [*existing_files[:1], *files]
         if schema is not None:
-            wanted = tuple(feature.name for feature in schema.features)
+            requested_columns = tuple(feature.name for feature in schema.features)
         leaves_out, unwanted = self.rows.leaves_out, set[str]()
-        if wanted and (self.as_text or leaves_out):
-            partitions, unwanted = partitions.only(wanted)
-        wanted = tuple(name for name in wanted if name not in partitions.keys)
+        if requested_columns and (self.as_text or leaves_out):
+            partitions, unwanted = partitions.only(requested_columns)
+        requested_columns = tuple(
+            name for name in requested_columns if name not in partitions.keys
+        )
         rows, without_rows, left_out = inspect.find_rows(
-            *(files, self.asked, self.asked_packing, wanted, self.storage),
+            *(files, self.asked, self.asked_packing, requested_columns, self.storage),
             leaves_out=leaves_out,
             partitions=partitions,
         )
@@ -406,22 +421,27 @@ class CsvSource(Source):
         if append is None and problem:
             raise InputError(problem)
         if first.types:
-            own = (int(_FOLDER_FLAGS[kind]) for _, kind in partitions.types)
-            first = replace(first, types=(*first.types, *own))
-        skipped = [*zip(repeat("empty"), empty), *zip(repeat("no rows"), without_rows)]
+            folder_types = (int(_FOLDER_FLAGS[kind]) for _, kind in partitions.types)
+            first = replace(first, types=(*first.types, *folder_types))
+        skipped = [
+            *zip(repeat("empty"), empty_paths),
+            *zip(repeat("no rows"), without_rows),
+        ]
         return replace(
             self,
             splits=splits,
             rows=replace(rows, partitions=partitions),
             first=first,
-            wanted=wanted,
+            wanted=requested_columns,
             fixed_schema=schema,
             passed_over=SkippedFiles.counted(skipped),
             left_out=(*left_out, *unwanted) if self.as_text or leaves_out else (),
         )
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
-        issues = found.issues if found is not None else self.first.marked
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+        issues = (
+            range_findings.issues if range_findings is not None else self.first.marked
+        )
         schema, warnings = self.fixed_schema, [*self.first.warnings]
         facts: tuple[tuple[str, str], ...] = ()
         basis = "of the dataset" if schema is not None else "declared"
@@ -430,52 +450,59 @@ class CsvSource(Source):
             basis = f"so far, by the first {count(self.first.num_rows, 'row')}"
             first = zip(self.names, self.first.types, strict=False)
             types = {name: column_dtype(f) if f else "empty" for name, f in first}
-        if self.infers_types and found is not None:
-            schema, odd = found.schema, self._odd_columns(found)
-            basis = f"so far, by {count(found.rows, 'row')}"
-            basis = "of all rows" if found.is_all else basis
+        if self.infers_types and range_findings is not None:
+            schema, odd = range_findings.schema, self._odd_columns(range_findings)
+            basis = f"so far, by {count(range_findings.rows, 'row')}"
+            basis = "of all rows" if range_findings.is_all else basis
             warnings += odd_warnings(odd)
             facts = (*missing_fact(issues, schema), *odd_fact(odd))
         warnings += long_warnings(issues, self.names)
         warnings += marked_warnings(issues, self.rows.dialect.decimal)
         if schema is not None:
-            types = {each.name: each.dtype for each in schema.features}
+            types = {feature.name: feature.dtype for feature in schema.features}
         dtypes = [types[name] for name in self.names] if types else ()
         names = self.names  # plus the columns that a schema leaves out
         if not self.rows.leaves_out:
             names = tuple(dict.fromkeys((*names, *sorted(self.left_out))))
         rows = replace(self.rows, names=names)
-        told = inspect.describe(rows, self.asked, dtypes, basis, warnings)
+        input_report = inspect.describe(rows, self.asked, dtypes, basis, warnings)
         facts = (*left_out_fact(self.left_out), *facts, *comment_fact(issues))
-        facts = (*told.facts, *facts, *self.splits.facts, *rows.partitions.facts)
-        return replace(told, facts=facts, passed_over=self.passed_over)
+        facts = (
+            *input_report.facts,
+            *facts,
+            *self.splits.facts,
+            *rows.partitions.facts,
+        )
+        return replace(input_report, facts=facts, passed_over=self.passed_over)
 
-    def issue_problem(self, found: Findings) -> str:
+    def issue_problem(self, range_findings: Findings) -> str:
         problem = ""
         if self.odd_cells == "refuse":
-            problem = odd_problem(self._odd_columns(found))
+            problem = odd_problem(self._odd_columns(range_findings))
         if self.exact:
-            problem = problem or exact_problem(found.issues, self.names)
+            problem = problem or exact_problem(range_findings.issues, self.names)
         return problem
 
-    def issue_notes(self, found: Findings) -> list[str]:
-        return [odd.described for odd in self._odd_columns(found)[:_NOTES]]
+    def issue_notes(self, range_findings: Findings) -> list[str]:
+        return [odd.described for odd in self._odd_columns(range_findings)[:_NOTES]]
 
-    def settle_types(self, found: Findings) -> TypeFlags:
+    def settle_types(self, range_findings: Findings) -> TypeFlags:
         if self.odd_cells != "reject":
-            return found.observed
-        types = dict(zip(self.names, found.observed, strict=True))
-        for odd in self._odd_columns(found):
+            return range_findings.observed
+        types = dict(zip(self.names, range_findings.observed, strict=True))
+        for odd in self._odd_columns(range_findings):
             if odd.is_few:
                 types[odd.name] = odd.types_of_others(types[odd.name])
         return tuple(types.values())
 
-    def _odd_columns(self, found: Findings) -> list[OddColumn]:
+    def _odd_columns(self, range_findings: Findings) -> list[OddColumn]:
         # Null counts of columns that a function (`map`) creates do not apply.
-        is_own = len(found.nulls) == len(self.names)
-        nulls = dict(zip(self.names, found.nulls, strict=True)) if is_own else {}
-        cells = {name: found.rows - nulls.get(name, 0) for name in self.names}
-        return odd_columns(found.issues, cells)
+        is_own = len(range_findings.nulls) == len(self.names)
+        nulls = (
+            dict(zip(self.names, range_findings.nulls, strict=True)) if is_own else {}
+        )
+        cells = {name: range_findings.rows - nulls.get(name, 0) for name in self.names}
+        return odd_columns(range_findings.issues, cells)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         is_plain = self.rows.packing.is_plain  # others can only be read from the start
@@ -503,41 +530,45 @@ class CsvSource(Source):
         resolved: list[InputRange] = []
         by_file = groupby(zip(ranges, surveys, strict=True), lambda pair: pair[0].uri)
         for _, pairs in by_file:
-            own, numbers = zip(*pairs, strict=True)
-            read = self.rows.of_file(own[0])
-            resolved += _resolve_file(read, own, numbers, self.rows.dialect)
+            file_ranges, numbers = zip(*pairs, strict=True)
+            read = self.rows.of_file(file_ranges[0])
+            resolved += _resolve_file(read, file_ranges, numbers, self.rows.dialect)
         return resolved
 
     def sample(self, input_range: InputRange) -> TypeFlags:
         flags: TypeFlags = (int(TypeFlag.NOTHING),) * len(self.names)
         files = input_range.by_file()
         chosen = files[:: -(-len(files) // _SAMPLED_FILES)]
-        for each in chosen:
-            parsed = self.rows.sample(each, inspect.TYPED_BYTES // len(chosen))
+        for file_range in chosen:
+            parsed = self.rows.sample(file_range, inspect.TYPED_BYTES // len(chosen))
             if parsed is not None and parsed.batch.num_rows:
-                columns = self.rows.complete(parsed.batch, [each.path]).columns
+                columns = self.rows.complete(parsed.batch, [file_range.path]).columns
                 columns = with_points(columns, self.rows.dialect.decimal)
-                found = map(int, classify_columns(columns))
-                own = tuple(map(without_odd, found, columns))
-                flags = merge_type_flags(flags, own)
+                column_flags = map(int, classify_columns(columns))
+                file_flags = tuple(map(without_odd, column_flags, columns))
+                flags = merge_type_flags(flags, file_flags)
         return self._with_text(flags)
 
     def _with_text(self, flags: TypeFlags) -> TypeFlags:
         """Returns the flags with TEXT for folder columns of text, even for folder 12."""
         texts = [kind == pa.string() for _, kind in self.rows.partitions.types]
-        behind = zip(flags[len(self.rows.names) :], texts, strict=True)
-        own = (int(TypeFlag.TEXT) if is_text else flag for flag, is_text in behind)
-        return (*flags[: len(self.rows.names)], *own)
+        typed_flags = zip(flags[len(self.rows.names) :], texts, strict=True)
+        folder_flags = (
+            int(TypeFlag.TEXT) if is_text else flag for flag, is_text in typed_flags
+        )
+        return (*flags[: len(self.rows.names)], *folder_flags)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        files = [each for input_range in ranges for each in input_range.by_file()]
+        files = [
+            file_range for input_range in ranges for file_range in input_range.by_file()
+        ]
         if not self.rows.packing.is_plain:
             return [
-                replace(each, stop=min(each.stop, SAMPLED_RANGE_BYTES))
-                for each in files[:: -(-len(files) // SAMPLED_RANGES)]
+                replace(file_range, stop=min(file_range.stop, SAMPLED_RANGE_BYTES))
+                for file_range in files[:: -(-len(files) // SAMPLED_RANGES)]
             ]
         chosen = spread_evenly(files, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
-        return [_guess_states(self.rows, each) for each in chosen]
+        return [_guess_states(self.rows, file_range) for file_range in chosen]
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.fixed_schema is not None:
@@ -551,8 +582,10 @@ class CsvSource(Source):
         # A column without values in this range added nothing to its records. If no row
         # starts in the range, there are no observed types.
         return bool(observed) and any(
-            seen and column_dtype(taken) != column_dtype(wanted)
-            for seen, taken, wanted in zip(observed, used, final, strict=True)
+            observed_flags and column_dtype(used_flags) != column_dtype(final_flags)
+            for observed_flags, used_flags, final_flags in zip(
+                observed, used, final, strict=True
+            )
         )
 
     def read(
@@ -577,12 +610,12 @@ class CsvSource(Source):
                     sink.add(observed=merge_type_flags(observed, mixed), nulls=nulls)
                 sink.rejects[first:] = sorted(
                     sink.rejects[first:],
-                    key=lambda each: (files.get(each.path, 0), each.position),
+                    key=lambda reject: (files.get(reject.path, 0), reject.position),
                 )
                 rows.batch = typed
-                seen = observed if self.infers_types else ()
+                reported_flags = observed if self.infers_types else ()
                 marked, decimal = self.first.marked, self.rows.dialect.decimal
-                issues = count_issues(text, typed, seen, marked, decimal)
+                issues = count_issues(text, typed, reported_flags, marked, decimal)
                 sink.add(issues=issues)
             yield rows
             first = len(sink.rejects)  # the caller may have added its own
@@ -597,9 +630,9 @@ class CsvSource(Source):
           columns.
         """
         schema, dialect = self.fixed_schema, self.rows.dialect
-        whose = "as all but a few cells of the column are"
+        type_origin = "as all but a few cells of the column are"
         if schema is not None:
-            whose = "its type in the dataset"
+            type_origin = "its type in the dataset"
         while True:
             typed, observed = _typed(rows.batch, types, dialect)
             reasons: dict[int, str] = {}
@@ -607,10 +640,12 @@ class CsvSource(Source):
                 dtype = column_dtype(flags) if flags & _DECIDED else ""
                 if dtype and column_dtype(observed[at]) != dtype:
                     name, cells = self.names[at], rows.batch.column(at)
-                    [own] = with_points([cells], dialect.decimal)
-                    for row in np.flatnonzero(are_invalid(own, dtype)).tolist():
+                    [pointed_cells] = with_points([cells], dialect.decimal)
+                    for row in np.flatnonzero(
+                        are_invalid(pointed_cells, dtype)
+                    ).tolist():
                         reason = f"{shown_cell(cells, row)} is not a valid {dtype}"
-                        reasons.setdefault(row, f"{name}: {reason}, {whose}")
+                        reasons.setdefault(row, f"{name}: {reason}, {type_origin}")
             reasons = reasons or missing_required(typed, schema)
             if not reasons:
                 return rows, typed, observed
@@ -637,10 +672,12 @@ class CsvSource(Source):
                 example = _no_example
                 if name not in named_columns:
                     example = partial(_example, rows, column, input_range, line_of_row)
-                [own] = with_points([column], decimal)
-                column_issues, seen, is_text = count_classes(name, own, example)
+                [pointed_column] = with_points([column], decimal)
+                column_issues, column_flags, is_text = count_classes(
+                    name, pointed_column, example
+                )
                 issues += column_issues
-                mixed[at] = expected[at] = flags | seen
+                mixed[at] = expected[at] = flags | column_flags
                 if is_text:
                     expected[at] = int(TypeFlag.TEXT)
         sink.add(issues=issues)
@@ -650,8 +687,14 @@ class CsvSource(Source):
         """Returns the location of a row as text: path and line."""
         offset, _ = rows.raw(row)
         path = rows.paths[row] if rows.paths else input_range.path
-        [own] = [each for each in input_range.by_file() if each.path == path]
-        return place_of(path, offset, lambda: line_of(self.rows.of_file(own), offset))
+        [file_range] = [
+            file_range
+            for file_range in input_range.by_file()
+            if file_range.path == path
+        ]
+        return place_of(
+            path, offset, lambda: line_of(self.rows.of_file(file_range), offset)
+        )
 
     def read_for_statistics(
         self, input_range: InputRange, sink: RowSink

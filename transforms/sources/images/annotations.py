@@ -136,9 +136,9 @@ class Annotations:
     def features(self) -> dict[str, pa.DataType]:
         """Returns the features as a mapping from name to type."""
         return {
-            each.name.removeprefix(FEATURE): each.type
-            for each in self.table.schema
-            if each.name.startswith(FEATURE)
+            field.name.removeprefix(FEATURE): field.type
+            for field in self.table.schema
+            if field.name.startswith(FEATURE)
         }
 
     @property
@@ -148,9 +148,9 @@ class Annotations:
 
     def without_files(self) -> Annotations:
         """Returns a copy without files and rows, for workers with an inventory file."""
-        kept = self.table.schema.empty_table()
+        empty_table = self.table.schema.empty_table()
         return Annotations(
-            *(NO_FILES, kept, self.root, self.classes, (), self.optional),
+            *(NO_FILES, empty_table, self.root, self.classes, (), self.optional),
             partners=self.partners,
         )
 
@@ -169,8 +169,8 @@ class Annotations:
         nulls = [int(name in self.optional) for name in features]
         plain = plain_schema(pa.schema(list(features.items())), nulls).features
         return [
-            replace(each, nested=self.has_objects and each.name.startswith(OBJECTS))
-            for each in plain
+            replace(spec, nested=self.has_objects and spec.name.startswith(OBJECTS))
+            for spec in plain
         ]
 
     def columns(self, rows: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:
@@ -179,30 +179,30 @@ class Annotations:
         Args:
           rows: for each image, the values in the order of `value_types`.
         """
-        found = {}
+        columns = {}
         for at, (name, kind) in enumerate(self.value_types.items()):
-            values = [row[at] for row in rows]
+            cells = [row[at] for row in rows]
             is_packed = self.has_objects and is_of_numbers(kind)
-            found[name] = unpack(values, kind) if is_packed else pa.array(values, kind)
+            columns[name] = unpack(cells, kind) if is_packed else pa.array(cells, kind)
         if self.label_type is not None and not self.has_objects:
             names = pa.array(self.classes, pa.string())
-            found.setdefault("text", each_label(found[LABEL], names.take))
-        return found
+            columns.setdefault("text", each_label(columns[LABEL], names.take))
+        return columns
 
     def listed(self, table: pa.Table) -> dict[str, pa.Array]:
         """Returns the columns of rows of the table, with partners but without "text"."""
-        found = {}
+        columns = {}
         if LABEL in table.column_names:
             names = pa.array(self.classes, pa.string())
-            found[self.label_name] = each_label(
+            columns[self.label_name] = each_label(
                 one_array(table[LABEL]),
                 lambda labels: pc.index_in(labels, value_set=names).cast(pa.int64()),
             )
-        found |= {n: one_array(table[FEATURE + n]) for n in self.features}
+        columns |= {n: one_array(table[FEATURE + n]) for n in self.features}
         if self.has_objects:
-            found |= {n: one_array(table[n]) for n in STATED}
-        names = [PARTNER + each.name for each in self.partners]
-        return found | {name: one_array(table[name]) for name in names}
+            columns |= {n: one_array(table[n]) for n in STATED}
+        names = [PARTNER + partner.name for partner in self.partners]
+        return columns | {name: one_array(table[name]) for name in names}
 
     def to_write(self, column: pa.Array) -> list[Any]:
         """Returns the values of a column in the form that `columns` takes.
@@ -214,9 +214,9 @@ class Annotations:
 
     def partner_bytes(self, table: pa.Table) -> I64 | np.int64:
         """Returns the total size in bytes of the partners, for each row of the table."""
-        columns = [table[PARTNER + each.name] for each in self.partners]
-        sizes = (pc.fill_null(pc.struct_field(each, "size"), 0) for each in columns)
-        return sum((each.to_numpy() for each in sizes), np.int64(0))
+        columns = [table[PARTNER + partner.name] for partner in self.partners]
+        sizes = (pc.fill_null(pc.struct_field(column, "size"), 0) for column in columns)
+        return sum((partner_sizes.to_numpy() for partner_sizes in sizes), np.int64(0))
 
     def summary(self, kind: FileKind) -> InputSummary:
         """Returns the input report: facts, warnings and skipped files."""
@@ -228,18 +228,20 @@ class Annotations:
             for batch in self.table.to_batches(BATCH_FILES):
                 is_valid = pc.equal(batch[PROBLEM], "")
                 counts.update(count_values(batch[LABEL].filter(is_valid)))
-            found = [f"{name} {counts[name]:,}" for name in self.classes]
-            facts.append((CLASSES, f"{len(found):,} ({first_names(found)})"))
+            class_counts = [f"{name} {counts[name]:,}" for name in self.classes]
+            facts.append(
+                (CLASSES, f"{len(class_counts):,} ({first_names(class_counts)})")
+            )
         facts.append((f"{kind.noun}s", find.count_endings(self.images)))
         skipped = find.count_skipped(self.skipped, kind.noun)
         warnings = [
             InputWarning(
                 kind.unsupported,
-                f"{count(each.files, kind.noun)} skipped, such as {each.example}: "
-                f"{each.reason}; save them as {kind.usual}",
+                f"{count(skipped_files.files, kind.noun)} skipped, such as {skipped_files.example}: "
+                f"{skipped_files.reason}; save them as {kind.usual}",
             )
-            for each in skipped
-            if each.reason.endswith("not supported")
+            for skipped_files in skipped
+            if skipped_files.reason.endswith("not supported")
         ]
         return InputSummary(tuple(facts), (*self.warnings, *warnings), skipped)
 
@@ -258,10 +260,13 @@ def is_of_numbers(kind: pa.DataType) -> bool:
 
 def pack(column: pa.Array) -> list[str]:
     """Returns the bytes of each row's numbers, in base64."""
-    data = numbers_in(column.flatten()).tobytes()
+    packed_bytes = numbers_in(column.flatten()).tobytes()
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-    steps = offsets_of(lengths) * (len(data) // max(1, lengths.sum()))
-    return [b2a_base64(data[a:b], newline=False).decode() for a, b in pairwise(steps)]
+    steps = offsets_of(lengths) * (len(packed_bytes) // max(1, lengths.sum()))
+    return [
+        b2a_base64(packed_bytes[a:b], newline=False).decode()
+        for a, b in pairwise(steps)
+    ]
 
 
 def unpack(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
@@ -277,8 +282,8 @@ def unpack(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
     cells = [a2b_base64(text) for text in texts]
     numbers = np.frombuffer(b"".join(cells), dtype)
     offsets = offsets_of(np.array([len(cell) for cell in cells], np.int64) // row_bytes)
-    values = with_numbers(kind.value_type, numbers)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+    list_elements = with_numbers(kind.value_type, numbers)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), list_elements)
 
 
 NO_ANNOTATIONS = Annotations(NO_FILES, pa.table({SPLIT: pa.array([], pa.string())}))
@@ -317,16 +322,16 @@ class _Draft:
         )
         self.root, self.noun = input_root(self.images), self.options.kind.noun
 
-    def reject(self, where: Where, reason: str) -> None:
+    def reject(self, is_rejected: Where, reason: str) -> None:
         """Rejects the selected images, unless they already have a problem."""
-        self.problems[where & (self.problems == "")] = reason
+        self.problems[is_rejected & (self.problems == "")] = reason
 
     def warn(self, code: WarningCode, message: str) -> None:
         self.warnings.append(InputWarning(code, message))
 
-    def leave_unlisted(self, where: Where, reason: str) -> None:
+    def leave_unlisted(self, is_unlisted: Where, reason: str) -> None:
         """Stores the reason why no table or list names the selected images."""
-        self.unlisted[where & (self.unlisted == "")] = reason
+        self.unlisted[is_unlisted & (self.unlisted == "")] = reason
 
     def add_features(
         self,
@@ -353,7 +358,7 @@ class _Draft:
                     f"a row of it has no value in column {name!r}, which a list needs: "
                     "add it, or leave out the column",
                 )
-            columns = {name: rows.values_of(each) for name, each in columns.items()}
+            columns = {name: rows.values_of(cells) for name, cells in columns.items()}
         self.features |= columns
         if columns:
             self.facts.append(("features", describe_types(columns)))
@@ -368,8 +373,10 @@ class _Draft:
         indices, way = match_paths(paths, self.images, self.root, file.uri)
         missing = np.flatnonzero(indices < 0).tolist()
         if len(missing) == len(paths):
-            named = paths.drop_null()
-            example = shown(named[0].as_py()) if len(named) else "no path"
+            nonnull_paths = paths.drop_null()
+            example = (
+                shown(nonnull_paths[0].as_py()) if len(nonnull_paths) else "no path"
+            )
             raise InputError(
                 f"{file.uri}: no path ({count(len(paths), noun)}) names an "
                 f"{self.noun}; the first has {example}, expected a path like "
@@ -381,11 +388,11 @@ class _Draft:
             path = paths[row].as_py()
             if path is None and noun == "line":
                 continue  # a blank line
-            origin, at, data = table.raw(row)
+            origin, at, row_bytes = table.raw(row)
             reason = f"has no path of {a_or_an(self.noun)}"
             if path:
                 reason = f"{shown(path)}: no such {self.noun} in the input"
-            self.rejects.append(Reject(origin, at, reason, data))
+            self.rejects.append(Reject(origin, at, reason, row_bytes))
         self.rejects += table.rejects
         self.checksums += table.checksums
         return indices, way
@@ -407,10 +414,10 @@ NO_OBJECTS = ObjectFiles()
 
 
 def annotate(
-    found: find.FoundImages,
-    named: find.NamedInputs,
+    image_files: find.FoundImages,
+    named_inputs: find.NamedInputs,
     options: FileOptions,
-    wanted: tuple[str, ...] | None,
+    schema_columns: tuple[str, ...] | None,
     storage: StorageOptions,
     paired: Paired | None = None,
     *,
@@ -428,7 +435,7 @@ def annotate(
       is_new: whether the input becomes a new dataset. If so, tables that no option names
         and annotation files in an unsupported format raise an error.
     """
-    find.require_images(found, options.kind)
+    find.require_images(image_files, options.kind)
     is_guessed = options.finds_objects and options.finds_pairs
     if is_new and paired is not None and is_guessed:
         from recordmill.transforms.sources.images.object_files import (
@@ -439,40 +446,40 @@ def annotate(
         for pair in paired.pairs:
             if pair.kind == "json":
                 require_no_others([*pair.files[:LOOKED_AT]], storage)
-    objects = _find_objects(found, named, options, storage, is_new=is_new)
+    objects = _find_objects(image_files, named_inputs, options, storage, is_new=is_new)
     has_objects = bool(objects.tables)
-    told = {}
+    option_updates = {}
     if options.finds_objects:
-        told["annotations"] = "found" if has_objects else NONE
+        option_updates["annotations"] = "found" if has_objects else NONE
     may_be_paired = options.finds_pairs and paired is None
     if may_be_paired:
-        told["pair"] = NONE
-    if told:
-        options = options.model_copy(update=told)
+        option_updates["pair"] = NONE
+    if option_updates:
+        options = options.model_copy(update=option_updates)
         options.require_consistent()
     if may_be_paired and not (has_objects or options.tables):
         from recordmill.transforms.sources.images.pairs import require_none_beside
 
-        require_none_beside(found.images)
-    laid_out = found
+        require_none_beside(image_files.images)
+    laid_out = image_files
     if paired is not None:
-        images, options = paired.layout(found.images, options)
+        images, options = paired.layout(image_files.images, options)
         laid_out = find.FoundImages(images, ())
     if is_new and options.labels_by_folder and options.label_from == AUTO:
-        others = [file for file, _ in found.others]
-        require_no_table(found.images, others, options.kind.noun, storage)
+        other_files = [file for file, _ in image_files.others]
+        require_no_table(image_files.images, other_files, options.kind.noun, storage)
     layout, warnings = find.find_layout(laid_out.images, options)
     folders = laid_out.images.folders
     places = layout.places(folders.dictionary.to_pylist())
-    of_image = codes = folders.indices.to_numpy()
-    images = found.images
+    folder_indices = codes = folders.indices.to_numpy()
+    images = image_files.images
     # If folders are the only annotations, the first image of a folder represents all.
     by_folder = not (options.has_annotations or paired or has_objects)
     if by_folder:
         codes = np.arange(len(places))
-        images = images.take(pa.array(find.first_of_each(of_image, len(places))))
+        images = images.take(pa.array(find.first_of_each(folder_indices, len(places))))
     splits = np.array([place.split for place in places], np.object_)
-    draft = _Draft(images, options, wanted, splits[codes])
+    draft = _Draft(images, options, schema_columns, splits[codes])
     draft.warnings += (*warnings, *objects.warnings)
     draft.facts += objects.facts
     if options.labels_by_folder:
@@ -481,76 +488,98 @@ def annotate(
         draft.reject(_is_null(draft.labels), "is not in the folder of a class")
         if not options.label_map:
             find.require_distinct(places, draft.root)
-        for files in find.alike_classes(found.images, places) if may_be_paired else ():
+        for files in (
+            find.alike_classes(image_files.images, places) if may_be_paired else ()
+        ):
             from recordmill.transforms.sources.images.pairs import require_no_masks
 
             require_no_masks(files, draft.root, storage)
     if not options.has_annotations:
         draft.warnings += find.check_class_folders(layout, laid_out, options)
         if any(splits):
-            numbers = np.bincount(of_image, minlength=len(places)).tolist()
+            numbers = np.bincount(folder_indices, minlength=len(places)).tolist()
             by_split = Counter[str]()
             for split, number in zip(splits.tolist(), numbers, strict=True):
                 by_split[split] += number
             draft.facts.append((BY_FOLDER, _counted(by_split)))
     if options.label_pattern:
         _add_names(draft)
-    lists = [*named.get("split_lists", ()), *objects.lists]
+    lists = [*named_inputs.get("split_lists", ()), *objects.lists]
     if paired is not None and not has_objects and options.split_folders == AUTO:
         from recordmill.transforms.sources.images.voc_yolo import voc_lists
 
-        lists += voc_lists([file for file, _ in found.others], "Segmentation")
+        lists += voc_lists([file for file, _ in image_files.others], "Segmentation")
     used = objects.used.union(file.path for _, file in lists)
     if used:
-        aside = (each for each in found.others if each[0].path not in used)
-        found = found._replace(others=tuple(aside))
-    if given := named.get("label_table"):
-        tables = read_tables(given, options, wanted, storage)
-        elsewhere = "split_lists" in named or any(splits)
+        skipped_files = (
+            file_and_reason
+            for file_and_reason in image_files.others
+            if file_and_reason[0].path not in used
+        )
+        image_files = image_files._replace(others=tuple(skipped_files))
+    if table_files := named_inputs.get("label_table"):
+        tables = read_tables(table_files, options, schema_columns, storage)
+        elsewhere = "split_lists" in named_inputs or any(splits)
         _add_tables(draft, tables, splits_elsewhere=elsewhere)
     if has_objects:
         _add_objects(draft, objects.tables)
     if lists:
-        before = draft.splits.copy()
-        _add_lists(draft, [read_list(*each, storage) for each in lists])
+        splits_before = draft.splits.copy()
+        _add_lists(
+            draft, [read_list(*split_and_file, storage) for split_and_file in lists]
+        )
         if is_new:
-            _require_one_split(draft, before, lists)
-    maps = [read_label_map(file, storage) for _, file in named.get("label_map", ())]
-    draft.checksums += [each for label_map in maps for each in label_map.checksums]
+            _require_one_split(draft, splits_before, lists)
+    maps = [
+        read_label_map(file, storage) for _, file in named_inputs.get("label_map", ())
+    ]
+    draft.checksums += [
+        checksum for label_map in maps for checksum in label_map.checksums
+    ]
     partners: tuple[Partner, ...] = ()
     if paired is not None:
-        partners, alone = paired.add_to(draft, storage, has_objects=has_objects)
-        found = found._replace(others=(*found.others, *alone))
-    known = _finish(draft, found, maps[0] if maps else None, objects.classes)
-    known = replace(known, partners=partners)
+        partners, unmatched_files = paired.add_to(
+            draft, storage, has_objects=has_objects
+        )
+        image_files = image_files._replace(
+            others=(*image_files.others, *unmatched_files)
+        )
+    annotations = _finish(
+        draft, image_files, maps[0] if maps else None, objects.classes
+    )
+    annotations = replace(annotations, partners=partners)
     if by_folder:
-        rows = gather(take_batches(known.table, of_image), known.table.schema)
-        known = replace(known, files=found.images, table=rows)
-    return known
+        rows = gather(
+            take_batches(annotations.table, folder_indices), annotations.table.schema
+        )
+        annotations = replace(annotations, files=image_files.images, table=rows)
+    return annotations
 
 
 def _find_objects(
-    found: find.FoundImages,
-    named: find.NamedInputs,
+    image_files: find.FoundImages,
+    named_inputs: find.NamedInputs,
     options: FileOptions,
     storage: StorageOptions,
     *,
     is_new: bool,
 ) -> ObjectFiles:
     """Finds the objects of the images, in named files or by the content of files."""
-    given = named.get("annotations", ())
-    others = [file for file, _ in found.others]
+    annotation_files = named_inputs.get("annotations", ())
+    other_files = [file for file, _ in image_files.others]
     endings = (".json", ".xml", ".yaml", ".yml", ".names", ".labels", ".txt")
     may_have = options.finds_objects and any(
-        file.path.lower().endswith(endings) for file in others
+        file.path.lower().endswith(endings) for file in other_files
     )
-    if not (given or may_have) or not isinstance(options, ImagesOptions):
+    if not (annotation_files or may_have) or not isinstance(options, ImagesOptions):
         return NO_OBJECTS
     # Imported only for inputs that may have objects.
     from recordmill.transforms.sources.images.object_files import find_objects
 
-    images = found.images
-    return find_objects(given, others, images, options, storage, is_new=is_new)
+    images = image_files.images
+    return find_objects(
+        annotation_files, other_files, images, options, storage, is_new=is_new
+    )
 
 
 def _is_null(column: pa.Array) -> Where:
@@ -589,9 +618,9 @@ def _add_names(draft: _Draft) -> None:
     if "split" in groups:
         draft.splits[:] = groups.pop("split").fill_null("").to_pylist()
         draft.facts.append(("splits", "by `label_pattern`"))
-    if taken := groups.keys() & draft.options.reserved:
+    if reserved_groups := groups.keys() & draft.options.reserved:
         raise InputError(
-            f"`label_pattern`: the group {min(taken)!r} has the name of a feature of "
+            f"`label_pattern`: the group {min(reserved_groups)!r} has the name of a feature of "
             f"the {draft.noun}s: rename it"
         )
     draft.facts.append(("names", f"by the pattern {pattern}"))
@@ -624,8 +653,10 @@ class _ImageRows(NamedTuple):
         """
         if not self.become_lists:
             return column.take(pa.array(self.first, mask=self.first < 0))
-        values = column.take(pa.array(self.ordered))
-        return pa.ListArray.from_arrays(pa.array(self.starts, pa.int32()), values)
+        ordered_cells = column.take(pa.array(self.ordered))
+        return pa.ListArray.from_arrays(
+            pa.array(self.starts, pa.int32()), ordered_cells
+        )
 
     def with_any(self, flags: Where) -> Where:
         """Returns a flag for each image: whether any of its rows has a flag."""
@@ -645,10 +676,10 @@ def _join(
     """
     matched = [draft.match(table, noun) for table in tables]
     names = first_names([table.file.path for table in tables], 3)
-    images = np.concatenate([each for each, _ in matched])
+    images = np.concatenate([indices for indices, _ in matched])
     rows = _ImageRows.of(images, len(draft.images), become_lists=become_lists)
-    one, those = ("line", "lists") if noun == "line" else ("row", "tables")
-    draft.leave_unlisted(rows.counts == 0, f"no {one} of {names} names it")
+    row_noun, tables_noun = ("line", "lists") if noun == "line" else ("row", "tables")
+    draft.leave_unlisted(rows.counts == 0, f"no {row_noun} of {names} names it")
     parts = [table.rows for table in tables]
     joined = pa.concat_tables(parts, promote_options="default").drop_columns("path")
     cells = {name: one_array(joined[name]) for name in joined.column_names}
@@ -660,28 +691,28 @@ def _join(
         splits = np.array(splits_of.fill_null("").to_pylist(), np.object_)
         listed = rows.first >= 0
         draft.splits[listed] = splits[rows.first[listed]]
-        own = np.full(len(splits), "", np.object_)
-        own[rows.ordered] = np.repeat(draft.splits, rows.counts)
+        image_splits = np.full(len(splits), "", np.object_)
+        image_splits[rows.ordered] = np.repeat(draft.splits, rows.counts)
         way_out = "assign one split"
         if any(table.split for table in tables):
-            way_out = f"keep it in only one of these {those}"
+            way_out = f"keep it in only one of these {tables_noun}"
         reason = f"its {noun}s of {names} put it into several splits: {way_out}"
-        draft.reject(rows.with_any(splits != own), reason)
+        draft.reject(rows.with_any(splits != image_splits), reason)
     return rows, cells, matched, names
 
 
 def _add_tables(
-    draft: _Draft, given: Sequence[LabelTable], *, splits_elsewhere: bool
+    draft: _Draft, label_tables: Sequence[LabelTable], *, splits_elsewhere: bool
 ) -> None:
     """Adds the labels, splits and features of tables, after concatenating their rows."""
-    elsewhere = splits_elsewhere or any(table.split for table in given)
+    elsewhere = splits_elsewhere or any(table.split for table in label_tables)
     columns = [
         find_columns(table, draft.options, splits_elsewhere=elsewhere)
-        for table in given
+        for table in label_tables
     ]
     tables = [
-        table.annotations(own, draft.options)
-        for table, own in zip(given, columns, strict=True)
+        table.annotations(table_columns, draft.options)
+        for table, table_columns in zip(label_tables, columns, strict=True)
     ]
     become_lists = draft.options.table_rows == "object"
     rows, cells, matched, names = _join(draft, tables, "row", become_lists=become_lists)
@@ -693,18 +724,24 @@ def _add_tables(
                 "row, with lists for columns with several values, or use "
                 "`table_rows=object`",
             )
-    for table, own, (images, way) in zip(tables, columns, matched, strict=True):
-        labels = f"labels in column {own.label!r}" if own.label else "no labels"
+    for table, table_columns, (images, way) in zip(
+        tables, columns, matched, strict=True
+    ):
+        labels = (
+            f"labels in column {table_columns.label!r}"
+            if table_columns.label
+            else "no labels"
+        )
         fact = (
             f"{count(len(images), 'row')}, {np.count_nonzero(images >= 0):,} of files; "
-            f"paths in column {own.path!r}, {way}; {labels}"
+            f"paths in column {table_columns.path!r}, {way}; {labels}"
         )
         draft.facts.append((f"table {table.file.path}", fact))
     first = tables[0]
     if SPLIT in first.rows.column_names:
         by_split = "table" if first.split else f"column {columns[0].split!r}"
         draft.facts.append(("splits", f"by {by_split}"))
-    features = {name.removeprefix(FEATURE): each for name, each in cells.items()}
+    features = {name.removeprefix(FEATURE): column for name, column in cells.items()}
     # An imagefolder has boxes under the same column name as COCO, but may use pixels.
     reserved = {*draft.options.reserved, BOX}
     for name in [name for name in features if name in reserved]:
@@ -723,10 +760,10 @@ def _add_objects(draft: _Draft, tables: Sequence[LabelTable]) -> None:
     rows, cells, matched, names = _join(draft, tables, "image", become_lists=False)
     for table, (_, way) in zip(tables, matched, strict=True):
         draft.facts.append((f"annotations {table.file.path}", f"paths are {way}"))
-    if (most := int(rows.counts.max())) > 1:
+    if (max_rows := int(rows.counts.max())) > 1:
         path = draft.images[int(np.argmax(rows.counts))].path
         raise InputError(
-            f"{draft.root}: {names} have {path} {count(most, 'time')}, expected each "
+            f"{draft.root}: {names} have {path} {count(max_rows, 'time')}, expected each "
             "image once: name the files to use in `annotations`"
         )
     problems = rows.values_of(cells.pop(PROBLEM)).fill_null("").to_pylist()
@@ -740,31 +777,35 @@ def _add_objects(draft: _Draft, tables: Sequence[LabelTable]) -> None:
     without = count(int(np.count_nonzero(empty)), "image")
     total = count(int(numbers.clip(0).sum()), "object")
     draft.facts.append(("objects", f"{total}; {without} without any"))
-    features = {name.removeprefix(FEATURE): each for name, each in cells.items()}
+    features = {name.removeprefix(FEATURE): column for name, column in cells.items()}
     draft.add_features(features, rows, are_text=False)
 
 
 def _add_lists(draft: _Draft, lists: Sequence[LabelTable]) -> None:
     """Adds the splits of images from lists of image paths."""
     _, _, matched, _ = _join(draft, lists, "line", become_lists=False)
-    for each, (images, way) in zip(lists, matched, strict=True):
+    for split_list, (images, way) in zip(lists, matched, strict=True):
         number = len(np.unique(images[images >= 0]))
-        fact = f"{count(number, draft.noun)} of split {each.split}, {way}"
-        draft.facts.append((f"list {each.file.path}", fact))
+        fact = f"{count(number, draft.noun)} of split {split_list.split}, {way}"
+        draft.facts.append((f"list {split_list.file.path}", fact))
 
 
 def _require_one_split(
-    draft: _Draft, before: Where, lists: Sequence[tuple[str, InputFile]]
+    draft: _Draft, splits_before: Where, lists: Sequence[tuple[str, InputFile]]
 ) -> None:
     """Raises InputError if a list and a folder or table disagree on an image's split."""
     is_valid = draft.problems == ""
-    for own, listed in product(sorted({*before} - {""}), sorted({*draft.splits})):
-        where = (before == own) & (draft.splits == listed) & is_valid
-        if meant(own) != meant(listed) and where.any():
+    for folder_split, listed_split in product(
+        sorted({*splits_before} - {""}), sorted({*draft.splits})
+    ):
+        is_conflict = (
+            (splits_before == folder_split) & (draft.splits == listed_split) & is_valid
+        )
+        if meant(folder_split) != meant(listed_split) and is_conflict.any():
             names = first_names([file.path for _, file in lists], len(lists))
             raise InputError(
-                f"{draft.images[int(np.argmax(where))].uri}: is in the split {own} by "
-                f"its folder or table, but in {listed} by a list of splits; expected "
+                f"{draft.images[int(np.argmax(is_conflict))].uri}: is in the split {folder_split} by "
+                f"its folder or table, but in {listed_split} by a list of splits; expected "
                 f"one. Leave out {names} with `exclude`, or use `split_from=none` for "
                 "one split"
             )
@@ -772,7 +813,7 @@ def _require_one_split(
 
 def _finish(
     draft: _Draft,
-    found: find.FoundImages,
+    image_files: find.FoundImages,
     label_map: LabelMap | None,
     classes: tuple[str, ...],
 ) -> Annotations:
@@ -802,31 +843,31 @@ def _finish(
             f"{draft.images[first].path}: {draft.unlisted[first]}. Use "
             f"`unlisted=leave_out` to leave them out{pair}",
         )
-    kept = draft.left_out == ""
-    paths = draft.images.paths.filter(pa.array(~kept)).to_pylist()
-    skipped = [*zip(draft.left_out[~kept].tolist(), paths, strict=True)]
-    valid = kept & (draft.problems == "")
+    is_kept = draft.left_out == ""
+    paths = draft.images.paths.filter(pa.array(~is_kept)).to_pylist()
+    skipped = [*zip(draft.left_out[~is_kept].tolist(), paths, strict=True)]
+    valid = is_kept & (draft.problems == "")
     classes = _number(draft, valid, label_map, classes)
-    if not kept.any():
+    if not is_kept.any():
         raise InputError(
             f"{draft.root}: all {len(draft.images):,} {draft.noun}s were left out: "
             f"{skipped[0][0]}"
         )
     splits = _checked_splits(draft, valid)
-    order = np.flatnonzero(kept)
+    order = np.flatnonzero(is_kept)
     if options.has_annotations:
         by_split = Counter(draft.splits[valid].tolist())
         keys = pa.array(draft.splits[order], pa.string())
         order = order[pc.array_sort_indices(keys).to_numpy()]  # a stable sort
         if set(by_split) - {""}:
-            told = _counted(dict(sorted(by_split.items())))
-            draft.facts.append((f"{draft.noun}s by split", told))
+            split_counts = _counted(dict(sorted(by_split.items())))
+            draft.facts.append((f"{draft.noun}s by split", split_counts))
     # Images are usually in order already; the columns are shared then.
     is_same = len(order) == len(draft.images) and (np.diff(order) == 1).all()
     files = draft.images if is_same else draft.images.take(pa.array(order))
     files += Inventory.of(
-        InputFile(each.path, draft.root + each.path, 0, problem=each.reason)
-        for each in draft.rejects
+        InputFile(reject.path, draft.root + reject.path, 0, problem=reject.reason)
+        for reject in draft.rejects
     )
     is_valid = pa.array(valid)
     features = draft.features.items()
@@ -836,16 +877,19 @@ def _finish(
         draft.root,
         classes,
         splits,
-        frozenset(n for n, each in features if each.filter(is_valid).null_count),
+        frozenset(n for n, column in features if column.filter(is_valid).null_count),
         tuple(draft.facts),
         tuple(draft.warnings),
-        (*skipped, *((reason, file.path) for file, reason in found.others)),
-        (*draft.checksums, *found.signatures),
+        (*skipped, *((reason, file.path) for file, reason in image_files.others)),
+        (*draft.checksums, *image_files.signatures),
     )
 
 
 def _number(
-    draft: _Draft, valid: Where, label_map: LabelMap | None, known: tuple[str, ...]
+    draft: _Draft,
+    valid: Where,
+    label_map: LabelMap | None,
+    known_names: tuple[str, ...],
 ) -> tuple[str, ...]:
     """Returns the classes in label order; applies the label map to labels."""
     labels = draft.labels
@@ -855,19 +899,21 @@ def _number(
         return find.sorted_classes(labels.drop_null().to_pylist())
     names = list(count_values(labels.filter(pa.array(valid))))
     if label_map is None:
-        if known:
-            assert {*known}.issuperset(names), names  # as many labels as boxes
-            return known
+        if known_names:
+            assert {*known_names}.issuperset(names), names  # as many labels as boxes
+            return known_names
         if not names and valid.any():
             raise InputError(f"{draft.root}: no {draft.noun} has a label")
         classes = find.sorted_classes(names)
         numbers = map(int, classes) if all(map(find.is_whole_number, classes)) else ()
-        odd = next((at for at, number in enumerate(numbers) if at != number), None)
-        if odd is not None:
+        gap_index = next(
+            (at for at, number in enumerate(numbers) if at != number), None
+        )
+        if gap_index is not None:
             draft.warn(
                 "renumbered-labels",
                 "the classes are numbers that are not consecutive from 0: class "
-                f"{classes[odd]!r} gets the label {odd}. Name them with `label_map`, "
+                f"{classes[gap_index]!r} gets the label {gap_index}. Name them with `label_map`, "
                 "or use `label_column=none` to keep the numbers of a table unchanged",
             )
         return classes
@@ -890,11 +936,14 @@ def _number(
             f"({label_map.renumbered}): the labels of the dataset do, in the same "
             "order",
         )
-    known, classes_of = (
-        pa.array(list(each), pa.string()) for each in (class_of, class_of.values())
+    known_names, classes_of = (
+        pa.array(list(texts), pa.string()) for texts in (class_of, class_of.values())
     )
     draft.labels = each_label(
-        labels, lambda each: classes_of.take(pc.index_in(each, value_set=known))
+        labels,
+        lambda label_array: classes_of.take(
+            pc.index_in(label_array, value_set=known_names)
+        ),
     )
     counts = count_values(draft.labels.filter(pa.array(valid)))
     if empty := [name for name in label_map.classes if not counts[name]]:
@@ -936,29 +985,30 @@ def _columns(draft: _Draft, order: I64) -> pa.Table:
     rejects, size = draft.rejects, len(order)
     at = pa.concat_arrays([pa.array(order), pa.nulls(len(rejects), pa.int64())])
     splits, problems = (
-        pa.array(each, pa.string()).take(at) for each in (draft.splits, draft.problems)
+        pa.array(texts, pa.string()).take(at)
+        for texts in (draft.splits, draft.problems)
     )
     places = np.zeros(size + len(rejects), np.int64)
-    places[size:] = [each.position for each in rejects]
-    raw = pa.array([each.raw for each in rejects], pa.binary())
-    more = {} if draft.labels is None else {LABEL: draft.labels}
-    more |= {FEATURE + name: each for name, each in draft.features.items()}
-    more |= draft.stated
-    more |= {PARTNER + name: each for name, each in draft.partners.items()}
+    places[size:] = [reject.position for reject in rejects]
+    raw = pa.array([reject.raw for reject in rejects], pa.binary())
+    more_columns = {} if draft.labels is None else {LABEL: draft.labels}
+    more_columns |= {FEATURE + name: column for name, column in draft.features.items()}
+    more_columns |= draft.stated
+    more_columns |= {PARTNER + name: column for name, column in draft.partners.items()}
     return pa.table(
         {
             SPLIT: splits.fill_null(draft.splits[order[-1]]),
             PROBLEM: problems.fill_null(""),
             AT: pa.array(places),
             RAW: pa.concat_arrays([pa.nulls(size, pa.binary()), raw]),
-            **{name: each.take(at) for name, each in more.items()},
+            **{name: column.take(at) for name, column in more_columns.items()},
         }
     )
 
 
 def appended(
-    before: Annotations,
-    whole: Annotations,
+    annotations_before: Annotations,
+    all_annotations: Annotations,
     new_paths: pa.ChunkedArray,
     schema: Schema | None,
 ) -> Annotations:
@@ -971,27 +1021,34 @@ def appended(
       schema: of the dataset. If given, a new image that lacks a required feature is
         rejected.
     """
-    is_new = pc.is_in(whole.files.paths, value_set=new_paths)
-    if whole.has_objects and not before.has_objects:
+    is_new = pc.is_in(all_annotations.files.paths, value_set=new_paths)
+    if all_annotations.has_objects and not annotations_before.has_objects:
         raise InputError(
-            f"{whole.root}: the new files have objects in images ({whole.facts[0][1]}), but "
+            f"{all_annotations.root}: the new files have objects in images ({all_annotations.facts[0][1]}), but "
             "the dataset has none. Leave their files out with `exclude`, "
             + CONVERT_AGAIN
         )
-    _require_same(before, whole, pc.invert(is_new))
-    files, table = whole.files.where(is_new), whole.table.filter(is_new)
-    labels = table[LABEL].to_pylist() if whole.label_type is not None else ()
-    known = {*before.classes, None}
+    _require_same(annotations_before, all_annotations, pc.invert(is_new))
+    files, table = (
+        all_annotations.files.where(is_new),
+        all_annotations.table.filter(is_new),
+    )
+    labels = table[LABEL].to_pylist() if all_annotations.label_type is not None else ()
+    known_labels = {*annotations_before.classes, None}
     for file, row in zip(files, labels, strict=False):
-        if others := {*(row if isinstance(row, list) else [row])} - known:
+        if new_labels := {*(row if isinstance(row, list) else [row])} - known_labels:
             raise InputError(
-                f"{file.uri}: {min(others)!r} is a new class; the dataset has "
-                f"{first_names(list(before.classes))}, and its labels are positions in "
+                f"{file.uri}: {min(new_labels)!r} is a new class; the dataset has "
+                f"{first_names(list(annotations_before.classes))}, and its labels are positions in "
                 f"that list. Use one of these labels, {CONVERT_AGAIN}"
             )
-    told = {*new_paths.to_pylist()} if whole.skipped else ()
+    listed_paths = {*new_paths.to_pylist()} if all_annotations.skipped else ()
     # New images must have every feature that all images of the dataset have.
-    required = set(whole.features) - before.optional if schema is not None else ()
+    required = (
+        set(all_annotations.features) - annotations_before.optional
+        if schema is not None
+        else ()
+    )
     problems = table[PROBLEM]
     for name in sorted(required):
         lacks = pc.and_(pc.is_null(table[FEATURE + name]), pc.equal(problems, ""))
@@ -999,46 +1056,64 @@ def appended(
         problems = pc.if_else(lacks, reason, problems)
     table = table.set_column(table.column_names.index(PROBLEM), PROBLEM, problems)
     return replace(
-        whole,
+        all_annotations,
         files=files,
         table=table,
-        classes=before.classes,
-        optional=before.optional,
-        partners=before.partners,
-        skipped=tuple(each for each in whole.skipped if each[1] in told),
+        classes=annotations_before.classes,
+        optional=annotations_before.optional,
+        partners=annotations_before.partners,
+        skipped=tuple(
+            reason_and_path
+            for reason_and_path in all_annotations.skipped
+            if reason_and_path[1] in listed_paths
+        ),
     )
 
 
 def _require_same(
-    before: Annotations, whole: Annotations, is_kept: pa.ChunkedArray
+    annotations_before: Annotations,
+    all_annotations: Annotations,
+    is_kept: pa.ChunkedArray,
 ) -> None:
     """Raises InputError if new files change the annotations of a dataset's images."""
-    partners = [PARTNER + each.name for each in before.partners]
-    of_both = before.features.items() & whole.features.items()
+    partners = [PARTNER + partner.name for partner in annotations_before.partners]
+    of_both = annotations_before.features.items() & all_annotations.features.items()
     names = {SPLIT, LABEL, PROBLEM, *partners, *(FEATURE + name for name, _ in of_both)}
-    names &= {*before.table.column_names}
+    names &= {*annotations_before.table.column_names}
 
-    def known(of: Annotations, where: pa.ChunkedArray) -> pa.Table:
-        rows = of.table.select(sorted(names)).append_column("path", of.files.paths)
-        return rows.filter(pc.and_(where, of.table[RAW].is_null()))
+    def select_rows(
+        image_annotations: Annotations, is_selected: pa.ChunkedArray
+    ) -> pa.Table:
+        rows = image_annotations.table.select(sorted(names)).append_column(
+            "path", image_annotations.files.paths
+        )
+        return rows.filter(pc.and_(is_selected, image_annotations.table[RAW].is_null()))
 
-    tables = known(before, before.table[RAW].is_null()), known(whole, is_kept)
+    tables = (
+        select_rows(annotations_before, annotations_before.table[RAW].is_null()),
+        select_rows(all_annotations, is_kept),
+    )
     if tables[0].equals(tables[1]):  # both tables have the images in the same order
         return
-    old, new = ({row["path"]: row for row in each.to_pylist()} for each in tables)
-    for path in {**old, **new}:
-        if path not in old:
+    old_rows, new_rows = (
+        {row["path"]: row for row in table.to_pylist()} for table in tables
+    )
+    for path in {**old_rows, **new_rows}:
+        if path not in old_rows:
             raise InputError(
                 f"{path}: is not in the dataset, but the new files name it: convert "
                 "all inputs again without `append`"
             )
-        was, becomes = (_place(each.get(path, old[path])) for each in (old, new))
+        was, becomes = (
+            _place(rows_by_path.get(path, old_rows[path]))
+            for rows_by_path in (old_rows, new_rows)
+        )
         problem = "the new files change its annotations in the dataset"
         if was != becomes:
             problem = f"is {was} in the dataset, but with the new files it is {becomes}"
-        if repr(old[path]) != repr(new.get(path)):  # repr, because NaN != NaN
+        if repr(old_rows[path]) != repr(new_rows.get(path)):  # repr, because NaN != NaN
             raise InputError(
-                f"{before.root}{path}: {problem}. Use the same folders for new files, "
+                f"{annotations_before.root}{path}: {problem}. Use the same folders for new files, "
                 "name only new files in new tables and lists, " + CONVERT_AGAIN
             )
 

@@ -87,22 +87,24 @@ def find_named_inputs(options: FileOptions, files: Inventory) -> NamedInputs:
     Raises:
       InputError: an option names no input file, or an unreadable one.
     """
-    every = defaultdict[str, list[tuple[str, InputFile]]](list)
+    files_by_option = defaultdict[str, list[tuple[str, InputFile]]](list)
     for option, split, name in options.named_files:
-        found = find_named(name, files)
+        matched_files = find_named(name, files)
         if option == "annotations":  # a named folder may also contain the images
-            found = found.where(pc.invert(found.ends_with(options.kind.endings)))
-        if not found:
+            matched_files = matched_files.where(
+                pc.invert(matched_files.ends_with(options.kind.endings))
+            )
+        if not matched_files:
             raise InputError(f"`{option}`: no input file is named {name!r}")
-        for each in found:
-            if each.problem:
-                raise InputError(f"`{option}`: {each.uri}: {each.problem}")
-        every[option] += [(split, file) for file in found]
-    return every
+        for named_file in matched_files:
+            if named_file.problem:
+                raise InputError(f"`{option}`: {named_file.uri}: {named_file.problem}")
+        files_by_option[option] += [(split, file) for file in matched_files]
+    return files_by_option
 
 
 def find_images(
-    kind: FileKind, files: Inventory, named: NamedInputs, storage: StorageOptions
+    kind: FileKind, files: Inventory, named_inputs: NamedInputs, storage: StorageOptions
 ) -> FoundImages:
     """Finds the images; reads the first bytes of files with unusual endings.
 
@@ -112,7 +114,7 @@ def find_images(
       named_inputs: the files that options name, which are no images.
       storage: options of the inputs' storage.
     """
-    if paths := {file.path for part in named.values() for _, file in part}:
+    if paths := {file.path for part in named_inputs.values() for _, file in part}:
         files = files.without(paths)
     unknown = list(files.where(pc.invert(files.ends_with(kind.endings))))
     if not unknown:
@@ -138,10 +140,12 @@ def find_images(
             or f"no extension, no {kind.noun} content"
         )
 
-    found = zip(unknown, ahead(unknown, reason, _THREADS, most=_AT_ONCE), strict=True)
-    others = tuple((file, why) for file, why in found if why)
-    images = files.without((file.path for file, _ in others))
-    return FoundImages(images, others, tuple(sorted(signatures)))
+    files_and_reasons = zip(
+        unknown, ahead(unknown, reason, _THREADS, most=_AT_ONCE), strict=True
+    )
+    other_files = tuple((file, why) for file, why in files_and_reasons if why)
+    images = files.without((file.path for file, _ in other_files))
+    return FoundImages(images, other_files, tuple(sorted(signatures)))
 
 
 def count_skipped(
@@ -156,33 +160,37 @@ def count_skipped(
     endings = Counter(reason for reason, _ in skipped if reason[:1] == ".")
     common = {ending for ending, _ in endings.most_common(_SHOWN_ENDINGS)}
 
-    def shown(reason: str) -> str:
+    def describe_reason(reason: str) -> str:
         if reason[:1] != ".":
             return reason
         return (
             f"{reason if reason in common else 'other extensions'}, no {noun} content"
         )
 
-    return SkippedFiles.counted((shown(reason), path) for reason, path in skipped)
+    return SkippedFiles.counted(
+        (describe_reason(reason), path) for reason, path in skipped
+    )
 
 
 def count_endings(files: Inventory) -> str:
     """Returns the number of files by ending as text, most frequent ending first."""
     endings = Counter[str]()
     for batch in files.batches():
-        found = pc.struct_field(pc.extract_regex(batch["path"], _ENDING), "ending")
-        endings += count_values(pc.utf8_lower(found))
-        if found.null_count:
-            endings["no extension"] += found.null_count
+        file_endings = pc.struct_field(
+            pc.extract_regex(batch["path"], _ENDING), "ending"
+        )
+        endings += count_values(pc.utf8_lower(file_endings))
+        if file_endings.null_count:
+            endings["no extension"] += file_endings.null_count
     return first_names([f"{name} {number:,}" for name, number in endings.most_common()])
 
 
-def require_images(found: FoundImages, kind: FileKind) -> None:
+def require_images(image_files: FoundImages, kind: FileKind) -> None:
     """Raises InputError if there are no images; its message lists the other files."""
-    if found.images:
+    if image_files.images:
         return
-    endings = {PurePosixPath(file.path).suffix for file, _ in found.others}
-    archives = [file for file, _ in found.others if is_archive_name(file.path)]
+    endings = {PurePosixPath(file.path).suffix for file, _ in image_files.others}
+    archives = [file for file, _ in image_files.others if is_archive_name(file.path)]
     hint = ""
     if archives:
         hint = (
@@ -190,7 +198,7 @@ def require_images(found: FoundImages, kind: FileKind) -> None:
             "archive itself, or a glob that matches it, is the input"
         )
     raise InputError(
-        f"no {kind.noun}s among {count(len(found.others), 'input file')} (extensions: "
+        f"no {kind.noun}s among {count(len(image_files.others), 'input file')} (extensions: "
         f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(kind.endings)}, "
         f"or other extensions with such content{hint}"
     )
@@ -274,8 +282,11 @@ class FolderLayout:
 
     def places(self, folders: Iterable[str]) -> list[Place]:
         """Returns the split and class of the images in each folder."""
-        given = {each.folder: each for each in self.given}
-        return [self._place(f, given.get(_given_above(f, given))) for f in folders]
+        layouts_by_folder = {layout.folder: layout for layout in self.given}
+        return [
+            self._place(f, layouts_by_folder.get(_given_above(f, layouts_by_folder)))
+            for f in folders
+        ]
 
     def _place(self, folder: str, layout: GivenLayout | None) -> Place:
         if layout is None:
@@ -292,13 +303,13 @@ class FolderLayout:
         return Place(split, names.get(label, ""))
 
 
-def _given_above(folder: str, given: Mapping[str, object] | set[str]) -> str:
+def _given_above(folder: str, input_folders: Mapping[str, object] | set[str]) -> str:
     """Returns the deepest given input folder that contains a folder, or "".
 
     >>> _given_above("a/b/c", {"", "a", "b"})
     'a'
     """
-    while folder and folder not in given:
+    while folder and folder not in input_folders:
         folder = folder.rpartition("/")[0]
     return folder
 
@@ -357,35 +368,42 @@ def find_layout(
     split_from = options.split_folders
     label_from = options.label_from if options.labels_by_folder else "0"
     folders = _folders(files)
-    every = _given_folders(folders)
+    input_folders = _given_folders(folders)
     root = input_root(files)
-    warnings = _find_levels(every, split_from, label_from, root)
+    warnings = _find_levels(input_folders, split_from, label_from, root)
     root_name = root.rstrip("/").rpartition("/")[2]
-    layout = FolderLayout(tuple(each.layout(label_from) for each in every), root_name)
+    layout = FolderLayout(
+        tuple(input_folder.layout(label_from) for input_folder in input_folders),
+        root_name,
+    )
     if not options.labels_by_folder:
         return layout, ()
     places = layout.places(folder for _, folder in folders)
     if label_from == AUTO:
-        _require_no_values(every, root)
+        _require_no_values(input_folders, root)
     if split_from == label_from == AUTO:
-        _require_labels(places, every, root)
+        _require_labels(places, input_folders, root)
     if label_from == AUTO:
-        warnings += _lonely_class({place.label for place in places} - {""}, every)
+        warnings += _lonely_class(
+            {place.label for place in places} - {""}, input_folders
+        )
         has_pairs = options.kind is ImagesOptions.kind
-        warnings += _same_trees(layout, folders, every, has_pairs=has_pairs)
+        warnings += _same_trees(layout, folders, input_folders, has_pairs=has_pairs)
     without = {
         folder: number
         for place, ((_, folder), number) in zip(places, folders.items(), strict=True)
         if not place.label
     }
     if without:
-        where = [repr(folder) if folder else "the input folder" for folder in without]
-        what = (
+        quoted_folders = [
+            repr(folder) if folder else "the input folder" for folder in without
+        ]
+        message = (
             f"{count(sum(without.values()), options.kind.noun)} directly in "
-            f"{first_names(sorted(where))} will be rejected, because no folder names the "
+            f"{first_names(sorted(quoted_folders))} will be rejected, because no folder names the "
             "class: move or leave out these files, or use `label_from`"
         )
-        warnings.append(InputWarning("no-class", what))
+        warnings.append(InputWarning("no-class", message))
     return layout, tuple(warnings)
 
 
@@ -393,8 +411,8 @@ def _folders(files: Inventory) -> dict[tuple[str, str], int]:
     """Returns the number of files by (given input folder, folder of the files)."""
     pairs = pa.table({"given": files.table["given"], "folder": files.folders})
     counted = pairs.group_by(["given", "folder"], use_threads=False)
-    given, folders, numbers = counted.aggregate([([], "count_all")]).columns
-    keys = zip(given.to_pylist(), folders.to_pylist(), strict=True)
+    input_folders, folders, numbers = counted.aggregate([([], "count_all")]).columns
+    keys = zip(input_folders.to_pylist(), folders.to_pylist(), strict=True)
     return dict(zip(keys, numbers.to_pylist(), strict=True))
 
 
@@ -407,75 +425,83 @@ def describe_folders(
     dataset. Images are recognized by their names only. The text is "" if every class is
     a folder directly below the input root and there are no splits.
     """
-    paired, told = find_paired(files, options), ""
+    paired, description = find_paired(files, options), ""
     if paired is not None:
         names = [pair.name for pair in paired.pairs]
-        files, told = paired.others(files), f" pairs {names}"
-    named = files.where(files.ends_with(options.kind.endings)) or files
+        files, description = paired.others(files), f" pairs {names}"
+    image_files = files.where(files.ends_with(options.kind.endings)) or files
     if paired is not None:
-        told += ARRAYS_MOVED * paired.moves_arrays(named, storage)
-        named, options = paired.layout(named, options)
+        description += ARRAYS_MOVED * paired.moves_arrays(image_files, storage)
+        image_files, options = paired.layout(image_files, options)
     try:
-        layout, _ = find_layout(named, options)
+        layout, _ = find_layout(image_files, options)
     except InputError:
         # Folders need no labels if annotation files or a table have them. That is known
         # only after these are read; `prepare` raises this error if they have none.
         options = options.model_copy(update={"label_from": NONE})
-        layout, _ = find_layout(named, options)
-    levels: list[tuple[str | int, ...]] = [tuple(each) for each in layout.given]
+        layout, _ = find_layout(image_files, options)
+    levels: list[tuple[str | int, ...]] = [
+        tuple(folder_layout) for folder_layout in layout.given
+    ]
     by_value = ""
     if options.labels_by_folder:
-        folders = named.folders.dictionary.to_pylist()
+        folders = image_files.folders.dictionary.to_pylist()
         places = layout.places(folders)
         labels = {place.label for place in places}
         if sorted(labels) != list(sorted_classes(labels)):
             by_value = " by value"
         elif places == [("", folder.partition("/")[0]) for folder in folders]:
-            return told
+            return description
     else:
         levels = [(g.folder, g.split) for g in layout.given if g.split != _NO_FOLDER]
         if not levels:
-            return told
+            return description
     has_root = any(_ROOT in level for level in levels)
-    return told + f"{layout.root_name if has_root else ''} {levels}{by_value}"
+    return description + f"{layout.root_name if has_root else ''} {levels}{by_value}"
 
 
 def _given_folders(folders: Iterable[tuple[str, str]]) -> list[_Given]:
-    named = {given for given, _ in folders}
-    found: dict[str, _Given] = {}
+    input_paths = {input_path for input_path, _ in folders}
+    folders_by_path: dict[str, _Given] = {}
     for _, folder in sorted(folders):
-        above = _given_above(folder, named)
-        below = folder.removeprefix(above).strip("/")
-        given = found.setdefault(above, _Given(above))
-        given.below.append(below.split("/") if below else [])
-    every = list(found.values())
+        parent = _given_above(folder, input_paths)
+        relative_path = folder.removeprefix(parent).strip("/")
+        input_folder = folders_by_path.setdefault(parent, _Given(parent))
+        input_folder.below.append(relative_path.split("/") if relative_path else [])
+    input_folders = list(folders_by_path.values())
     # If every input directly contains images, each is a class, even if it has folders.
-    all_hold = len(every) > 1 and all([] in given.below for given in every)
-    for given in every:
-        given.is_class = all_hold or not given.names(1)
-    return every
+    all_hold = len(input_folders) > 1 and all(
+        [] in input_folder.below for input_folder in input_folders
+    )
+    for input_folder in input_folders:
+        input_folder.is_class = all_hold or not input_folder.names(1)
+    return input_folders
 
 
 def _find_levels(
-    every: Sequence[_Given], split_from: str, label_from: str, root: str
+    input_folders: Sequence[_Given], split_from: str, label_from: str, root: str
 ) -> list[InputWarning]:
     """Sets the levels of splits and of classes; returns warnings."""
     warnings = []
-    nested = [given for given in every if not given.is_class]
-    top = _wrappers([given.below for given in nested])
-    for given in every:
-        given.label = 0 if given.is_class else top + 1
+    nested = [
+        input_folder for input_folder in input_folders if not input_folder.is_class
+    ]
+    top = _wrappers([input_folder.below for input_folder in nested])
+    for input_folder in input_folders:
+        input_folder.label = 0 if input_folder.is_class else top + 1
         if split_from not in (AUTO, NONE):
-            given.split = int(split_from)
-            given.label = given.split + 1
-        elif split_from == AUTO and not given.is_class:
-            warnings += _find_splits(given, label_from, root)
+            input_folder.split = int(split_from)
+            input_folder.label = input_folder.split + 1
+        elif split_from == AUTO and not input_folder.is_class:
+            warnings += _find_splits(input_folder, label_from, root)
     if split_from == AUTO:
-        warnings += _find_given_splits(every, label_from, root)
+        warnings += _find_given_splits(input_folders, label_from, root)
     divided = [g for g in nested if g.split is not None and g.label == g.split + 1]
-    wrappers = _wrappers([tree for given in divided for tree in given.trees()])
-    for given in divided:
-        given.label += wrappers
+    wrappers = _wrappers(
+        [tree for input_folder in divided for tree in input_folder.trees()]
+    )
+    for input_folder in divided:
+        input_folder.label += wrappers
     return warnings
 
 
@@ -488,13 +514,15 @@ def _wrappers(trees: Sequence[list[list[str]]]) -> int:
     >>> _wrappers([[["data", "cat"], ["data", "dog"]]])
     1
     """
-    every = [parts for tree in trees for parts in tree]
+    folder_paths = [parts for tree in trees for parts in tree]
     passed = 0
-    for level in range(min(map(len, every), default=0)):
+    for level in range(min(map(len, folder_paths), default=0)):
         tops = [{parts[level] for parts in tree} for tree in trees]
         names = frozenset[str]().union(*tops)
         likely = likely_splits(names)
-        if likely != names and all(_values_above(parts[level:]) for parts in every):
+        if likely != names and all(
+            _values_above(parts[level:]) for parts in folder_paths
+        ):
             passed = level + 1
             continue
         if max(map(len, tops)) > 1 or (len(names) > 1 and likely != names):
@@ -514,17 +542,19 @@ def _values_above(parts: Sequence[str]) -> int:
     return next((at for at, may_be in enumerate(may_be_class) if may_be), 0)
 
 
-def _find_splits(given: _Given, label_from: str, root: str) -> list[InputWarning]:
+def _find_splits(
+    input_folder: _Given, label_from: str, root: str
+) -> list[InputWarning]:
     """Sets the level of the splits in a given input folder; returns warnings."""
-    level, names = given.label, given.names(given.label)
+    level, names = input_folder.label, input_folder.names(input_folder.label)
     likely = likely_splits(names)
     if not likely or label_from == str(level):
-        _find_splits_in_classes(given, label_from, root)
+        _find_splits_in_classes(input_folder, label_from, root)
         return []
-    deeper = [parts[level - 1] for parts in given.below if len(parts) > level]
+    deeper = [parts[level - 1] for parts in input_folder.below if len(parts) > level]
     has_classes = not likely.isdisjoint(deeper)
     if likely == names and (has_classes or label_from == "0"):
-        given.split, given.label = level, level + 1
+        input_folder.split, input_folder.label = level, level + 1
         return []
     if label_from != AUTO and likely == names:
         return []
@@ -533,19 +563,19 @@ def _find_splits(given: _Given, label_from: str, root: str) -> list[InputWarning
     )
 
 
-def _find_splits_in_classes(given: _Given, label_from: str, root: str) -> None:
+def _find_splits_in_classes(input_folder: _Given, label_from: str, root: str) -> None:
     """Sets the level of the splits if all class folders contain only split folders."""
-    level = given.label + 1
-    names = given.names(level)
+    level = input_folder.label + 1
+    names = input_folder.names(level)
     likely = likely_splits(names)
     if not likely or label_from in ("parent", str(level)):
         return
-    if likely == names and {len(parts) for parts in given.below} == {level}:
-        given.split = level
+    if likely == names and {len(parts) for parts in input_folder.below} == {level}:
+        input_folder.split = level
         return
     if label_from == AUTO and len(likely) > 1:
         raise InputError(
-            f"{root}: folders in {_quoted(given.names(level - 1))} are named like "
+            f"{root}: folders in {_quoted(input_folder.names(level - 1))} are named like "
             f"splits ({_quoted(likely)}), but other files or folders are next to or in "
             f"them. If they are splits of these classes, use `split_from={level}` with "
             f"`label_from={level - 1}`; if they belong to the class, `split_from=none`"
@@ -553,22 +583,27 @@ def _find_splits_in_classes(given: _Given, label_from: str, root: str) -> None:
 
 
 def _find_given_splits(
-    every: Sequence[_Given], label_from: str, root: str
+    input_folders: Sequence[_Given], label_from: str, root: str
 ) -> list[InputWarning]:
     """Sets the level of the splits if these are the given folders or their parents."""
-    nested = [given for given in every if not given.is_class]
-    names = {given.name for given in nested if given.parts}
-    is_free = all(given.split is None for given in nested)
+    nested = [
+        input_folder for input_folder in input_folders if not input_folder.is_class
+    ]
+    names = {input_folder.name for input_folder in nested if input_folder.parts}
+    is_free = all(input_folder.split is None for input_folder in nested)
     if is_free and 1 < len(nested) == len(names) and likely_splits(names) == names:
-        for given in nested:
-            given.split, given.label = 0, 1
-    classes = [given for given in every if given.is_class]
-    above = {given.parts[-2] if given.parts[1:] else "" for given in classes}
-    if above and likely_splits(above) == above:
-        for given in classes:
-            given.split = -1
+        for input_folder in nested:
+            input_folder.split, input_folder.label = 0, 1
+    classes = [input_folder for input_folder in input_folders if input_folder.is_class]
+    parent_names = {
+        input_folder.parts[-2] if input_folder.parts[1:] else ""
+        for input_folder in classes
+    }
+    if parent_names and likely_splits(parent_names) == parent_names:
+        for input_folder in classes:
+            input_folder.split = -1
         return []
-    names = {given.name for given in classes if given.parts}
+    names = {input_folder.name for input_folder in classes if input_folder.parts}
     likely = likely_splits(names)
     if not likely or label_from != AUTO:
         return []
@@ -591,75 +626,97 @@ def _ask_or_warn(
             f"`label_from=none` for files without labels{of_input}; if they are "
             "classes, use `split_from=none`"
         )
-    told = (
+    message = (
         f"classes named like splits: {_quoted(likely)}, next to "
         f"{_quoted(names - likely)}. If all these folders are splits, use "
         f"`split_from={level}`; if all are classes, `split_from=none`"
     )
     if is_error:
-        raise InputError(f"{root}: {told}, or leave some of them out with `exclude`")
-    return [InputWarning("classes-like-splits", told)]
+        raise InputError(f"{root}: {message}, or leave some of them out with `exclude`")
+    return [InputWarning("classes-like-splits", message)]
 
 
 def _require_labels(
-    places: Iterable[Place], every: Sequence[_Given], root: str
+    places: Iterable[Place], input_folders: Sequence[_Given], root: str
 ) -> None:
     """Raises InputError if a split has a single folder that no other split has."""
     classes = defaultdict[str, set[str]](set)
     for split, label in {place for place in places if place.label}:
         classes[split].add(label)
     labels = set[str]().union(*classes.values())
-    for split, own in sorted(classes.items()):
-        others = set[str]().union(*(classes[name] for name in classes if name != split))
-        is_odd = len(own) == 1 and bool(others) and own.isdisjoint(others)
-        if split and is_odd and (len(others) > 1 or likely_splits(labels) == labels):
-            level = next(each.split for each in every if each.split is not None)
+    for split, split_classes in sorted(classes.items()):
+        other_classes = set[str]().union(
+            *(classes[name] for name in classes if name != split)
+        )
+        is_odd = (
+            len(split_classes) == 1
+            and bool(other_classes)
+            and split_classes.isdisjoint(other_classes)
+        )
+        if (
+            split
+            and is_odd
+            and (len(other_classes) > 1 or likely_splits(labels) == labels)
+        ):
+            level = next(
+                input_folder.split
+                for input_folder in input_folders
+                if input_folder.split is not None
+            )
             raise InputError(
-                f"{root}: the split {split} has one folder, {_quoted(own)}, which no "
-                f"other split has, expected classes like {_quoted(others)}. If "
+                f"{root}: the split {split} has one folder, {_quoted(split_classes)}, which no "
+                f"other split has, expected classes like {_quoted(other_classes)}. If "
                 "these files have no labels, leave them out with `exclude`; if it is a "
                 f"class, use `split_from={level}`"
             )
 
 
-def _require_no_values(every: Iterable[_Given], root: str) -> None:
+def _require_no_values(input_folders: Iterable[_Given], root: str) -> None:
     """Raises InputError if key=value folders are classes but contain possible classes."""
-    for given in every:
-        level = given.label
-        own = [parts[level - 1 :] for parts in given.below if level > 0]
-        if odd := [parts for parts in own if _values_above(parts)]:
-            number = _values_above(odd[0])
+    for input_folder in input_folders:
+        level = input_folder.label
+        class_paths = [parts[level - 1 :] for parts in input_folder.below if level > 0]
+        if odd_paths := [parts for parts in class_paths if _values_above(parts)]:
+            number = _values_above(odd_paths[0])
             raise InputError(
-                f"{root}: {_quoted({parts[0] for parts in odd})} would be classes, but "
-                f"folders in them, such as {odd[0][number]!r}, would not. If such "
+                f"{root}: {_quoted({parts[0] for parts in odd_paths})} would be classes, but "
+                f"folders in them, such as {odd_paths[0][number]!r}, would not. If such "
                 f"folders are the classes, use `label_from={level + number}`; if not, "
                 f"`label_from={level}`"
             )
 
 
-def _lonely_class(labels: set[str], every: Iterable[_Given]) -> list[InputWarning]:
+def _lonely_class(
+    labels: set[str], input_folders: Iterable[_Given]
+) -> list[InputWarning]:
     """Returns a warning if there is only one class."""
     if len(labels) != 1:
         return []
     hint = "if there are more, use the folder with all class folders as the input"
-    if levels := {given.label for given in every if given.names(given.label + 1)}:
+    if levels := {
+        input_folder.label
+        for input_folder in input_folders
+        if input_folder.names(input_folder.label + 1)
+    }:
         hint = (
             f"if the folders in it are the classes, use `label_from={min(levels) + 1}`"
         )
-    what = f"there is only one class, {labels.pop()!r}; {hint}"
-    return [InputWarning("single-class", what)]
+    message = f"there is only one class, {labels.pop()!r}; {hint}"
+    return [InputWarning("single-class", message)]
 
 
 def _same_trees(
     layout: FolderLayout,
     folders: Mapping[tuple[str, str], int],
-    every: Iterable[_Given],
+    input_folders: Iterable[_Given],
     *,
     has_pairs: bool,
 ) -> list[InputWarning]:
     """Returns a warning if classes have equal subfolders, like images and masks."""
     trees = defaultdict[str, dict[tuple[str, ...], int]](dict)
-    by_folder = {each.folder: each.label for each in layout.given}
+    by_folder = {
+        folder_layout.folder: folder_layout.label for folder_layout in layout.given
+    }
     deepest = 0
     for (_, folder), number in folders.items():
         level = by_folder.get(_given_above(folder, by_folder), _ROOT)
@@ -668,16 +725,16 @@ def _same_trees(
             trees[parts[level]][(*parts[:level], "", *parts[level + 1 :])] = number
             deepest = max(deepest, len(parts) - level - 1)
     kinds = Counter(frozenset(tree.items()) for tree in trees.values())
-    same = [name for name in trees if kinds[frozenset(trees[name].items())] > 1]
-    if not deepest or not same:
+    same_classes = [name for name in trees if kinds[frozenset(trees[name].items())] > 1]
+    if not deepest or not same_classes:
         return []
-    what = (
-        f"the classes {_quoted(same)} contain folders with the same names and numbers of files. "
+    message = (
+        f"the classes {_quoted(same_classes)} contain folders with the same names and numbers of files. "
         + "If some contain masks of the others, use `pair=mask=FOLDER`. " * has_pairs
         + "If the folders in them are the classes, use "
-        f"`label_from={min(g.label for g in every) + 1}`"
+        f"`label_from={min(g.label for g in input_folders) + 1}`"
     )
-    return [InputWarning("classes-like-masks", what)]
+    return [InputWarning("classes-like-masks", message)]
 
 
 def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[InputFile]]:
@@ -693,10 +750,10 @@ def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[Input
     counts, firsts = np.zeros(len(names), np.int64), np.full(len(names), len(codes))
     np.add.at(counts, of_folder, np.bincount(codes, minlength=len(labels)))
     np.minimum.at(firsts, of_folder, first_of_each(codes, len(labels)))
-    alike = defaultdict[tuple[int, str], list[InputFile]](list)
+    images_by_name = defaultdict[tuple[int, str], list[InputFile]](list)
     for file, number in zip(images.take(pa.array(firsts)), counts, strict=True):
-        alike[int(number), PurePosixPath(file.path).stem].append(file)
-    return [group for group in alike.values() if 1 < len(group) <= _MOST_ALIKE]
+        images_by_name[int(number), PurePosixPath(file.path).stem].append(file)
+    return [group for group in images_by_name.values() if 1 < len(group) <= _MOST_ALIKE]
 
 
 def first_of_each(codes: npt.NDArray[np.integer[Any]], number: int) -> I64:
@@ -723,10 +780,10 @@ def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
     >>> sorted_classes(["10", "9"]), sorted_classes(["b", "10"])
     (('9', '10'), ('10', 'b'))
     """
-    found = set(names)
-    if found and all(map(is_whole_number, found)):
-        return tuple(sorted(found, key=lambda name: (int(name), name)))
-    return tuple(sorted(found))
+    unique_names = set(names)
+    if unique_names and all(map(is_whole_number, unique_names)):
+        return tuple(sorted(unique_names, key=lambda name: (int(name), name)))
+    return tuple(sorted(unique_names))
 
 
 def is_whole_number(name: str) -> bool:
@@ -742,10 +799,12 @@ def require_distinct(places: Iterable[Place], root: str) -> None:
     for kind, names in zip(
         ("splits", "classes"), zip(*set(places), strict=True), strict=True
     ):
-        seen: dict[str, str] = {}
+        names_by_form: dict[str, str] = {}
         for name in sorted(set(names)):
             form = unicodedata.normalize("NFC", name)
-            other = seen.setdefault(form.lower() if len(form) > 1 else form, name)
+            other = names_by_form.setdefault(
+                form.lower() if len(form) > 1 else form, name
+            )
             if other != name:
                 raise InputError(
                     f"{root}: {kind} of the folders {other!a} and {name!a} differ only "
@@ -755,40 +814,48 @@ def require_distinct(places: Iterable[Place], root: str) -> None:
 
 
 def check_class_folders(
-    layout: FolderLayout, found: FoundImages, options: FileOptions
+    layout: FolderLayout, image_files: FoundImages, options: FileOptions
 ) -> tuple[InputWarning, ...]:
     """Returns warnings of empty folders whose class has images elsewhere.
 
     Raises:
       InputError: the input has no class, or a class has no image.
     """
-    folders = found.images.folders.dictionary.to_pylist()
+    folders = image_files.images.folders.dictionary.to_pylist()
     places = set(layout.places(folders))
     labels = {place.label for place in places}
     is_flat = len(layout.given) == 1 and layout.given[0].label == _ROOT
     if labels == {""} or (is_flat and options.label_from == AUTO):
         raise InputError(
-            f"{found.images[0].uri}: is not in the folder of a class; expected "
+            f"{image_files.images[0].uri}: is not in the folder of a class; expected "
             "INPUT/<class>/<file>: use the folder with the class folders as the input, "
             "or use `label_from=0` to make one class of each input, `label_table` for "
             "labels in a table, or `label_from=none` for files without labels"
         )
-    root = input_root(found.images)
+    root = input_root(image_files.images)
     splits = {place.split for place in places}
-    holders = [file.path.rpartition("/")[0] for file, _ in found.others]
-    others = defaultdict[str, list[str]](list)
-    is_by_level = all(each.label != _PARENT for each in layout.given)
-    odd = {file.given for file, _ in found.others}
-    odd -= {*found.images.table["given"].unique().to_pylist()}
-    odd -= {each for each in odd if any(_is_below(f"{f}/", each) for f in folders)}
-    for (file, _), place in zip(found.others, layout.places(holders), strict=True):
-        if file.given in odd:
-            others[file.given].append(file.path)
+    holders = [file.path.rpartition("/")[0] for file, _ in image_files.others]
+    other_paths = defaultdict[str, list[str]](list)
+    is_by_level = all(folder_layout.label != _PARENT for folder_layout in layout.given)
+    inputs_without_images = {file.given for file, _ in image_files.others}
+    inputs_without_images -= {*image_files.images.table["given"].unique().to_pylist()}
+    inputs_without_images -= {
+        input_folder
+        for input_folder in inputs_without_images
+        if any(_is_below(f"{f}/", input_folder) for f in folders)
+    }
+    for (file, _), place in zip(
+        image_files.others, layout.places(holders), strict=True
+    ):
+        if file.given in inputs_without_images:
+            other_paths[file.given].append(file.path)
         elif is_by_level and place.label not in {"", *labels} and place.split in splits:
-            others[place.label].append(file.path)
-    for paths in others.values():
-        hint, above = _HINT, paths[0].split("/")[:-1]
-        if isinstance(options, ImagesOptions) and any(map(PARTNERS.fullmatch, above)):
+            other_paths[place.label].append(file.path)
+    for paths in other_paths.values():
+        hint, parent_parts = _HINT, paths[0].split("/")[:-1]
+        if isinstance(options, ImagesOptions) and any(
+            map(PARTNERS.fullmatch, parent_parts)
+        ):
             hint = (
                 "masks that are images, .txt, .json and .npy can belong to images, if "
                 "they are in one folder and have the same names: images/1.jpg, "
@@ -804,14 +871,14 @@ def check_class_folders(
     if not is_local(root):
         return ()
     warnings = []
-    for folder in _empty_folders(root, layout, found):
+    for folder in _empty_folders(root, layout, image_files):
         (place,) = layout.places([folder])
         if place.label and place.label not in labels:
             raise InputError(
                 f"{root}{folder}: is the folder of a class, but is empty: {_HINT}"
             )
-        what = f"{root}{folder}: is an empty folder"
-        warnings.append(InputWarning("empty-folder", what))
+        message = f"{root}{folder}: is an empty folder"
+        warnings.append(InputWarning("empty-folder", message))
     return tuple(warnings)
 
 
@@ -820,26 +887,32 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _empty_folders(
-    root: str, layout: FolderLayout, found: FoundImages
+    root: str, layout: FolderLayout, image_files: FoundImages
 ) -> Iterator[str]:
     """Yields the empty local folders next to folders of splits and classes."""
-    known = set(found.images.folders.dictionary.to_pylist())
-    known |= {file.path.rpartition("/")[0] for file, _ in found.others}
-    for each in layout.given:
-        start = each.folder.count("/") + 1 if each.folder else 0
+    full_folders = set(image_files.images.folders.dictionary.to_pylist())
+    full_folders |= {file.path.rpartition("/")[0] for file, _ in image_files.others}
+    for folder_layout in layout.given:
+        start = folder_layout.folder.count("/") + 1 if folder_layout.folder else 0
         # Without the given folder itself and its parents.
-        for index in sorted({each.split, each.label} - {*range(_PARENT, start)}):
+        for index in sorted(
+            {folder_layout.split, folder_layout.label} - {*range(_PARENT, start)}
+        ):
             full = defaultdict[tuple[str, ...], set[str]](set)
-            for folder in known:
-                *above, name = folder.split("/")[: index + 1]
-                if len(above) == index and _is_below(f"{folder}/", each.folder):
-                    full[tuple(above)].add(name)
+            for folder in full_folders:
+                *parent_parts, name = folder.split("/")[: index + 1]
+                if len(parent_parts) == index and _is_below(
+                    f"{folder}/", folder_layout.folder
+                ):
+                    full[tuple(parent_parts)].add(name)
             for parts, names in sorted(full.items()):
                 for name in _empty_folders_in(root, "/".join(parts), names):
                     yield "/".join((*parts, name))
 
 
-def _empty_folders_in(root: str, parent: str, known: Collection[str]) -> Iterable[str]:
+def _empty_folders_in(
+    root: str, parent: str, full_names: Collection[str]
+) -> Iterable[str]:
     """Returns the names of the subfolders that contain no file.
 
     Args:
@@ -854,7 +927,7 @@ def _empty_folders_in(root: str, parent: str, known: Collection[str]) -> Iterabl
         return sorted(
             entry.name
             for entry in entries
-            if entry.name not in known
+            if entry.name not in full_names
             and not is_left_out(entry.name)
             and entry.is_dir(follow_symlinks=False)
             and not Path(entry.path, WORK_FOLDER).exists()  # an output folder

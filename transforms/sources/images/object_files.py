@@ -43,8 +43,8 @@ from recordmill.transforms.storage.reading import read_head, read_range, read_su
 
 
 def find_objects(
-    given: Sequence[tuple[str, InputFile]],
-    others: Sequence[InputFile],
+    annotation_files: Sequence[tuple[str, InputFile]],
+    other_files: Sequence[InputFile],
     images: Inventory,
     options: ImagesOptions,
     storage: StorageOptions,
@@ -68,57 +68,61 @@ def find_objects(
       InputError: the files have several formats; a named file has none of the supported
         formats; or the input becomes a new dataset and has an unsupported format.
     """
-    files = given or [("", file) for file in others]
-    coco = _find_coco(files, storage, is_named=bool(given))
-    named = [file for _, file in files]
-    voc = voc_yolo.find_voc(named, storage, is_named=bool(given))
-    of_yolo = named if given else ()
-    yolo = voc_yolo.find_yolo(of_yolo, others, images, storage, is_new=is_new)
-    if not given and (voc or yolo is not None):
+    files = annotation_files or [("", file) for file in other_files]
+    coco = _find_coco(files, storage, is_named=bool(annotation_files))
+    candidate_files = [file for _, file in files]
+    voc = voc_yolo.find_voc(candidate_files, storage, is_named=bool(annotation_files))
+    of_yolo = candidate_files if annotation_files else ()
+    yolo = voc_yolo.find_yolo(of_yolo, other_files, images, storage, is_new=is_new)
+    if not annotation_files and (voc or yolo is not None):
         # Label Studio writes notes.json next to YOLO labels: categories without images.
-        coco = [each for each in coco if not _kind_of(_keys_of(each[1], storage))]
-    found = {
+        coco = [
+            split_and_file
+            for split_and_file in coco
+            if not _kind_of(_keys_of(split_and_file[1], storage))
+        ]
+    files_by_format = {
         "COCO": [file for _, file in coco],
         "Pascal VOC": voc,
         "YOLO": [] if yolo is None else [yolo.names],
     }
-    several = [
-        f"{name} ({first_names([file.path for file in each], 3)})"
-        for name, each in found.items()
-        if each
+    format_texts = [
+        f"{name} ({first_names([file.path for file in format_files], 3)})"
+        for name, format_files in files_by_format.items()
+        if format_files
     ]
-    if len(several) > 1:
+    if len(format_texts) > 1:
         raise InputError(
-            f"{images.root}: has annotations of {' and of '.join(several)}; expected "
+            f"{images.root}: has annotations of {' and of '.join(format_texts)}; expected "
             f"one format: name the files to use in `annotations`, {OTHERWISE}"
         )
-    if is_new and not several:
-        require_no_others(named, storage)
-    if given and not several:
+    if is_new and not format_texts:
+        require_no_others(candidate_files, storage)
+    if annotation_files and not format_texts:
         raise InputError(
-            f"`annotations`: {given[0][1].uri}: is not a file of COCO (.json), Pascal "
+            f"`annotations`: {annotation_files[0][1].uri}: is not a file of COCO (.json), Pascal "
             "VOC (.xml) or YOLO (data.yaml, obj.names or classes.txt, next to labels): "
             f"name such files, {OTHERWISE}"
         )
     objects = NO_OBJECTS
     if coco:
-        objects = _read_coco(coco, options, storage, is_named=bool(given))
+        objects = _read_coco(coco, options, storage, is_named=bool(annotation_files))
     elif voc:
-        objects = voc_yolo.read_voc(voc, others, images, options, storage)
+        objects = voc_yolo.read_voc(voc, other_files, images, options, storage)
     elif yolo is not None:
-        objects = voc_yolo.read_yolo(yolo, others, images, options, storage)
+        objects = voc_yolo.read_yolo(yolo, other_files, images, options, storage)
     number = sum(len(table.rows) for table in objects.tables)
-    if given or not objects.tables or number * 2 >= len(images):
+    if annotation_files or not objects.tables or number * 2 >= len(images):
         return objects
     first = objects.tables[0].file.path
-    told = (
+    message = (
         f"{first_names(sorted(objects.used), 3)}: has objects of "
         f"{count(number, 'image')}, but the input has {len(images):,} images: it is "
         f"left out, and images have no boxes. Use `annotations={first}` for these "
         "boxes, with `unlisted=leave_out` for only these images; use "
         "`annotations=none` if there are no boxes"
     )
-    return NO_OBJECTS._replace(warnings=(InputWarning("few-annotations", told),))
+    return NO_OBJECTS._replace(warnings=(InputWarning("few-annotations", message),))
 
 
 # Unsupported annotation formats: (name, ending, pattern of the first bytes).
@@ -134,8 +138,10 @@ _LONG_HEAD = 1 << 12
 def require_no_others(files: Sequence[InputFile], storage: StorageOptions) -> None:
     """Raises InputError if a file has objects in an unsupported format."""
     for name, ending, begin in _OTHERS:
-        own = [f for f in files if f.path.lower().endswith(ending) and not f.problem]
-        for file in own[:LOOKED_AT]:
+        candidate_files = [
+            f for f in files if f.path.lower().endswith(ending) and not f.problem
+        ]
+        for file in candidate_files[:LOOKED_AT]:
             if re.match(begin, read_head(file, _LONG_HEAD, storage), re.DOTALL):
                 raise InputError(
                     f"{file.uri}: has objects in the format of {name}, which is not "
@@ -173,30 +179,34 @@ def _find_coco(
     files: Iterable[tuple[str, InputFile]], storage: StorageOptions, *, is_named: bool
 ) -> list[tuple[str, InputFile]]:
     """Returns the JSON files that begin like COCO; all JSON files if `is_named`."""
-    found = [each for each in files if each[1].path.lower().endswith(".json")]
-    per_folder = Counter(file.path.rpartition("/")[0] for _, file in found)
+    json_files = [
+        split_and_file
+        for split_and_file in files
+        if split_and_file[1].path.lower().endswith(".json")
+    ]
+    per_folder = Counter(file.path.rpartition("/")[0] for _, file in json_files)
     return [
-        each
-        for each in found
+        split_and_file
+        for split_and_file in json_files
         if is_named
         or (
-            per_folder[each[1].path.rpartition("/")[0]] <= _MOST_JSON
-            and _COCO_HEAD.match(read_head(each[1], _HEAD_BYTES, storage))
+            per_folder[split_and_file[1].path.rpartition("/")[0]] <= _MOST_JSON
+            and _COCO_HEAD.match(read_head(split_and_file[1], _HEAD_BYTES, storage))
         )
     ]
 
 
-def _keys_in(data: bytes) -> set[str]:
-    return {name for name in _KEYS if f'"{name}"'.encode() in data}
+def _keys_in(file_bytes: bytes) -> set[str]:
+    return {name for name in _KEYS if f'"{name}"'.encode() in file_bytes}
 
 
 def _keys_of(file: InputFile, storage: StorageOptions) -> set[str]:
     """Returns the keys in a file; reads it in parts, to use little memory."""
-    found = set[str]()
+    keys = set[str]()
     for start in range(0, file.size, _PART_BYTES):
         stop = min(file.size, start + _PART_BYTES + _MOST_KEY)
-        found |= _keys_in(read_range(file.uri, start, stop, storage, file.seen))
-    return found
+        keys |= _keys_in(read_range(file.uri, start, stop, storage, file.seen))
+    return keys
 
 
 def _kind_of(names: set[str]) -> str:
@@ -252,19 +262,19 @@ def _columns(of_ids: pa.DataType) -> dict[str, pa.StructType]:
     }
 
 
-def _cut_outlines(data: bytes) -> tuple[bytes, list[bytes]]:
+def _cut_outlines(file_bytes: bytes) -> tuple[bytes, list[bytes]]:
     """Returns a COCO file with each outline replaced by its index, and the outlines."""
     outlines = list[bytes]()
 
-    def cut(found: re.Match[bytes]) -> bytes:
-        outlines.append(_outline(found[1]))
+    def cut(match: re.Match[bytes]) -> bytes:
+        outlines.append(_outline(match[1]))
         return b'"%b":%d' % (_CUT.encode(), len(outlines) - 1)
 
-    return _OUTLINE.sub(cut, data), outlines
+    return _OUTLINE.sub(cut, file_bytes), outlines
 
 
 def _parse(
-    data: bytes, outlines: list[bytes], location: str
+    file_bytes: bytes, outlines: list[bytes], location: str
 ) -> tuple[list[pa.RecordBatch], list[Any]]:
     """Returns the images, categories and annotations of a COCO file.
 
@@ -276,36 +286,42 @@ def _parse(
       outlines: the outlines; the ones that were not cut out are appended.
       location: of the file, for errors.
     """
-    if (parts := _parse_plain(data)) is not None:
+    if (parts := _parse_plain(file_bytes)) is not None:
         return parts, []
-    whole = parse_json(data, location, expected=_FORM)
-    if any(isinstance(each["name"], float) for each in whole["categories"]):
-        with_texts = parse_json(data, location, parse_float=str)
-        whole |= {"categories": with_texts["categories"]}
-    every = [e if isinstance(e, dict) else {"id": e} for e in whole["annotations"]]
+    document = parse_json(file_bytes, location, expected=_FORM)
+    if any(isinstance(category["name"], float) for category in document["categories"]):
+        with_texts = parse_json(file_bytes, location, parse_float=str)
+        document |= {"categories": with_texts["categories"]}
+    annotations = [
+        e if isinstance(e, dict) else {"id": e} for e in document["annotations"]
+    ]
     images = [
         {
-            "id": _told(each["id"]),
-            "file_name": str(each["file_name"]),
-            **{name: side_of(each.get(name)) for name in ("height", "width")},
+            "id": _told(image["id"]),
+            "file_name": str(image["file_name"]),
+            **{name: side_of(image.get(name)) for name in ("height", "width")},
         }
-        for each in whole["images"]
+        for image in document["images"]
     ]
     categories = [
-        {"id": _told(each["id"]), "name": _class_name(each["name"])}
-        for each in whole["categories"]
+        {"id": _told(category["id"]), "name": _class_name(category["name"])}
+        for category in document["categories"]
     ]
-    objects = [_plain(each, outlines) for each in every if "image_id" in each]
+    objects = [
+        _plain(annotation, outlines)
+        for annotation in annotations
+        if "image_id" in annotation
+    ]
     rows = images, categories, objects
     arrays = map(pa.array, rows, _columns(pa.string()).values())
-    lost = [each for each in every if "image_id" not in each]
-    return [pa.RecordBatch.from_struct_array(each) for each in arrays], lost
+    lost = [annotation for annotation in annotations if "image_id" not in annotation]
+    return [pa.RecordBatch.from_struct_array(array) for array in arrays], lost
 
 
-def _parse_plain(data: bytes) -> list[pa.RecordBatch] | None:
+def _parse_plain(file_bytes: bytes) -> list[pa.RecordBatch] | None:
     """Returns images, categories and annotations; None if types or fields are unusual."""
     # Arrow takes each line for a document. A line break is a blank here, never in a text.
-    line = data.translate(bytes.maketrans(b"\r\n", b"\t\t"))
+    line = file_bytes.translate(bytes.maketrans(b"\r\n", b"\t\t"))
     schema = pa.schema({n: pa.list_(k) for n, k in _columns(pa.int64()).items()})
     try:
         table = pj.read_json(
@@ -313,29 +329,31 @@ def _parse_plain(data: bytes) -> list[pa.RecordBatch] | None:
             pj.ReadOptions(use_threads=False, block_size=len(line) + 1),
             pj.ParseOptions(schema, unexpected_field_behavior="ignore"),
         )
-        data.decode()  # Arrow checks neither keys nor fields that it ignores
+        file_bytes.decode()  # Arrow checks neither keys nor fields that it ignores
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
     lists = [table[name].chunk(0) for name in schema.names]
-    if len(table) != 1 or any(each.null_count for each in lists):
+    if len(table) != 1 or any(list_column.null_count for list_column in lists):
         return None
-    parts = [pa.RecordBatch.from_struct_array(each.flatten()) for each in lists]
+    parts = [
+        pa.RecordBatch.from_struct_array(list_column.flatten()) for list_column in lists
+    ]
     boxes, points = (parts[2][name] for name in ("bbox", "keypoints"))
     required = [p[n] for p, names in zip(parts, _REQUIRED, strict=True) for n in names]
     required += [boxes.flatten(), points.flatten()]
     has_four = pc.all(pc.equal(pc.list_value_length(boxes), 4)).as_py() is not False
-    is_plain = has_four and not any(each.null_count for each in required)
+    is_plain = has_four and not any(column.null_count for column in required)
     return parts if is_plain else None
 
 
-def _class_name(value: Any) -> str:
-    if value is None or isinstance(value, dict | list):
-        raise ValueError(f"the name of a category is {shown(value)}; expected text")
-    return str(value)
+def _class_name(name: Any) -> str:
+    if name is None or isinstance(name, dict | list):
+        raise ValueError(f"the name of a category is {shown(name)}; expected text")
+    return str(name)
 
 
-def _told(value: Any) -> str:
-    return str(value).encode(errors="replace").decode()
+def _told(json_id: Any) -> str:
+    return str(json_id).encode(errors="replace").decode()
 
 
 def _outline(text: bytes) -> bytes:
@@ -355,38 +373,38 @@ def _outline(text: bytes) -> bytes:
         size, counts = runs["size"], runs["counts"]
         numbers = [*size, *(() if isinstance(counts, str) else counts)]
         if all(type(number) is int and number >= 0 for number in numbers):
-            kept = {"size": size, "counts": counts}
-            return json.dumps(kept, separators=(",", ":")).encode()
+            run_lengths = {"size": size, "counts": counts}
+            return json.dumps(run_lengths, separators=(",", ":")).encode()
     return b"0"
 
 
-def _numbers(values: Any) -> list[float]:
+def _numbers(numbers: Any) -> list[float]:
     """Returns JSON numbers as floats; a single NaN if one of them is no number."""
     try:
-        return [*map(float, values)]
+        return [*map(float, numbers)]
     except (TypeError, ValueError, OverflowError):
         return [math.nan]
 
 
-def _plain(found: dict[str, Any], outlines: list[bytes]) -> dict[str, Any]:
+def _plain(annotation: dict[str, Any], outlines: list[bytes]) -> dict[str, Any]:
     """Returns the fields of an annotation; an invalid box is None, other numbers are NaN.
 
     Args:
       annotation: as parsed from JSON.
       outlines: the outlines that were cut out of the file; its own outline is appended.
     """
-    area, cut = found.get("area"), found.get(_CUT)
-    if (outline := found.get("segmentation")) not in (None, [], {}):
+    area, cut = annotation.get("area"), annotation.get(_CUT)
+    if (outline := annotation.get("segmentation")) not in (None, [], {}):
         cut = len(outlines)
         outlines.append(_outline(json.dumps(outline).encode()))
-    box = _numbers(found.get("bbox"))
+    box = _numbers(annotation.get("bbox"))
     return {
-        **{n: _told(found.get(n)) for n in ("id", "image_id", "category_id")},
+        **{n: _told(annotation.get(n)) for n in ("id", "image_id", "category_id")},
         "bbox": box if len(box) == 4 else None,
         "area": None if area is None else _numbers([area])[0],
-        "iscrowd": int(found.get("iscrowd") in (1, "1")),
+        "iscrowd": int(annotation.get("iscrowd") in (1, "1")),
         _CUT: cut,
-        "keypoints": _numbers(found.get("keypoints") or ()),
+        "keypoints": _numbers(annotation.get("keypoints") or ()),
     }
 
 
@@ -409,17 +427,23 @@ def _read_coco(
       InputError: a file is invalid; files disagree on categories; or files are named and
         none has objects.
     """
-    found, others = list[Objects](), list[str]()
+    objects_of_files, skip_reasons = list[Objects](), list[str]()
     names = dict[str, str]()
     used = set[str]()  # ids of the categories that objects have
     # COCO's own download repeats the images in files of keypoints and captions.
     paths = {file.path for _, file in files}
-    again = {
+    repeated_paths = {
         path for path in paths if _AGAIN.sub(r"\1instances_", path, 1) in paths - {path}
     }
-    if again and not is_named:
-        others = [f"{path}: is next to instances_*" for path in sorted(again)]
-        files = [each for each in files if each[1].path not in again]
+    if repeated_paths and not is_named:
+        skip_reasons = [
+            f"{path}: is next to instances_*" for path in sorted(repeated_paths)
+        ]
+        files = [
+            split_and_file
+            for split_and_file in files
+            if split_and_file[1].path not in repeated_paths
+        ]
     splits = FileSplits(AUTO if options.split_folders == AUTO else NONE)
     splits = splits.found_in([file for _, file in files])
     for split, file in files:
@@ -429,19 +453,19 @@ def _read_coco(
                 f"memory and may have at most {human_bytes(MAX_BYTES)}: divide it into "
                 f"files of fewer images, {OTHERWISE}"
             )
-        data, checksum = read_summed(file, storage)
-        if problem := _kind_of(_keys_in(data)):
-            others.append(f"{file.uri}: {problem}")
+        file_bytes, checksum = read_summed(file, storage)
+        if problem := _kind_of(_keys_in(file_bytes)):
+            skip_reasons.append(f"{file.uri}: {problem}")
             continue
-        cut = _cut_outlines(data)
-        del data  # 400 MB of 500 are outlines
-        objects, categories, own = _parse_coco(file, cut, storage)
-        own_split = split or splits.of(file)
+        cut = _cut_outlines(file_bytes)
+        del file_bytes  # 400 MB of 500 are outlines
+        objects, categories, category_numbers = _parse_coco(file, cut, storage)
+        file_split = split or splits.of(file)
         objects = objects._replace(
             checksums=(checksum,),
-            splits=[own_split] * len(objects.paths) if own_split else (),
+            splits=[file_split] * len(objects.paths) if file_split else (),
         )
-        found.append(objects)
+        objects_of_files.append(objects)
         for number, name in categories.items():
             if names.setdefault(number, name) != name and not options.label_map:
                 raise InputError(
@@ -450,31 +474,35 @@ def _read_coco(
                     "files, define the order of their names with `label_map`, or "
                     "convert them one by one"
                 )
-        used |= own
-        twice = Counter(names[number] for number in used & names.keys())
-        for name in [n for n in twice if twice[n] > 1 and not options.label_map]:
-            both = [number for number in sorted(used) if names.get(number) == name]
+        used |= category_numbers
+        name_counts = Counter(names[number] for number in used & names.keys())
+        for name in [
+            n for n in name_counts if name_counts[n] > 1 and not options.label_map
+        ]:
+            numbers_of_name = [
+                number for number in sorted(used) if names.get(number) == name
+            ]
             raise InputError(
-                f"{file.uri}: categories {' and '.join(both)} both have the name "
+                f"{file.uri}: categories {' and '.join(numbers_of_name)} both have the name "
                 f"{shown(name)}; expected different names. Rename one of them, or, if "
                 "they are one class, name the classes in `label_map`"
             )
-    refused = [told for told in others if is_named or "has no" not in told]
-    if is_named and not found:
+    refused = [reason for reason in skip_reasons if is_named or "has no" not in reason]
+    if is_named and not objects_of_files:
         raise InputError(
             f"{refused[0]}; expected COCO's objects, with bbox and category_id. Name a "
             f"file that has them in `annotations`, {OTHERWISE}"
         )
     left_out = [("annotations left out", first_names(refused, 5))] if refused else []
-    if not found:
+    if not objects_of_files:
         return NO_OBJECTS._replace(facts=tuple(left_out))
-    tables, told = tables_of(found, options.boxes_outside)
+    tables, box_facts = tables_of(objects_of_files, options.boxes_outside)
     ordered = sorted(names, key=lambda number: (len(number), number))
     fact = "annotation format", f"COCO, {count(len(tables), 'file')}"
     return ObjectFiles(
         tables,
         tuple(dict.fromkeys(names[number] for number in ordered)),
-        (fact, *splits.facts, *left_out, *told),
+        (fact, *splits.facts, *left_out, *box_facts),
         frozenset(table.file.path for table in tables),
     )
 
@@ -496,82 +524,91 @@ def _parse_coco(
             outlines = pa.array(cut[1], pa.string())
             cut[1].clear()  # frees 400 MB of 500
             are_valid = pc.match_substring_regex(outlines, _VALID_OUTLINE)
-            for odd in outlines.filter(pc.invert(are_valid)).unique().to_pylist():
-                parse_json(odd, location, expected=_FORM)
+            for outline in outlines.filter(pc.invert(are_valid)).unique().to_pylist():
+                parse_json(outline, location, expected=_FORM)
             rejects = _without_image(file.path, lost)
     except InputError as error:
         if isinstance(error.__cause__, json.JSONDecodeError):
             # Parsing the file with its outlines raises an error with the right line.
-            whole, _ = read_summed(file, storage)
-            parse_json(whole, location, expected=_FORM)
+            file_bytes, _ = read_summed(file, storage)
+            parse_json(file_bytes, location, expected=_FORM)
         raise
     if len(images["id"].unique()) < len(images):
-        twice = Counter(images["id"].to_pylist()).most_common(1)[0][0]
+        repeated_id = Counter(images["id"].to_pylist()).most_common(1)[0][0]
         raise InputError(
-            f"{file.uri}: two images have the id {twice}; expected different ids"
+            f"{file.uri}: two images have the id {repeated_id}; expected different ids"
         )
     names = dict[str, str]()
-    for each in categories.to_pylist():
-        name = names.setdefault(str(each["id"]), each["name"])
-        if name != each["name"]:
+    for category in categories.to_pylist():
+        name = names.setdefault(str(category["id"]), category["name"])
+        if name != category["name"]:
             raise InputError(
-                f"{file.uri}: category {each['id']} is both {shown(name)} and "
-                f"{shown(each['name'])}; expected different ids. Change the id of one "
+                f"{file.uri}: category {category['id']} is both {shown(name)} and "
+                f"{shown(category['name'])}; expected different ids. Change the id of one "
                 f"of them, {OTHERWISE}"
             )
-    found = pc.index_in(objects["image_id"], value_set=images["id"])
-    alone = objects.filter(pc.is_null(found)).select(["id", "image_id"]).to_pylist()
-    rejects = [*_without_image(file.path, alone), *rejects]
-    of_image = pc.fill_null(found, -1).to_numpy().astype(np.int64)
-    order = np.argsort(of_image, kind="stable")[len(alone) :]
-    objects, of_image = objects.take(pa.array(order)), of_image[order]
+    matched_images = pc.index_in(objects["image_id"], value_set=images["id"])
+    annotations_without_image = (
+        objects.filter(pc.is_null(matched_images))
+        .select(["id", "image_id"])
+        .to_pylist()
+    )
+    rejects = [*_without_image(file.path, annotations_without_image), *rejects]
+    image_indices = pc.fill_null(matched_images, -1).to_numpy().astype(np.int64)
+    order = np.argsort(image_indices, kind="stable")[len(annotations_without_image) :]
+    objects, image_indices = objects.take(pa.array(order)), image_indices[order]
     sides = [images[name].to_pylist() for name in ("height", "width")]
-    sizes = np.array([[*map(side_of, each)] for each in sides], np.float64).T
+    sizes = np.array([[*map(side_of, side_list)] for side_list in sides], np.float64).T
     boxes = np.full((len(order), 4), np.nan)
     has_box = np.asarray(objects["bbox"].is_valid(), np.bool_)
     boxes[has_box] = objects["bbox"].flatten().to_numpy().reshape(-1, 4)
     left_top, extent = boxes[:, :2], boxes[:, 2:]
     with np.errstate(divide="ignore", invalid="ignore"):
-        scale = sizes[of_image][:, ::-1]
+        scale = sizes[image_indices][:, ::-1]
         x_and_y = np.hstack([left_top / scale, (left_top + extent) / scale])
     corners = x_and_y[:, [1, 0, 3, 2]]
     numbers = pc.index_in(objects["category_id"], value_set=categories["id"])
     labels = pc.fill_null(categories["name"].take(numbers), "")
-    texts, has_outline = (each.take(objects[_CUT]) for each in (outlines, are_valid))
+    texts, has_outline = (
+        column.take(objects[_CUT]) for column in (outlines, are_valid)
+    )
     points = objects["keypoints"].flatten().cast(F32, safe=False).to_numpy()
     counts = pc.fill_null(pc.list_value_length(objects["keypoints"]), 0).to_numpy()
     of_points = np.repeat(np.arange(len(order)), counts)
     has_points = ~np.isin(np.arange(len(order)), of_points[~np.isfinite(points)])
     area = pc.coalesce(objects["area"], pa.array(extent.prod(axis=1)))
-    more = {
+    more_columns = {
         "is_crowd": pc.equal(pc.fill_null(objects["iscrowd"], 0), 1),
         "area": area.cast(F32, safe=False),
     }
     ids = objects["id"].cast(pa.string()).fill_null("")
     if pc.all(pc.match_substring_regex(ids, r"^\d{1,18}$"), min_count=0).as_py():
-        more["id"] = objects["id"].cast(pa.int64())
-    more["segmentation"] = pc.fill_null(texts, NO_OUTLINE)
-    more |= _poses(points[has_points[of_points]], np.where(has_points, counts, 0))
+        more_columns["id"] = objects["id"].cast(pa.int64())
+    more_columns["segmentation"] = pc.fill_null(texts, NO_OUTLINE)
+    more_columns |= _poses(
+        points[has_points[of_points]], np.where(has_points, counts, 0)
+    )
     are_right = np.array(
         [
             np.isfinite(boxes).all(axis=1) & (extent >= 0).all(axis=1),
-            np.isfinite(more["area"].to_numpy()),
+            np.isfinite(more_columns["area"].to_numpy()),
             np.asarray(pc.fill_null(has_outline, True), np.bool_),
             has_points,
         ]
     )
     has_all = np.asarray(are_right.all(axis=0), np.bool_)
-    has_size = np.all(sizes[of_image] > 0, axis=1)
+    has_size = np.all(sizes[image_indices] > 0, axis=1)
     has_label = np.asarray(pc.not_equal(labels, ""), np.bool_)
     problems = dict[int, str]()
     for at in np.flatnonzero(~(has_label & has_all & has_size)).tolist():
-        what = f"category {objects['category_id'][at]} is not in its list"
+        problem = f"category {objects['category_id'][at]} is not in its list"
         if not has_size[at]:
-            what = "its image has no height and width"
+            problem = "its image has no height and width"
         elif not has_all[at]:
-            what = _EXPECTED[int(are_right[:, at].argmin())]
+            problem = _EXPECTED[int(are_right[:, at].argmin())]
         problems.setdefault(
-            int(of_image[at]), f"{file.path}, annotation {objects['id'][at]}: {what}"
+            int(image_indices[at]),
+            f"{file.path}, annotation {objects['id'][at]}: {problem}",
         )
     corners[~(has_all & has_size)] = 0, 0, 1, 1
     paths = images["file_name"].to_pylist()
@@ -579,12 +616,12 @@ def _parse_coco(
     def raw(row: int) -> tuple[str, int, bytes]:
         return file.path, 0, json.dumps(images.slice(row, 1).to_pylist()[0]).encode()
 
-    all_found = Objects(
-        *(file, paths, sizes, problems, of_image, corners, labels, more),
+    file_objects = Objects(
+        *(file, paths, sizes, problems, image_indices, corners, labels, more_columns),
         raw=raw,
         rejects=tuple(rejects),
     )
-    return all_found, names, {*map(str, objects["category_id"].unique().to_pylist())}
+    return file_objects, names, {*map(str, objects["category_id"].unique().to_pylist())}
 
 
 def _without_image(path: str, annotations: Sequence[dict[str, Any]]) -> list[Reject]:
@@ -612,7 +649,7 @@ def _poses(points: npt.NDArray[np.float32], counts: I64) -> dict[str, pa.Array]:
     numbers = {*counts.tolist()} - {0}
     if len(numbers) != 1 or (number := numbers.pop()) % 3:
         return {}
-    values = np.zeros((len(counts), number), np.float32)
-    values[counts > 0] = points.reshape(-1, number)
+    keypoints = np.zeros((len(counts), number), np.float32)
+    keypoints[counts > 0] = points.reshape(-1, number)
     kind = pa.list_(pa.list_(F32, 3), number // 3)
-    return {"keypoints": with_numbers(kind, values.ravel())}
+    return {"keypoints": with_numbers(kind, keypoints.ravel())}

@@ -45,14 +45,14 @@ _LEAST = 10  # boxes, for a check of their units
 _BEYOND, _EMPTY = "beyond the image", "without an area in it"
 
 
-def side_of(value: str | None) -> float:
+def side_of(stated_side: str | None) -> float:
     """Returns the image height or width that a file states; NaN if it states none.
 
     Raises:
       ValueError: the text is not a number.
       TypeError: the JSON value is neither a text nor a number.
     """
-    side = float(value or "nan")
+    side = float(stated_side or "nan")
     return side if side.is_integer() and 0 < side < 1 << 31 else np.nan
 
 
@@ -80,7 +80,7 @@ class Objects(NamedTuple):
 
 
 def tables_of(
-    found: Sequence[Objects], rule: str
+    objects_of_files: Sequence[Objects], rule: str
 ) -> tuple[tuple[LabelTable, ...], list[tuple[str, str]]]:
     """Returns tables with a row of lists of objects for each image, and facts.
 
@@ -92,37 +92,48 @@ def tables_of(
       rule: `boxes_outside` of the job.
     """
     kinds = dict[str, tuple[pa.DataType, str]]()
-    for each in found:
-        for name, column in each.more.items():
-            kind, other = kinds.setdefault(name, (column.type, each.file.uri))
+    for objects in objects_of_files:
+        for name, column in objects.more.items():
+            kind, other = kinds.setdefault(name, (column.type, objects.file.uri))
             if kind != column.type:
                 raise InputError(
-                    f"{each.file.uri}: {OBJECTS}{name} is {column.type}, but {kind} in "
+                    f"{objects.file.uri}: {OBJECTS}{name} is {column.type}, but {kind} in "
                     f"{other}; expected the same number in all files: convert them one "
                     "by one"
                 )
-    outlines = [each.more[_OUTLINE] for each in found if _OUTLINE in each.more]
-    if not any(pc.any(pc.not_equal(each, NO_OUTLINE)).as_py() for each in outlines):
+    outlines = [
+        objects.more[_OUTLINE]
+        for objects in objects_of_files
+        if _OUTLINE in objects.more
+    ]
+    if not any(
+        pc.any(pc.not_equal(outline_column, NO_OUTLINE)).as_py()
+        for outline_column in outlines
+    ):
         kinds.pop(_OUTLINE, None)
     outside = Counter[str]()
     tables = []
-    for each in found:
-        more = {
-            name: each.more[name]
-            if name in each.more
-            else pa.array([_nothing(kind)] * len(each.boxes), kind)
+    for objects in objects_of_files:
+        more_columns = {
+            name: objects.more[name]
+            if name in objects.more
+            else pa.array([_nothing(kind)] * len(objects.boxes), kind)
             for name, (kind, _) in kinds.items()
         }
-        rows = _rows_of(each._replace(more=more), rule, outside)
-        own = each.checksums, each.rejects
-        tables.append(LabelTable(each.file, "", rows, each.raw, *own))
-    kept = {"keep": "kept", "reject": "their images rejected"}.get(rule)
-    told = [
-        f"{count(outside[what], 'object')} {what}: {kept or way}"
-        for what, way in ((_BEYOND, "clipped"), (_EMPTY, "left out"))
-        if outside[what]
+        rows = _rows_of(objects._replace(more=more_columns), rule, outside)
+        checksums_and_rejects = objects.checksums, objects.rejects
+        tables.append(
+            LabelTable(objects.file, "", rows, objects.raw, *checksums_and_rejects)
+        )
+    action = {"keep": "kept", "reject": "their images rejected"}.get(rule)
+    box_counts = [
+        f"{count(outside[problem], 'object')} {problem}: {action or way}"
+        for problem, way in ((_BEYOND, "clipped"), (_EMPTY, "left out"))
+        if outside[problem]
     ]
-    return tuple(tables), [("boxes outside", "; ".join(told))] if told else []
+    return tuple(tables), [
+        ("boxes outside", "; ".join(box_counts))
+    ] if box_counts else []
 
 
 def _nothing(kind: pa.DataType) -> Any:
@@ -132,7 +143,7 @@ def _nothing(kind: pa.DataType) -> Any:
 
 
 def _require_likely(
-    found: Objects, clipped: F64, is_empty: npt.NDArray[np.bool_]
+    objects: Objects, clipped: F64, is_empty: npt.NDArray[np.bool_]
 ) -> None:
     """Checks that most boxes are in their images.
 
@@ -143,26 +154,26 @@ def _require_likely(
       InputError: most boxes are implausible. They may have other units, or another order
         of their sides.
     """
-    boxes = found.boxes
-    before, after = (
-        (each[:, 2:] - each[:, :2]).prod(axis=1) for each in (boxes, clipped)
+    boxes = objects.boxes
+    areas, clipped_areas = (
+        (corners[:, 2:] - corners[:, :2]).prod(axis=1) for corners in (boxes, clipped)
     )
-    pixels = found.sizes[found.images].prod(axis=1)  # NaN where none is stated
-    odd = is_empty | (2 * after < before) | (after * pixels <= 1)
-    if len(boxes) >= _LEAST and 2 * np.count_nonzero(odd) > len(boxes):
-        at = int(np.flatnonzero(odd)[0])
-        label, box = found.box(at)
+    pixels = objects.sizes[objects.images].prod(axis=1)  # NaN where none is stated
+    is_odd = is_empty | (2 * clipped_areas < areas) | (clipped_areas * pixels <= 1)
+    if len(boxes) >= _LEAST and 2 * np.count_nonzero(is_odd) > len(boxes):
+        at = int(np.flatnonzero(is_odd)[0])
+        label, box = objects.box(at)
         raise InputError(
-            f"{np.count_nonzero(odd):,} of {count(len(boxes), 'box')} are outside "
+            f"{np.count_nonzero(is_odd):,} of {count(len(boxes), 'box')} are outside "
             f"their images or have no area there, such as the box of a {label} in "
-            f"{found.paths[found.images[at]]}: ymin, xmin, ymax, xmax are {box} of its "
+            f"{objects.paths[objects.images[at]]}: ymin, xmin, ymax, xmax are {box} of its "
             "size. Expected x, y, width and height in pixels (COCO), or center, width "
             "and height as fractions of the image (YOLO). Correct them, or use "
             "`boxes_outside=keep` to keep them unchanged, or `boxes_outside=reject`"
         )
 
 
-def _rows_of(found: Objects, rule: str, outside: Counter[str]) -> pa.Table:
+def _rows_of(objects: Objects, rule: str, outside: Counter[str]) -> pa.Table:
     """Returns a table with a row for each image; counts boxes outside of their image.
 
     Args:
@@ -170,46 +181,46 @@ def _rows_of(found: Objects, rule: str, outside: Counter[str]) -> pa.Table:
       rule: `boxes_outside` of the job.
       outside: the counts by problem, which are increased.
     """
-    boxes, problems = found.boxes, dict(found.problems)
+    boxes, problems = objects.boxes, dict(objects.problems)
     clipped = boxes.clip(0, 1)
     is_outside = np.any((boxes < -_ROUNDING) | (boxes > 1 + _ROUNDING), axis=1)
     is_empty = np.any(clipped[:, :2] >= clipped[:, 2:], axis=1)
     outside[_BEYOND] += int(np.count_nonzero(is_outside & ~is_empty))
     outside[_EMPTY] += int(np.count_nonzero(is_empty))
-    kept: npt.NDArray[np.bool_] = np.ones(len(boxes), np.bool_)
+    is_kept: npt.NDArray[np.bool_] = np.ones(len(boxes), np.bool_)
     if rule == "clip":
-        _require_likely(found, clipped, is_empty)
-        boxes, kept = clipped, ~is_empty
+        _require_likely(objects, clipped, is_empty)
+        boxes, is_kept = clipped, ~is_empty
     for at in np.flatnonzero(is_outside | is_empty) if rule == "reject" else ():
-        label, box = found.box(at)
-        what = "has no area in it" if is_empty[at] else "is not inside it"
+        label, box = objects.box(at)
+        problem = "has no area in it" if is_empty[at] else "is not inside it"
         problems.setdefault(
-            int(found.images[at]),
-            f"the box of a {label} {what}: ymin, xmin, ymax, xmax are "
+            int(objects.images[at]),
+            f"the box of a {label} {problem}: ymin, xmin, ymax, xmax are "
             f"{box} of its size, expected 0 to 1. Correct it, or use `boxes_outside=clip`",
         )
     with np.errstate(over="ignore"):
         narrow = boxes.astype(np.float32)
     for at in np.flatnonzero(~np.isfinite(narrow).all(axis=1)):
-        label, _ = found.box(at)
-        what = f"the box of a {label} is too large for float32. Correct it"
-        problems.setdefault(int(found.images[at]), what)
-    size = len(found.paths)
-    starts = offsets_of(np.bincount(found.images[kept], minlength=size))
-    offsets, mask = pa.array(starts, pa.int32()), pa.array(kept)
+        label, _ = objects.box(at)
+        problem = f"the box of a {label} is too large for float32. Correct it"
+        problems.setdefault(int(objects.images[at]), problem)
+    size = len(objects.paths)
+    starts = offsets_of(np.bincount(objects.images[is_kept], minlength=size))
+    offsets, mask = pa.array(starts, pa.int32()), pa.array(is_kept)
     of_objects = {
-        LABEL: found.labels,
+        LABEL: objects.labels,
         FEATURE + BOX: with_numbers(BOXES, narrow.ravel()),
-        **{f"{FEATURE}{OBJECTS}{name}": each for name, each in found.more.items()},
+        **{f"{FEATURE}{OBJECTS}{name}": cells for name, cells in objects.more.items()},
     }
-    columns = {"path": pa.array(found.paths, pa.string())}
-    if len(found.splits):
-        columns[SPLIT] = pa.array(found.splits, pa.string())
+    columns = {"path": pa.array(objects.paths, pa.string())}
+    if len(objects.splits):
+        columns[SPLIT] = pa.array(objects.splits, pa.string())
     reasons = [problems.get(at) for at in range(size)] if problems else [None] * size
     columns[PROBLEM] = pa.array(reasons, pa.string())
-    for name, sides in zip(STATED, found.sizes.T, strict=True):
+    for name, sides in zip(STATED, objects.sizes.T, strict=True):
         columns[name] = pa.array(sides, from_pandas=True).cast(pa.int64())
     for name, column in of_objects.items():
-        values = column if kept.all() else column.filter(mask)
-        columns[name] = pa.ListArray.from_arrays(offsets, values)
+        kept_cells = column if is_kept.all() else column.filter(mask)
+        columns[name] = pa.ListArray.from_arrays(offsets, kept_cells)
     return pa.table(columns)

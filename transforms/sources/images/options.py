@@ -73,11 +73,15 @@ def by_split(text: str) -> list[tuple[str, str]]:
     >>> by_split("train=a.csv,b.csv")
     [('train', 'a.csv'), ('', 'b.csv')]
     """
-    found = []
+    splits_and_names = []
     for part in text.split(","):
         split, mark, name = part.partition("=")
-        found.append((split, name) if mark else ("", part))
-    return [(split.strip(), name.strip()) for split, name in found if name.strip()]
+        splits_and_names.append((split, name) if mark else ("", part))
+    return [
+        (split.strip(), name.strip())
+        for split, name in splits_and_names
+        if name.strip()
+    ]
 
 
 def _read_by(parse: Callable[[str], Any]) -> AfterValidator:
@@ -91,9 +95,9 @@ def _read_by(parse: Callable[[str], Any]) -> AfterValidator:
     return AfterValidator(validate)
 
 
-def _number_as_text(value: Any) -> Any:
+def _number_as_text(option: Any) -> Any:
     """Converts a whole number, such as the YAML value 3, to text."""
-    return str(value) if type(value) is int else value
+    return str(option) if type(option) is int else option
 
 
 def _check_tables(text: str) -> None:
@@ -127,12 +131,12 @@ def _check_pairs(text: str) -> None:
 
 def _check_pattern(text: str) -> None:
     try:
-        found = re.compile(text)
+        expression = re.compile(text)
     except re.error as error:
         raise ValueError(
             f"expected a regular expression of Python, found {text!r}: {error}"
         ) from None
-    if not found.groupindex:
+    if not expression.groupindex:
         raise ValueError(
             "expected a regular expression with named groups, such as "
             f"(?P<label>[a-z]+)_.*, found {text!r}"
@@ -246,9 +250,12 @@ class FileOptions(SourceOptions):
     @property
     def named_files(self) -> list[tuple[str, str, str]]:
         """Returns (option, split, file name) of each file that options name."""
-        found = [("label_table", *each) for each in self.tables]
-        found += [("split_lists", *each) for each in by_split(self.split_lists)]
-        return found + [("label_map", "", name) for name in [self.label_map] if name]
+        files = [("label_table", *split_and_name) for split_and_name in self.tables]
+        files += [
+            ("split_lists", *split_and_name)
+            for split_and_name in by_split(self.split_lists)
+        ]
+        return files + [("label_map", "", name) for name in [self.label_map] if name]
 
     @property
     def groups(self) -> frozenset[str]:
@@ -280,10 +287,10 @@ class FileOptions(SourceOptions):
     @property
     def reserved(self) -> frozenset[str]:
         """Returns the names that a feature of a table cannot have."""
-        content, *_ = own = dict(self.column_names)
+        content, *_ = features_by_column = dict(self.column_names)
         for label in () if self.has_labels else {"label", "text"} - {content}:
-            own.pop(label, None)
-        return frozenset({*own, *own.values()})
+            features_by_column.pop(label, None)
+        return frozenset({*features_by_column, *features_by_column.values()})
 
     @property
     def labels_by_folder(self) -> bool:
@@ -296,8 +303,8 @@ class FileOptions(SourceOptions):
         tables, groups = self.tables, self.groups
         of_objects = self.table_rows == "object"
         label = "`label_table`" if tables else "a group label in `label_pattern`"
-        more = "use `label_column=none`" if tables else "rename the group"
-        more = f"; for no labels {more}" if self.label_from == NONE else ""
+        hint = "use `label_column=none`" if tables else "rename the group"
+        hint = f"; for no labels {hint}" if self.label_from == NONE else ""
         splits = {
             "`split_lists`": bool(self.split_lists),
             "a split of each `label_table`": any(split for split, _ in tables),
@@ -305,7 +312,7 @@ class FileOptions(SourceOptions):
             "a group split in `label_pattern`": "split" in groups,
             f"`split_from={self.split_from}`": self.split_from not in (AUTO, NONE),
         }
-        both = [name for name, is_given in splits.items() if is_given]
+        split_options = [name for name, is_given in splits.items() if is_given]
         of_table = "is a column of `label_table`: set `label_table`, or leave it out"
         checks = {
             f"`{name}` {of_table}": not tables and getattr(self, name) != AUTO
@@ -323,7 +330,7 @@ class FileOptions(SourceOptions):
             "`label_table` and `label_pattern` cannot be combined: leave out one of "
             "them": tables and self.label_pattern,
             f"`label_from={self.label_from}` and {label} cannot be combined, because "
-            f"both set the label: leave out one of them{more}": (
+            f"both set the label: leave out one of them{hint}": (
                 self.label_from != AUTO and (tables or "label" in groups)
             ),
         }
@@ -336,8 +343,8 @@ class FileOptions(SourceOptions):
         checks |= {
             "`label_separator` requires labels from `label_table` or `label_pattern`: "
             "leave it out": self.label_separator and self.labels_by_folder,
-            f"{' and '.join(both)} cannot be combined, because each sets the split: "
-            "leave out all but one": len(both) > 1,
+            f"{' and '.join(split_options)} cannot be combined, because each sets the split: "
+            "leave out all but one": len(split_options) > 1,
             "`label_table`: some tables have a split and others do not: name the split "
             "of each, as in train=a.csv,test=b.csv, or none": (
                 len({bool(split) for split, _ in tables}) > 1
@@ -507,7 +514,9 @@ class ImagesOptions(FileOptions):
 
     @property
     def named_files(self) -> list[tuple[str, str, str]]:
-        files = [("annotations", *each) for each in self.object_files]
+        files = [
+            ("annotations", *split_and_name) for split_and_name in self.object_files
+        ]
         return files + super().named_files
 
     def undo_splits(self) -> str:
@@ -619,8 +628,10 @@ def _refuse_first(problems: Mapping[str, object]) -> None:
     Args:
       problems: the condition of each problem.
     """
-    if found := next((text for text, is_there in problems.items() if is_there), ""):
-        raise UsageError(found)
+    if problem := next(
+        (text for text, is_present in problems.items() if is_present), ""
+    ):
+        raise UsageError(problem)
 
 
 DEFAULTS = ImagesOptions.model_validate({})

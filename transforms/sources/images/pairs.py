@@ -122,8 +122,10 @@ class Pair(NamedTuple):
 
         The key is null for files outside of the folders of the pair.
         """
-        own = {match.folder: (match.images, match.suffix) for match in self.matches}
-        return _keys(files.paths, own)
+        images_and_suffixes = {
+            match.folder: (match.images, match.suffix) for match in self.matches
+        }
+        return _keys(files.paths, images_and_suffixes)
 
     def image_keys(self, images: Inventory) -> pa.StringArray:
         """Returns the key that each image shares with its partner.
@@ -176,7 +178,7 @@ class _Tree:
 
     def find(
         self,
-        own: Folder,
+        partner_parts: Folder,
         holds_images: Callable[[str], bool],
         kinds: Sequence[str] = _KINDS,
         *,
@@ -193,43 +195,61 @@ class _Tree:
         """
         for folder in self.folders:
             parts = tuple(folder.split("/"))
-            every = range(len(parts))
-            at = next((n for n in every if parts[n : n + len(own)] == own), None)
+            positions = range(len(parts))
+            at = next(
+                (
+                    n
+                    for n in positions
+                    if parts[n : n + len(partner_parts)] == partner_parts
+                ),
+                None,
+            )
             if at is None:
                 continue
-            before, after = parts[:at], parts[at + len(own) :]
-            others: list[tuple[Folder, int | None]] = [
-                ((*before, name, *after), None if likely_splits([name]) else at)
+            parts_before, parts_after = parts[:at], parts[at + len(partner_parts) :]
+            candidate_folders: list[tuple[Folder, int | None]] = [
+                (
+                    (*parts_before, name, *parts_after),
+                    None if likely_splits([name]) else at,
+                )
                 # If train and val both have numbered images, train matches train_masks.
                 for name in sorted(
-                    self._beside[before], key=lambda n: (n not in own[0], n)
+                    self._beside[parts_before],
+                    key=lambda n: (n not in partner_parts[0], n),
                 )
                 if holds_images(name)
             ]
             yield max(
                 (
                     Match(folder, "/".join(other), kind, number, cut, *ends)
-                    for other, cut in [*others, *[((*before, *after), None)] * inside]
+                    for other, cut in [
+                        *candidate_folders,
+                        *[((*parts_before, *parts_after), None)] * inside,
+                    ]
                     for kind in kinds
                     if (images := self.names("/".join(other)))
                     for number, ends in [_common(self.names(folder, kind), images)]
                 ),
-                key=lambda each: each.number,
+                key=lambda match: match.number,
                 default=Match(folder),
             )
 
 
-def _common(own: Sequence[str], images: Sequence[str]) -> tuple[int, tuple[str, str]]:
+def _common(
+    partner_names: Sequence[str], images: Sequence[str]
+) -> tuple[int, tuple[str, str]]:
     """Returns the number of equal names, and the ignored endings of both sides.
 
     >>> _common(["1_mask", "2_mask"], ["1", "2", "3"])
     (2, ('_mask', ''))
     """
-    if number := len(set(images).intersection(own)):
+    if number := len(set(images).intersection(partner_names)):
         return number, ("", "")
-    ends = _end(own), _end(images)
+    ends = _end(partner_names), _end(images)
     bare = {name.removesuffix(ends[1]) for name in images}
-    return len(bare.intersection(name.removesuffix(ends[0]) for name in own)), ends
+    return len(
+        bare.intersection(name.removesuffix(ends[0]) for name in partner_names)
+    ), ends
 
 
 def _end(names: Sequence[str]) -> str:
@@ -248,53 +268,63 @@ def find_pairs(files: Inventory, options: ImagesOptions) -> tuple[Pair, ...]:
         of images is named like masks but matches no image.
     """
     tree = _Tree(files)
-    found = defaultdict[str, list[Match]](list) if options.pairs else _guess(tree)
-    named = [(name, tuple(path.strip("/").split("/"))) for name, path in options.pairs]
-    others = {own[0] for _, own in named}
-    for name, own in named:
-        found[name] += tree.find(own, lambda other: other not in others)
-        if not found[name]:
+    matches_by_name = (
+        defaultdict[str, list[Match]](list) if options.pairs else _guess(tree)
+    )
+    named_folders = [
+        (name, tuple(path.strip("/").split("/"))) for name, path in options.pairs
+    ]
+    first_parts = {folder_parts[0] for _, folder_parts in named_folders}
+    for name, folder_parts in named_folders:
+        matches_by_name[name] += tree.find(
+            folder_parts, lambda other: other not in first_parts
+        )
+        if not matches_by_name[name]:
             raise InputError(
-                f"`pair`: {tree.root}: no input file is in a folder {'/'.join(own)!r}; "
+                f"`pair`: {tree.root}: no input file is in a folder {'/'.join(folder_parts)!r}; "
                 f"its folders are {first_names(list(map(repr, tree.folders)))}: name "
                 "one of them, use the folder with the images and their partners as the "
                 "input, or use `pair=none`"
             )
-        if not any(match.number for match in found[name]):
+        if not any(match.number for match in matches_by_name[name]):
             raise InputError(
-                f"`pair`: {tree.root}{found[name][0].folder}: no file in it "
+                f"`pair`: {tree.root}{matches_by_name[name][0].folder}: no file in it "
                 f"({' '.join(sum(_ENDINGS, ()))}) has the name of an image, expected "
                 "masks/1.png for images/1.jpg. Name each like its image, or use "
                 "`pair=none`"
             )
-    return tuple(_pair(tree, *each) for each in found.items())
+    return tuple(
+        _pair(tree, *name_and_matches) for name_and_matches in matches_by_name.items()
+    )
 
 
 def _guess(tree: _Tree) -> defaultdict[str, list[Match]]:
     """Returns the matches that folder names imply, by feature name."""
-    every = {tuple(folder.split("/")) for folder in tree.folders}
-    single = {parts[at : at + 1] for parts in every for at in range(len(parts))}
-    double = {parts[at : at + 2] for parts in every for at in range(len(parts) - 1)}
-    found = defaultdict[str, list[Match]](list)
-    taken, doubtful = set[Folder](), list[Match]()
-    for own in [*sorted(single), *sorted(double)]:
-        words = [word for part in own if (word := PARTNERS.fullmatch(part))]
-        if len(words) < len(own) or own[:1] in taken:
+    folder_paths = {tuple(folder.split("/")) for folder in tree.folders}
+    single = {parts[at : at + 1] for parts in folder_paths for at in range(len(parts))}
+    double = {
+        parts[at : at + 2] for parts in folder_paths for at in range(len(parts) - 1)
+    }
+    matches_by_name = defaultdict[str, list[Match]](list)
+    used_folders, doubtful = set[Folder](), list[Match]()
+    for folder_parts in [*sorted(single), *sorted(double)]:
+        words = [word for part in folder_parts if (word := PARTNERS.fullmatch(part))]
+        if len(words) < len(folder_parts) or folder_parts[:1] in used_folders:
             continue
         mask, base = words[-1]["mask"], words[0]["base"] or ""
         kinds = ("image", "json", "array") if mask else _KINDS
         holds_images = partial(_holds_images, base=base)
-        matches = [*tree.find(own, holds_images, kinds, inside=not base)]
+        matches = [*tree.find(folder_parts, holds_images, kinds, inside=not base)]
         if any(
-            2 * each.number >= len(tree.names(each.folder, each.kind)) > 0
-            for each in matches
+            2 * match.number >= len(tree.names(match.folder, match.kind)) > 0
+            for match in matches
         ):
-            found[mask if base else own[-1]] += matches
-            taken.add(own)
+            matches_by_name[mask if base else folder_parts[-1]] += matches
+            used_folders.add(folder_parts)
         elif not base:
             doubtful += [match for match in matches if not match.number]
     for folder, images, *_ in doubtful:
-        if images is not None and tree.names(folder) and not taken:
+        if images is not None and tree.names(folder) and not used_folders:
             raise InputError(
                 f"{tree.root}{folder}: is named like a folder of masks, but its "
                 f"{count(len(tree.names(folder)), 'image')}, such as "
@@ -302,26 +332,34 @@ def _guess(tree: _Tree) -> defaultdict[str, list[Match]]:
                 f"as {tree.names(images)[0]!r}. If they are masks, name each like its image; "
                 "if both folders are classes, use `pair=none`"
             )
-    return found
+    return matches_by_name
 
 
 def _holds_images(name: str, base: str) -> bool:
     """Tests whether a folder name means images: images, or train for train_masks."""
-    bare, base = (_BETWEEN.sub("", each).casefold() for each in (name, base))
-    rest = bare.removeprefix(base)
-    return _IMAGES.fullmatch(rest) is not None or (bool(base) and not rest)
+    bare, base = (
+        _BETWEEN.sub("", folder_name).casefold() for folder_name in (name, base)
+    )
+    remaining_name = bare.removeprefix(base)
+    return _IMAGES.fullmatch(remaining_name) is not None or (
+        bool(base) and not remaining_name
+    )
 
 
-def _pair(tree: _Tree, name: str, found: Sequence[Match]) -> Pair:
+def _pair(tree: _Tree, name: str, folder_matches: Sequence[Match]) -> Pair:
     total = Counter[str]()
-    for match in found:
+    for match in folder_matches:
         total[match.kind] += match.number
     kind = max(total, key=total.__getitem__)
-    own = {match.folder for match in found}
-    is_own = np.array([folder in own for folder in tree.folders])[tree.codes]
+    partner_folders = {match.folder for match in folder_matches}
+    is_own = np.array([folder in partner_folders for folder in tree.folders])[
+        tree.codes
+    ]
     files = tree.files.where(pa.array(is_own & (tree.kinds == _KINDS.index(kind))))
     # The other folders have no images of these names.
-    matches = (match if match.number else Match(match.folder) for match in found)
+    matches = (
+        match if match.number else Match(match.folder) for match in folder_matches
+    )
     return Pair(name, kind, files, tuple(matches))
 
 
@@ -350,16 +388,20 @@ class Paired(NamedTuple):
             return images, options
         folders = images.folders
         shorter = [self._without(folder) for folder in folders.dictionary.to_pylist()]
-        kept = pa.array(shorter, pa.string()).take(folders.indices)
-        slash = pc.if_else(pc.equal(kept, ""), "", "/")
-        paths = pc.binary_join_element_wise(kept, slash, names_of(images.paths), "")
+        kept_folders = pa.array(shorter, pa.string()).take(folders.indices)
+        slash = pc.if_else(pc.equal(kept_folders, ""), "", "/")
+        paths = pc.binary_join_element_wise(
+            kept_folders, slash, names_of(images.paths), ""
+        )
         images = images.having("path", pa.chunked_array([paths]))
         # A folder of images and a folder of masks, given as two inputs, are one input.
         images = images.having("given", pa.chunked_array([pa.repeat("", len(paths))]))
         top = os.path.commonpath(shorter)
-        below = {folder.removeprefix(top).strip("/") for folder in shorter} - {""}
-        is_flat = likely_splits(below) == below and not any(
-            "/" in each for each in below
+        relative_folders = {
+            folder.removeprefix(top).strip("/") for folder in shorter
+        } - {""}
+        is_flat = likely_splits(relative_folders) == relative_folders and not any(
+            "/" in folder for folder in relative_folders
         )
         if options.label_from == AUTO and options.labels_by_folder and is_flat:
             options = options.model_copy(update={"label_from": NONE})
@@ -370,14 +412,14 @@ class Paired(NamedTuple):
         cuts = {
             m.images: m.cut for pair in self.pairs for m in pair.matches if m.images
         }
-        known = {
+        cut_names = {
             images.split("/")[cut]
             for images, cut in cuts.items()
             if images and cut is not None
         }
         parts = folder.split("/")
-        every = (at for at, part in enumerate(parts) if part in known)
-        cut = cuts[folder] if folder in cuts else next(every, None)
+        positions = (at for at, part in enumerate(parts) if part in cut_names)
+        cut = cuts[folder] if folder in cuts else next(positions, None)
         return "/".join(part for at, part in enumerate(parts) if at != cut)
 
     def add_to(
@@ -391,22 +433,24 @@ class Paired(NamedTuple):
         Returns:
           The features, and (file, reason) of each file that is not added.
         """
-        partners, alone = [], []
+        partners, files_without_image = [], []
         for pair in self.pairs:
-            few = has_objects and 2 * len(pair.files) <= len(draft.images)
-            if few and pair.kind == "image" and self.options.pair == AUTO:
-                told = (
+            is_few = has_objects and 2 * len(pair.files) <= len(draft.images)
+            if is_few and pair.kind == "image" and self.options.pair == AUTO:
+                fact = (
                     f"masks of {len(pair.files):,} of {len(draft.images):,} images: "
                     f"pair={_spelled(pair)} stores them as a feature, and rejects "
                     "images without a mask"
                 )
-                draft.facts.append((f"no pair {pair.name}", told))
-                alone += [(file, "masks of few images") for file in pair.files]
+                draft.facts.append((f"no pair {pair.name}", fact))
+                files_without_image += [
+                    (file, "masks of few images") for file in pair.files
+                ]
                 continue
-            partner, others = _add(draft, pair, self.options, storage)
+            partner, unmatched_files = _add(draft, pair, self.options, storage)
             partners.append(partner)
-            alone += others
-        return tuple(partners), alone
+            files_without_image += unmatched_files
+        return tuple(partners), files_without_image
 
     def moves_arrays(self, images: Inventory, storage: StorageOptions) -> bool:
         """Tests whether arrays are transformed with the pixels of their images."""
@@ -426,16 +470,18 @@ def _add(
 
     Returns the feature, and (file, reason) of each file without an image.
     """
-    of = {match.images: match for match in pair.matches if match.images is not None}
-    keys, wanted = pair.keys(pair.files), pair.image_keys(draft.images)
-    found = pc.index_in(wanted, value_set=keys, skip_nulls=True)
-    rows = pair.files.table.take(found).combine_chunks()
-    is_missing = pc.is_null(found)
+    match_by_folder = {
+        match.images: match for match in pair.matches if match.images is not None
+    }
+    keys, image_keys = pair.keys(pair.files), pair.image_keys(draft.images)
+    partner_rows = pc.index_in(image_keys, value_set=keys, skip_nulls=True)
+    rows = pair.files.table.take(partner_rows).combine_chunks()
+    is_missing = pc.is_null(partner_rows)
     # A loop: these images are few, and each has its own reason.
     for row in np.flatnonzero(_true(is_missing)).tolist():
-        above, _, name = draft.images[row].path.rpartition("/")
+        folder, _, name = draft.images[row].path.rpartition("/")
         reason = f"no folder of {pair.name!r} belongs to its folder"
-        if match := of.get(above):
+        if match := match_by_folder.get(folder):
             stem = os.path.splitext(name)[0].removesuffix(match.image_suffix)  # noqa: PTH122
             path = f"{match.folder}/{stem}{match.suffix}.*"
             reason = f"has no {pair.name!r}: expected a file {path!r}"
@@ -444,33 +490,37 @@ def _add(
         reason = f"{rows['path'][row]}: {rows['problem'][row]}"
         draft.problems[row] = draft.problems[row] or reason
     counted = pc.value_counts(keys)
-    several = counted.field(0).filter(pc.greater(counted.field(1), 1))
-    is_twice = pc.is_in(wanted, value_set=several, skip_nulls=True)
-    for is_wrong, what in (
+    repeated_keys = counted.field(0).filter(pc.greater(counted.field(1), 1))
+    is_twice = pc.is_in(image_keys, value_set=repeated_keys, skip_nulls=True)
+    for is_wrong, description in (
         (is_twice, "several files"),
         (
             pc.greater(rows["size"], MAX_CELL_BYTES),
             f"more than {MAX_CELL_BYTES:,} bytes",
         ),
     ):
-        reason = f"has {what} of {pair.name!r}, expected one that fits into a record"
+        reason = (
+            f"has {description} of {pair.name!r}, expected one that fits into a record"
+        )
         draft.reject(_true(is_wrong), reason)
     draft.partners[pair.name] = pa.StructArray.from_arrays(
         [rows[name].chunk(0) for name in _COLUMNS], _COLUMNS, mask=is_missing
     )
-    is_known = pc.is_in(keys, value_set=wanted, skip_nulls=True)
-    alone = pair.files.where(pc.invert(is_known))
+    is_known = pc.is_in(keys, value_set=image_keys, skip_nulls=True)
+    files_without_image = pair.files.where(pc.invert(is_known))
     partner = _partner(pair, draft.root, draft.images, options, storage)
     folders = [match.folder or "the input folder" for match in pair.matches]
-    what = str(partner.samples or partner.kind)
+    description = str(partner.samples or partner.kind)
     if partner.kind == "array":
         sides = shape_text(partner.shape)
-        how = "moved with their images" if partner.is_moved else "kept unchanged"
-        what = f"arrays of {partner.dtype} of shape {sides}, {how}"
-    number = len(rows) - found.null_count
-    told = f"{number:,} of {what}, in {first_names(folders, 3)}"
-    draft.facts.append((f"pair {pair.name}", told))
-    return partner, [(f, f"no image is named like this {pair.name!r}") for f in alone]
+        treatment = "moved with their images" if partner.is_moved else "kept unchanged"
+        description = f"arrays of {partner.dtype} of shape {sides}, {treatment}"
+    number = len(rows) - partner_rows.null_count
+    fact = f"{number:,} of {description}, in {first_names(folders, 3)}"
+    draft.facts.append((f"pair {pair.name}", fact))
+    return partner, [
+        (f, f"no image is named like this {pair.name!r}") for f in files_without_image
+    ]
 
 
 def _true(mask: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
@@ -478,7 +528,7 @@ def _true(mask: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def _keys(
-    paths: pa.ChunkedArray, of: Mapping[Any, tuple[str | None, str]]
+    paths: pa.ChunkedArray, targets_by_folder: Mapping[Any, tuple[str | None, str]]
 ) -> pa.StringArray:
     """Returns the key of each file: folder of the images and name; null if no folder.
 
@@ -488,13 +538,18 @@ def _keys(
         of file names that is ignored.
     """
     folders = folders_of(paths)
-    known = [of.get(name, (None, "")) for name in folders.dictionary.to_pylist()]
+    targets_and_ends = [
+        targets_by_folder.get(name, (None, ""))
+        for name in folders.dictionary.to_pylist()
+    ]
     stems = without_endings(names_of(paths))
-    for end in {end for _, end in known} - {""}:
-        has = pa.array([own == end for _, own in known]).take(folders.indices)
+    for end in {end for _, end in targets_and_ends} - {""}:
+        has = pa.array([folder_end == end for _, folder_end in targets_and_ends]).take(
+            folders.indices
+        )
         bare = pc.replace_substring_regex(stems, f"{re.escape(end)}$", "")
         stems = pc.if_else(has, bare, stems)
-    targets = pa.array([target for target, _ in known], pa.string())
+    targets = pa.array([target for target, _ in targets_and_ends], pa.string())
     return pc.binary_join_element_wise(targets.take(folders.indices), stems, "/")
 
 
@@ -527,7 +582,7 @@ class Partner(NamedTuple):
     def value(
         self,
         path: str,
-        data: bytes,
+        content: bytes,
         frame: Frame,
         rules: PixelRules,
         level: CheckLevel,
@@ -549,38 +604,38 @@ class Partner(NamedTuple):
         try:
             if self.samples is not None:
                 return transform_mask(
-                    data, self.samples, frame, rules, level, max_pixels
+                    content, self.samples, frame, rules, level, max_pixels
                 )
             if self.kind == "array":
-                return self._array(data, frame, rules)
-            text = data.decode()
+                return self._array(content, frame, rules)
+            text = content.decode()
             if self.kind == "json":
                 json.loads(text)
         except UnicodeDecodeError:
-            problem = utf8_reason(data, "file")
+            problem = utf8_reason(content, "file")
         except (ImageHeaderError, InputError) as error:
             hint = ". If the folder has no masks, use `pair=none`"
             problem = f"{error}{hint if self.is_guessed else ''}"
         except (ValueError, RecursionError) as error:
             problem = f"not JSON: {error}"
         else:
-            return data
+            return content
         raise ImageHeaderError(f"its {self.name}, {path}: {problem}")
 
-    def _array(self, data: bytes, frame: Frame, rules: PixelRules) -> bytes:
+    def _array(self, content: bytes, frame: Frame, rules: PixelRules) -> bytes:
         """Returns the numbers of an array as bytes.
 
         If the shapes of arrays differ, the sides precede the numbers, as little-endian
         int64.
         """
-        array, sides = read_npy(data, "the file"), self.shape
-        found = array.shape
-        is_one = array.dtype.name == self.dtype and len(found) == len(sides)
+        array, sides = read_npy(content, "the file"), self.shape
+        array_shape = array.shape
+        is_one = array.dtype.name == self.dtype and len(array_shape) == len(sides)
         if is_one and self.is_moved:
             array = transform_array(array, frame, rules)
         if not is_one or (None not in sides and array.shape != sides):
             raise ImageHeaderError(
-                f"has {array.dtype} of shape {shape_text(found)}, expected "
+                f"has {array.dtype} of shape {shape_text(array_shape)}, expected "
                 f"{self.dtype} of shape {shape_text(sides)}, as others have"
             )
         head = np.array(array.shape if None in sides else (), "<i8").tobytes()
@@ -589,11 +644,11 @@ class Partner(NamedTuple):
     def lists(self, column: pa.BinaryArray) -> pa.LargeListArray:
         """Returns arrays of different shapes as nested lists, the form of a tensor."""
         cells, axes = column.to_pylist(), len(self.shape)
-        sides = np.array([np.frombuffer(each, "<i8", axes) for each in cells], np.int64)
+        sides = np.array([np.frombuffer(cell, "<i8", axes) for cell in cells], np.int64)
         dtype = np.dtype(self.dtype).newbyteorder("<")
-        data = b"".join(each[8 * axes :] for each in cells)
-        values = plain_values(np.frombuffer(data, dtype), dtype)
-        return nested_lists(pa.array(values), sides.reshape(-1, axes))
+        array_bytes = b"".join(cell[8 * axes :] for cell in cells)
+        numbers = plain_values(np.frombuffer(array_bytes, dtype), dtype)
+        return nested_lists(pa.array(numbers), sides.reshape(-1, axes))
 
 
 def _partner(
@@ -611,31 +666,31 @@ def _partner(
     if pair.kind in ("text", "json"):
         return Partner(pair.name, pair.kind)
     sampled = list(pair.sample())
-    found = Counter[Any]()
+    content_counts = Counter[Any]()
     problem, is_guessed, photos = "", options.pair == AUTO, list[bool]()
     contents = read_files(((file.uri, file.seen) for file in sampled), storage)
-    for file, data in zip(sampled, contents, strict=True):
+    for file, content in zip(sampled, contents, strict=True):
         try:
             if pair.kind == "array":
-                array = read_npy(data, file.path)
-                found[array.dtype.name, array.shape] += 1
+                array = read_npy(content, file.path)
+                content_counts[array.dtype.name, array.shape] += 1
                 continue
-            found[samples_of(data, options.max_pixels)] += 1
+            content_counts[samples_of(content, options.max_pixels)] += 1
             if is_guessed and len(photos) < _DECODED:
-                photos.append(has_many_values(data, options.max_pixels))
+                photos.append(has_many_values(content, options.max_pixels))
         except (ImageHeaderError, InputError) as error:
             problem = problem or f", such as {file.uri}: {error}"
-    if not found:
+    if not content_counts:
         raise InputError(
             f"`pair`: no checked file ({count(len(sampled), 'file')} of {pair.name!r}) "
             f"can be read{problem}. Fix them, or use `pair=none`"
         )
     if pair.kind == "array":
         is_moved = _are_moved(pair, images, options, storage)
-        return _array_partner(pair, root, options, found, is_moved=is_moved)
+        return _array_partner(pair, root, options, content_counts, is_moved=is_moved)
     if 2 * sum(photos) > len(photos):
         folder, other, *_ = next(
-            each for each in pair.matches if each.images is not None
+            match for match in pair.matches if match.images is not None
         )
         raise InputError(
             f"{root}{folder}: is named like a folder of masks, but its images, such as "
@@ -643,9 +698,16 @@ def _partner(
             f"they belong to the images in {other!r}, use `pair={_spelled(pair)}`; if "
             "both folders are classes, `pair=none`"
         )
-    channels = max(found, key=lambda each: (found[each], each)).channels
+    channels = max(
+        content_counts,
+        key=lambda mask_samples: (content_counts[mask_samples], mask_samples),
+    ).channels
     # Numbers of 8 bits can be stored in 16.
-    dtypes = {each.dtype for each in found if each.channels == channels}
+    dtypes = {
+        mask_samples.dtype
+        for mask_samples in content_counts
+        if mask_samples.channels == channels
+    }
     samples = Samples(channels, "uint16" if "uint16" in dtypes else "uint8")
     if options.mask_pad > 255 and samples.dtype == "uint8":
         raise InputError(
@@ -672,17 +734,19 @@ def _are_moved(
     rows = pc.index_in(
         pair.keys(arrays), value_set=pair.image_keys(images), skip_nulls=True
     )
-    known = [
+    arrays_and_images = [
         (array, images[row])
         for array, row in zip(arrays, rows.to_pylist(), strict=True)
         if row is not None and not images[row].problem
     ]
-    are_same = ahead(known, partial(_have_same_sides, storage=storage), REQUESTS)
-    return 2 * sum(are_same) > len(known)
+    are_same = ahead(
+        arrays_and_images, partial(_have_same_sides, storage=storage), REQUESTS
+    )
+    return 2 * sum(are_same) > len(arrays_and_images)
 
 
 def _have_same_sides(
-    both: tuple[InputFile, InputFile], storage: StorageOptions
+    array_and_image: tuple[InputFile, InputFile], storage: StorageOptions
 ) -> bool:
     """Tests whether an array's first two sides are height and width of an image.
 
@@ -692,7 +756,7 @@ def _have_same_sides(
       array_and_image: the two files.
       storage: options of their storage.
     """
-    array, image = both
+    array, image = array_and_image
     head = read_head(array, MAX_HEADER_BYTES, storage)
     with suppress(InputError):
         shape = parse_npy(head[: header_length(head, array.path)], array.path, 0).shape
@@ -708,7 +772,7 @@ def _array_partner(
     pair: Pair,
     root: str,
     options: ImagesOptions,
-    found: Counter[tuple[str, tuple[int, ...]]],
+    array_counts: Counter[tuple[str, tuple[int, ...]]],
     *,
     is_moved: bool,
 ) -> Partner:
@@ -722,13 +786,17 @@ def _array_partner(
       is_moved: whether options move pixels and most arrays have the sides of images.
     """
     kinds = Counter[tuple[str, int]]()
-    for (name, sides), number in found.items():
+    for (name, sides), number in array_counts.items():
         kinds[name, len(sides)] += number
-    dtype, axes = max(kinds, key=lambda each: (kinds[each], each))
-    every = [sides for name, sides in found if (name, len(sides)) == (dtype, axes)]
+    dtype, axes = max(
+        kinds, key=lambda name_and_axes: (kinds[name_and_axes], name_and_axes)
+    )
+    shapes = [
+        sides for name, sides in array_counts if (name, len(sides)) == (dtype, axes)
+    ]
     is_moved = is_moved and axes > 1
     moving = _moving(options)
-    shape: Shape = every[0]
+    shape: Shape = shapes[0]
     parts = map(PARTNERS.fullmatch, pair.matches[0].folder.split("/"))
     is_mask = options.pair == AUTO and any(part and part["mask"] for part in parts)
     if moving and axes > 1 and is_mask and not is_moved:
@@ -741,11 +809,11 @@ def _array_partner(
             "`pair=none` for none"
         )
     # Files of equal size have arrays of equal size, because headers are padded.
-    is_one = len(found) == 1 and len(pc.unique(pair.files.table["size"])) == 1
+    is_one = len(array_counts) == 1 and len(pc.unique(pair.files.table["size"])) == 1
     if is_moved:
         rules = options.pixel_rules()
         shape = (*rules.shape[:2], *shape[2:])
-        is_one = None not in shape and len({sides[2:] for sides in every}) == 1
+        is_one = None not in shape and len({sides[2:] for sides in shapes}) == 1
         with np.errstate(over="ignore"):
             is_held = np.array(rules.mask_pad).astype(dtype) == rules.mask_pad
         if rules.pad and not is_held:
@@ -759,9 +827,11 @@ def _array_partner(
 
 def _spelled(pair: Pair, name: str = "mask") -> str:
     """Returns the text of the option `pair` that names a pair."""
-    both = [each[:2] for each in pair.matches]
-    own = {_own(folder, images) for folder, images in both if images is not None}
-    return ",".join(f"{name}={each}" for each in sorted(own))
+    folder_pairs = [match[:2] for match in pair.matches]
+    folder_parts = {
+        _own(folder, images) for folder, images in folder_pairs if images is not None
+    }
+    return ",".join(f"{name}={folder_part}" for folder_part in sorted(folder_parts))
 
 
 def _own(folder: str, images: str) -> str:
@@ -770,11 +840,17 @@ def _own(folder: str, images: str) -> str:
     >>> _own("data/masks/cat", "data/images/cat")
     'masks'
     """
-    own, other = (path.split("/") if path else [] for path in (folder, images))
+    partner_parts, image_parts = (
+        path.split("/") if path else [] for path in (folder, images)
+    )
     for at in (0, -1):
-        while len(own) > 1 and other and own[at] == other[at]:
-            del own[at], other[at]
-    return "/".join(own)
+        while (
+            len(partner_parts) > 1
+            and image_parts
+            and partner_parts[at] == image_parts[at]
+        ):
+            del partner_parts[at], image_parts[at]
+    return "/".join(partner_parts)
 
 
 _MASK = r"(?i)[-_ .](?:masks?|segs?|segmentation|labels?|gt|groundtruth|trimap)$"
@@ -803,7 +879,7 @@ def require_none_beside(images: Inventory) -> None:
         f"{masks[0].uri}: has the name of {of_first} and {end!r}, as have "
         f"{count(len(masks), 'image')} of {len(images):,}; expected masks in a "
         "separate folder, as in images/1.jpg and masks/1.png. If they are masks, move "
-        f"them into one, or leave them out with {excluding(end, before='*')}; if not, "
+        f"them into one, or leave them out with {excluding(end, glob_prefix='*')}; if not, "
         "use `pair=none`"
     )
 
@@ -821,20 +897,20 @@ def require_no_masks(
     contents = read_files(((file.uri, file.seen) for file in files), storage)
     masks, sizes = [], set()
     try:
-        for file, data in zip(files, contents, strict=True):
-            header = read_header(data)
+        for file, content in zip(files, contents, strict=True):
+            header = read_header(content)
             sizes.add((header.height, header.width))
-            if samples_of(data, MAX_PIXELS).channels == 1:
+            if samples_of(content, MAX_PIXELS).channels == 1:
                 masks.append(file.path)
     except (ImageHeaderError, OSError):
         return  # reported later, when the image is read
     if len(sizes) > 1 or len(masks) in (0, len(files)):
         return
-    others = [file.path for file in files if file.path not in masks]
-    folder, images = (each[0].rpartition("/")[0] for each in (masks, others))
+    other_paths = [file.path for file in files if file.path not in masks]
+    folder, images = (paths[0].rpartition("/")[0] for paths in (masks, other_paths))
     raise InputError(
         f"{root}{folder}: is a class like others, but has images of the same names as "
-        f"{images!r}, and {masks[0]!r} has the size of {others[0]!r} and one channel. "
+        f"{images!r}, and {masks[0]!r} has the size of {other_paths[0]!r} and one channel. "
         f"If they are masks, use `pair=mask={_own(folder, images)}`; if all folders "
         "are classes, `pair=none`"
     )

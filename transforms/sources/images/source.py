@@ -134,16 +134,16 @@ class InventoryFile:
         """Writes the inventory, with the columns of the table as further columns."""
         columns = [*files.table.select(_SCHEMA.names).columns, *table.columns]
         schema = pa.schema([*_SCHEMA, *table.schema])
-        whole = pa.Table.from_arrays(columns, schema=schema)
-        put_table(self.store, self.name, whole, SLICE_FILES)
+        inventory_table = pa.Table.from_arrays(columns, schema=schema)
+        put_table(self.store, self.name, inventory_table, SLICE_FILES)
 
     def read(self, start: int, stop: int) -> tuple[list[InputFile], pa.Table]:
         """Reads files `start` to `stop`, exclusive, with their further columns."""
         first, end = start // SLICE_FILES, -(-stop // SLICE_FILES)
         with open_table(self.store, self.name) as reader:
             batches = [reader.get_batch(number) for number in range(first, end)]
-        whole = pa.Table.from_batches(batches)
-        table = whole.slice(start - first * SLICE_FILES, stop - start)
+        inventory_table = pa.Table.from_batches(batches)
+        table = inventory_table.slice(start - first * SLICE_FILES, stop - start)
         columns = (table[name].to_pylist() for name in _SCHEMA.names)
         files = [
             InputFile(path, self.root + path, size, version, "", problem or "")
@@ -154,18 +154,18 @@ class InventoryFile:
 
 def _runs(column: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:
     """Yields (cell, end) of each run of equal cells; the end is exclusive."""
-    before, end = None, 0
+    pending_cell, end = None, 0
     for chunk in column.chunks:
         runs, start = pc.run_end_encode(chunk), end
-        for value, stop in zip(runs.values.to_pylist(), runs.run_ends, strict=True):
-            if end and value != before:
-                yield before, end
-            before, end = value, start + stop.as_py()
+        for cell, stop in zip(runs.values.to_pylist(), runs.run_ends, strict=True):
+            if end and cell != pending_cell:
+                yield pending_cell, end
+            pending_cell, end = cell, start + stop.as_py()
     if end:
-        yield before, end
+        yield pending_cell, end
 
 
-def slices(sizes: I64, most_files: int, most_bytes: int) -> list[int]:
+def slices(sizes: I64, max_files: int, max_bytes: int) -> list[int]:
     """Cuts a list of files into slices, and returns the index of each slice's first file.
 
     The last element is the number of files: [0, 2, 3, 4] for files of 4, 4, 9 and 1
@@ -179,9 +179,9 @@ def slices(sizes: I64, most_files: int, most_bytes: int) -> list[int]:
     ends = np.cumsum(sizes)
     cuts = [0]
     while (start := cuts[-1]) < len(sizes):
-        limit = most_bytes + (ends[start - 1] if start else 0)
+        limit = max_bytes + (ends[start - 1] if start else 0)
         stop = int(np.searchsorted(ends, limit, side="right"))
-        cuts.append(min(max(stop, start + 1), start + most_files))
+        cuts.append(min(max(stop, start + 1), start + max_files))
     return cuts
 
 
@@ -245,13 +245,15 @@ def references_to(
       to_write: converts a column to JSON values, as `Annotations.to_write`.
     """
     # Single labels have few distinct values: cached, they take 0.1 us each, others 3 us.
-    are_few = [pa.types.is_integer(each.type) for each in columns.values()] == [True]
+    are_few = [pa.types.is_integer(column.type) for column in columns.values()] == [
+        True
+    ]
     written: Callable[[Any], str] = cache(_ENCODE) if are_few else _ENCODE
     rows = zip(*map(to_write, columns.values()), strict=True)
-    more = (table[name].to_pylist() for name in (PROBLEM, AT, RAW))
-    found = []
+    reject_columns = (table[name].to_pylist() for name in (PROBLEM, AT, RAW))
+    references = []
     for file, values, problem, at, raw in zip(
-        files, rows if columns else repeat(()), *more, strict=False
+        files, rows if columns else repeat(()), *reject_columns, strict=False
     ):
         rejected = ""
         if file.problem:
@@ -261,21 +263,21 @@ def references_to(
             rejected = f",{_ENCODE(problem)}"
         path, version = _ENCODE(file.path), _ENCODE(file.version)
         text = f"[{path},{file.size},{version},{written(values)}{rejected}]"
-        found.append(text.encode())
-    return found
+        references.append(text.encode())
+    return references
 
 
 def parse_references(references: pa.BinaryArray) -> list[Reference]:
     """Returns the parsed references, given the output of `references_to`."""
     together = b",".join(references.to_pylist())  # takes half the time of single ones
-    return [Reference(*each) for each in json.loads(b"[%b]" % together)]
+    return [Reference(*fields) for fields in json.loads(b"[%b]" % together)]
 
 
 def file_schema(
     names: Mapping[str, str],
     annotations: Annotations,
     content: FeatureSpec,
-    more: Sequence[FeatureSpec] = (),
+    more_features: Sequence[FeatureSpec] = (),
 ) -> Schema:
     """Returns the schema of files that become a record each.
 
@@ -285,7 +287,7 @@ def file_schema(
       content: the feature of the file content; its name is replaced by that in `names`.
       more_features: further features.
     """
-    features = [*annotations.specs(), *more]
+    features = [*annotations.specs(), *more_features]
     label_type = annotations.label_type
     labels: Shape = (None,) if pa.types.is_list(label_type or pa.null()) else ()
     nested, classes = annotations.has_objects, annotations.classes
@@ -328,8 +330,8 @@ def pixel_lists(
     """
     heights = np.array([header.height for header in headers], np.int64)
     widths = np.array([header.width for header in headers], np.int64)
-    offsets, data = array_parts(pixels)
-    samples = pa.array(data[int(offsets[0]) : int(offsets[-1])].view(dtype))
+    offsets, sample_bytes = array_parts(pixels)
+    samples = pa.array(sample_bytes[int(offsets[0]) : int(offsets[-1])].view(dtype))
     return nested_lists(samples, np.column_stack([heights, channels * widths]))
 
 
@@ -396,8 +398,8 @@ class FilesSource(Source):
 
     @property
     def named_files(self) -> tuple[NamedFile, ...]:  # type: ignore[override]
-        named = self.options.named_files
-        return tuple(NamedFile(option, name) for option, _, name in named)
+        option_files = self.options.named_files
+        return tuple(NamedFile(option, name) for option, _, name in option_files)
 
     @property
     def keeps_bytes(self) -> bool:
@@ -428,38 +430,50 @@ class FilesSource(Source):
         """
 
     @abstractmethod
-    def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
+    def _batch(self, taken_files: TakenFiles, sink: RowSink) -> pa.RecordBatch:
         """Returns the columns of files, and adds their issues to the sink."""
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         listed = Inventory.of(files)
-        kept = NO_FILES if append is None else append.kept
-        whole_list = kept + listed
-        named = find_named_inputs(self.options, whole_list)
+        existing_inventory = NO_FILES if append is None else append.kept
+        whole_list = existing_inventory + listed
+        named_inputs = find_named_inputs(self.options, whole_list)
         paired = find_paired(whole_list, self.options)
 
-        def find(files: Inventory, named: NamedInputs) -> FoundImages:
+        def find(files: Inventory, named_inputs: NamedInputs) -> FoundImages:
             files = files if paired is None else paired.others(files)
-            return find_images(self.options.kind, files, named, self.storage)
+            return find_images(self.options.kind, files, named_inputs, self.storage)
 
-        new = find(listed, named)
-        known = partial(
-            annotate, options=self.options, wanted=self.wanted, storage=self.storage
+        new_files = find(listed, named_inputs)
+        annotate_files = partial(
+            annotate,
+            options=self.options,
+            schema_columns=self.wanted,
+            storage=self.storage,
         )
         if append is None:
-            return replace(self, found=known(new, named, paired=paired, is_new=True))
-        old = find(kept, named)
-        before = known(
-            old,
-            find_named_inputs(self.options, kept),
-            paired=find_paired(kept, self.options),
+            return replace(
+                self,
+                found=annotate_files(
+                    new_files, named_inputs, paired=paired, is_new=True
+                ),
+            )
+        old_files = find(existing_inventory, named_inputs)
+        annotations_before = annotate_files(
+            old_files,
+            find_named_inputs(self.options, existing_inventory),
+            paired=find_paired(existing_inventory, self.options),
         )
-        whole = known(FoundImages(*map(add, old, new)), named, paired=paired)
-        found = appended(before, whole, listed.paths, append.schema)
-        return replace(self, found=found)
+        all_annotations = annotate_files(
+            FoundImages(*map(add, old_files, new_files)), named_inputs, paired=paired
+        )
+        new_annotations = appended(
+            annotations_before, all_annotations, listed.paths, append.schema
+        )
+        return replace(self, found=new_annotations)
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
-        if found is not None or self.inventory is not None:
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+        if range_findings is not None or self.inventory is not None:
             return NOTHING
         return self.found.summary(self.options.kind)
 
@@ -479,20 +493,22 @@ class FilesSource(Source):
 
         The positions of the cuts do not change any byte of the dataset.
         """
-        most = MAX_RANGE_BYTES if self.keeps_bytes else RANGE_BYTES
-        found, table = self.found.files, self.found.table
+        max_bytes = MAX_RANGE_BYTES if self.keeps_bytes else RANGE_BYTES
+        inventory, table = self.found.files, self.found.table
         parts, start = [], 0
         for split, end in _runs(table[SPLIT]):
             while start < end:
                 stop = min(start + BATCH_FILES, end)
-                files = found[start:stop]
-                more = self.found.partner_bytes(table.slice(start, stop - start))
-                cuts = slices(files.sizes + more, FILES_PER_RANGE, most)
+                files = inventory[start:stop]
+                partner_sizes = self.found.partner_bytes(
+                    table.slice(start, stop - start)
+                )
+                cuts = slices(files.sizes + partner_sizes, FILES_PER_RANGE, max_bytes)
                 if stop < end:  # the last slice may have more files
                     cuts.pop()
                 for first, last in pairwise(cuts):
-                    named = files[first]._replace(uri=self.found.root)
-                    parts.append((named, start + first, start + last, split))
+                    first_file = files[first]._replace(uri=self.found.root)
+                    parts.append((first_file, start + first, start + last, split))
                 start += cuts[-1]
         return number_ranges(parts)
 
@@ -546,15 +562,17 @@ class FilesSource(Source):
             yield from self.read_listed(rows, sink)
 
     def read_listed(self, rows: Rows, sink: RowSink) -> Iterator[Rows]:
-        named = parse_references(rows.batch[REFERENCE])
-        contents = self._contents(named)
+        references = parse_references(rows.batch[REFERENCE])
+        contents = self._contents(references)
         start = 0
-        while start < len(named):
-            found, stop = self._read(named[start:], contents, sink, READ_BYTES)
-            read = rows.taken(found.kept + start, found.batch)
-            paths = found.batch["filename"].to_pylist()
+        while start < len(references):
+            referenced_rows, stop = self._read(
+                references[start:], contents, sink, READ_BYTES
+            )
+            read = rows.taken(referenced_rows.kept + start, referenced_rows.batch)
+            paths = referenced_rows.batch["filename"].to_pylist()
             yield replace(read, paths=paths, planned_bytes=None)
-            del found, read  # so that few large files are in memory at once
+            del referenced_rows, read  # so that few large files are in memory at once
             start += stop
 
     def read_windows(
@@ -566,9 +584,9 @@ class FilesSource(Source):
             for window in windows
             for start in range(0, max(1, len(window)), SLICE_FILES)
         )
-        named, ahead = tee(map(parse_references, parts))
-        with closing(self._contents(chain.from_iterable(ahead))) as contents:
-            for window in named:
+        reference_windows, windows_ahead = tee(map(parse_references, parts))
+        with closing(self._contents(chain.from_iterable(windows_ahead))) as contents:
+            for window in reference_windows:
                 yield self._read(window, contents, sink)[0]
 
     def _files_of(self, reference: Reference) -> list[tuple[str, Seen]]:
@@ -586,16 +604,16 @@ class FilesSource(Source):
         HEAD_BYTES are yielded.
         """
         root, kind = self.found.root, self.options.kind
-        read = (each for each in references if each.is_read)
-        files = ((root + path, seen) for e in read for path, seen in self._files_of(e))
+        read = (reference for reference in references if reference.is_read)
+        files = ((root + path, stat) for e in read for path, stat in self._files_of(e))
         for is_large, group in groupby(files, lambda file: file[1].size > LARGE_BYTES):
             if not is_large:
                 yield from read_files(group, self.storage)
                 continue
-            for uri, seen in group:
-                head = read_range(uri, 0, HEAD_BYTES, self.storage, seen)
+            for uri, stat in group:
+                head = read_range(uri, 0, HEAD_BYTES, self.storage, stat)
                 is_odd = uri.lower().endswith(kind.endings) and not kind.format_of(head)
-                yield head if is_odd else read_file(uri, self.storage, seen)
+                yield head if is_odd else read_file(uri, self.storage, stat)
 
     def _next_files(
         self, reference: Reference, contents: Iterator[bytes], sink: RowSink
@@ -605,18 +623,18 @@ class FilesSource(Source):
         Raises:
           ChangedInputError: the size of a file differs from its listed size.
         """
-        found = list[ReadFile]()
-        for path, seen in self._files_of(reference):
+        files = list[ReadFile]()
+        for path, stat in self._files_of(reference):
             content = next(contents)
-            is_head = seen.size > LARGE_BYTES and len(content) == HEAD_BYTES
-            if len(content) != seen.size and not is_head:
+            is_head = stat.size > LARGE_BYTES and len(content) == HEAD_BYTES
+            if len(content) != stat.size and not is_head:
                 raise ChangedInputError(
                     f"{self.found.root}{path}: has {len(content)} bytes, but had "
-                    f"{seen.size} when the run began; did it change in the meantime?"
+                    f"{stat.size} when the run began; did it change in the meantime?"
                 )
-            found.append((checksum_of(path, content), content))
-            sink.checksums.append(found[-1][0])
-        return found
+            files.append((checksum_of(path, content), content))
+            sink.checksums.append(files[-1][0])
+        return files
 
     def _read(
         self,
@@ -635,31 +653,38 @@ class FilesSource(Source):
             memory. If None, all files are read, and rows refer to their bytes without a
             copy.
         """
-        kept, known, found, crcs = list[int](), list[Sequence[Any]](), list[Taken](), []
-        held, stop = 0, 0
+        kept_indices, annotation_rows, taken_files, crcs = (
+            list[int](),
+            list[Sequence[Any]](),
+            list[Taken](),
+            [],
+        )
+        held_bytes, stop = 0, 0
         # A loop per file: opening and reading a file takes 100 times as long as the loop.
-        for index, each in enumerate(references):
-            if max_bytes is not None and held >= max_bytes:
+        for index, reference in enumerate(references):
+            if max_bytes is not None and held_bytes >= max_bytes:
                 break
-            stop, size, values = index + 1, each.size, each.values
-            if not each.is_read:
+            stop, size, values = index + 1, reference.size, reference.values
+            if not reference.is_read:
                 reason = (
                     f"has {size:,} bytes, more than a record can contain "
                     f"({MAX_CELL_BYTES:,})"
                 )
-                if each.unread is not None:
-                    reason = each.problem
-                raw = (each.unread or "").encode("latin-1")
+                if reference.unread is not None:
+                    reason = reference.problem
+                raw = (reference.unread or "").encode("latin-1")
                 # If there are bytes, they are a row of a table that names no image.
                 code: RejectCode = "label" if raw else "row"
-                sink.rejects.append(Reject(each.path, each.at, reason, raw, code))
+                sink.rejects.append(
+                    Reject(reference.path, reference.at, reason, raw, code)
+                )
                 continue
-            (read, content), *partners = self._next_files(each, contents, sink)
+            (read, content), *partners = self._next_files(reference, contents, sink)
             crc = read.crc32c
             try:
-                if each.problem:
-                    raise self.content_error(each.problem)
-                taken = self._take(content, values, partners)
+                if reference.problem:
+                    raise self.content_error(reference.problem)
+                taken_file = self._take(content, values, partners)
             except self.content_error as error:
                 reason = str(error)
                 if size > LARGE_BYTES:
@@ -668,28 +693,32 @@ class FilesSource(Source):
                         f"{len(content):,} the crc32c '{crc:08x}'"
                     )
                     content = content[:HEAD_BYTES]
-                held += len(content)
-                code = "label" if each.problem else "row"
-                sink.rejects.append(Reject(each.path, 0, reason, content, code))
+                held_bytes += len(content)
+                code = "label" if reference.problem else "row"
+                sink.rejects.append(Reject(reference.path, 0, reason, content, code))
                 continue
-            if made := taken.partners:
-                values = [*values[: -len(made)], *made]
-            kept.append(index)
-            known.append(values)
-            found.append(taken)
+            if partner_contents := taken_file.partners:
+                values = [*values[: -len(partner_contents)], *partner_contents]
+            kept_indices.append(index)
+            annotation_rows.append(values)
+            taken_files.append(taken_file)
             crcs.append(crc)
-            held += len(taken.data) + sum(map(len, made))
-        paths = [references[index].path for index in kept]
+            held_bytes += len(taken_file.data) + sum(map(len, partner_contents))
+        paths = [references[index].path for index in kept_indices]
         by_view = max_bytes is None and self.supports_references
-        data, headers, notes, _ = zip(*found, strict=True) if found else ([],) * 4
-        views = views_of(data) if by_view else pa.array(data, pa.binary())
+        file_bytes, headers, notes, _ = (
+            zip(*taken_files, strict=True) if taken_files else ([],) * 4
+        )
+        views = views_of(file_bytes) if by_view else pa.array(file_bytes, pa.binary())
         rows = ReferencedRows(
-            self._batch(TakenFiles(views, headers, notes, paths, known), sink),
-            np.array(kept, np.int64),
-            raw=lambda row: (paths[row], 0, data[row]),
+            self._batch(
+                TakenFiles(views, headers, notes, paths, annotation_rows), sink
+            ),
+            np.array(kept_indices, np.int64),
+            raw=lambda row: (paths[row], 0, file_bytes[row]),
             # Only for unchanged bytes; transformed files are not read by reference.
             view_crcs=np.array(crcs, np.uint32) if by_view else None,
-            view_values=data if by_view else None,
+            view_values=file_bytes if by_view else None,
         )
         return rows, stop
 
@@ -726,60 +755,67 @@ class ImagesSource(FilesSource):
             return self.options.undecodable
         return "reject" if self.decodable else "keep"
 
-    def _named_undecodable(self, found: Annotations) -> list[RowIssue]:
+    def _named_undecodable(self, annotations: Annotations) -> list[RowIssue]:
         # Re-encoded images are decodable, whatever the format of their files.
         keeps = not self.rules.transforms_all and self.options.undecodable == "keep"
-        return summary.named_undecodable(found.files) if keeps else []
+        return summary.named_undecodable(annotations.files) if keeps else []
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         source = super().prepare(files, append)
         schema = None if append is None else append.schema
-        odd = self._named_undecodable(source.found)
-        decodable = not odd if schema is None else summary.decodable_in(schema)
-        if odd and decodable:
+        undecodable_issues = self._named_undecodable(source.found)
+        decodable = (
+            not undecodable_issues if schema is None else summary.decodable_in(schema)
+        )
+        if undecodable_issues and decodable:
             raise InputError(
-                f"{source.found.root}{odd[0].example}: readers of the dataset can decode "
+                f"{source.found.root}{undecodable_issues[0].example}: readers of the dataset can decode "
                 f"all its images ({' '.join(summary.DECODABLE_ENDINGS)}), but not this "
                 f"one; save it in one of these formats, {CONVERT_AGAIN}"
             )
-        options, found = source.options, source.found
-        if options.feature_names == "tfod" and not found.has_objects:
+        options, annotations = source.options, source.found
+        if options.feature_names == "tfod" and not annotations.has_objects:
             raise InputError(
-                f"{found.root}: no objects were found, which `feature_names=tfod` "
+                f"{annotations.root}: no objects were found, which `feature_names=tfod` "
                 "requires; name their files in `annotations`, or use "
                 "`feature_names=imagenet`"
             )
-        if options.masks == "png" and OUTLINE not in found.features:
+        if options.masks == "png" and OUTLINE not in annotations.features:
             raise InputError(
-                f"{found.root}: no outlines of objects were found, which `masks=png` "
+                f"{annotations.root}: no outlines of objects were found, which `masks=png` "
                 "draws; name their files in `annotations`, or use `masks=none`"
             )
         return replace(source, decodable=decodable, is_fixed=schema is not None)
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
-        if found is not None:
-            return self._understood_at_end(found)
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+        if range_findings is not None:
+            return self._understood_at_end(range_findings)
         if self.inventory is not None:
             return NOTHING
-        told = super().understood()
-        facts = (*told.facts, self._readers_get(decodable=self.decodable))
+        input_report = super().understood()
+        facts = (*input_report.facts, self._readers_get(decodable=self.decodable))
         if self.rules != AS_THEY_ARE:
             reencodes = self.undecodable == "reencode" and not self.rules.transforms_all
             facts += summary.rules_told(self.rules, reencodes=reencodes)
-        named = self._named_undecodable(self.found)
-        warnings = (*told.warnings, *summary.warn_undecodable(named))
-        return InputSummary(facts, warnings, told.passed_over)
+        undecodable_issues = self._named_undecodable(self.found)
+        warnings = (
+            *input_report.warnings,
+            *summary.warn_undecodable(undecodable_issues),
+        )
+        return InputSummary(facts, warnings, input_report.passed_over)
 
-    def _understood_at_end(self, found: Findings) -> InputSummary:
+    def _understood_at_end(self, range_findings: Findings) -> InputSummary:
         changed, undecodable, cropped = (
-            [each for each in found.issues if each.code == code]
+            [issue for issue in range_findings.issues if issue.code == code]
             for code in (summary.CHANGED, summary.UNDECODABLE, summary.CROPPED)
         )
-        facts = [self._readers_get(decodable=summary.decodable_in(found.schema))]
+        facts = [
+            self._readers_get(decodable=summary.decodable_in(range_findings.schema))
+        ]
         facts += summary.changes_told(changed)
-        for each in cropped:
-            told = f"{each.count:,}, the first of {each.example}"
-            facts.append(("objects cropped away", told))
+        for issue in cropped:
+            fact = f"{issue.count:,}, the first of {issue.example}"
+            facts.append(("objects cropped away", fact))
         warnings = summary.warnings_of(changed)
         # Undecodable formats that file names imply were reported before the run.
         if self.decodable and not self.rules.transforms_all:
@@ -787,11 +823,11 @@ class ImagesSource(FilesSource):
         return InputSummary(tuple(facts), warnings)
 
     def _readers_get(self, *, decodable: bool) -> tuple[str, str]:
-        found = summary.DECODED if decodable else summary.ENCODED
+        content = summary.DECODED if decodable else summary.ENCODED
         if self.rules.transforms_all:
-            told = {"raw": "arrays of pixels", "webp": summary.ENCODED}
-            found = told.get(self.rules.form, summary.DECODED)
-        return summary.FACT, found
+            content_by_form = {"raw": "arrays of pixels", "webp": summary.ENCODED}
+            content = content_by_form.get(self.rules.form, summary.DECODED)
+        return summary.FACT, content
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         if self.rules == AS_THEY_ARE:
@@ -815,8 +851,10 @@ class ImagesSource(FilesSource):
         dtype, shape = ("uint8", rules.shape) if decodable else ("bytes", ())
         of_bytes = FeatureSpec("image", Kind.BYTES, "image", dtype=dtype)
         image = replace(of_bytes, shape=shape, content=content)
-        more = [each.spec(self.rules) for each in self.found.partners]
-        schema = file_schema(self.options.column_names, self.found, image, more)
+        partner_features = [partner.spec(self.rules) for partner in self.found.partners]
+        schema = file_schema(
+            self.options.column_names, self.found, image, partner_features
+        )
         if not self.found.has_objects:
             return schema
         features = schema.features
@@ -828,32 +866,32 @@ class ImagesSource(FilesSource):
             features = tuple(chain.from_iterable(parts))
         return Schema(features)
 
-    def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
-        issues = summary.observe(taken.notes, taken.paths)
+    def _batch(self, taken_files: TakenFiles, sink: RowSink) -> pa.RecordBatch:
+        issues = summary.observe(taken_files.notes, taken_files.paths)
         # Transformed images are JPEG or PNG.
         is_undecodable = not self.rules.transforms_all and any(
-            each.code == summary.UNDECODABLE for each in issues
+            issue.code == summary.UNDECODABLE for issue in issues
         )
-        observed = (int(is_undecodable),) if taken.notes else ()
+        observed = (int(is_undecodable),) if taken_files.notes else ()
         sink.add(observed=observed, issues=issues)
-        headers = [each.header for each in taken.headers]
-        contents = taken.contents
+        headers = [image.header for image in taken_files.headers]
+        contents = taken_files.contents
         if self.rules.form == "raw" and None in self.rules.shape:
             contents = pixel_lists(contents, headers, self.rules.channels or 3)
         numbers = {
-            name: pa.array([getattr(each, name) for each in headers], pa.int64())
+            name: pa.array([getattr(header, name) for header in headers], pa.int64())
             for name in ("height", "width", "depth")
         }
         columns = {
             "image": contents,
-            "format": pa.array([each.format for each in headers], pa.string()),
+            "format": pa.array([header.format for header in headers], pa.string()),
             **numbers,
-            "filename": pa.array(taken.paths, pa.string()),
-            **self.found.columns(taken.values),
-            **self._partner_columns(headers, taken.values),
+            "filename": pa.array(taken_files.paths, pa.string()),
+            **self.found.columns(taken_files.values),
+            **self._partner_columns(headers, taken_files.values),
         }
         if self.found.has_objects:
-            columns = self._with_objects(columns, taken.headers, sink)
+            columns = self._with_objects(columns, taken_files.headers, sink)
         return pa.RecordBatch.from_pydict(columns)
 
     def _partner_columns(
@@ -879,14 +917,16 @@ class ImagesSource(FilesSource):
             del columns[name]
         offsets = columns[BOX].offsets
         if OUTLINE in columns:
-            outlines = chain.from_iterable(each.outlines for each in images)
+            outlines = chain.from_iterable(image.outlines for image in images)
             texts = pa.array(outlines, pa.string())
             columns[OUTLINE] = pa.ListArray.from_arrays(offsets, texts)
         if self.options.masks == "png":
-            masks = chain.from_iterable(each.masks for each in images)
+            masks = chain.from_iterable(image.masks for image in images)
             files = pa.array(masks, pa.binary())
             columns[MASK] = pa.ListArray.from_arrays(offsets, files)
-        placements = [each.placement for each in images if each.placement is not None]
+        placements = [
+            image.placement for image in images if image.placement is not None
+        ]
         columns, dropped = move_objects(columns, placements)
         paths = columns["filename"]
         sink.add(
@@ -896,7 +936,7 @@ class ImagesSource(FilesSource):
             ]
         )
         if self.options.feature_names == "tfod":
-            sizes = np.array([each.size for each in placements], np.int64)
+            sizes = np.array([placement.size for placement in placements], np.int64)
             columns["source_id"] = columns["filename"]
             classes = self.found.classes
             columns = detection_columns(columns, classes, sizes.reshape(-1, 2))
@@ -911,33 +951,44 @@ class ImagesSource(FilesSource):
         # Transformed images are decoded later, so the check need not decode them.
         once = "structure" if rules.transforms_all and level == "decode" else level
         header = check_image(data, level=once, max_pixels=max_pixels)
-        found = transform_image(data, header, rules, max_pixels)
+        transformed_image = transform_image(data, header, rules, max_pixels)
         notes: tuple[str, ...] = (header.kind,)
-        if found is None and header.kind not in summary.DECODABLE_FORMATS:
+        if transformed_image is None and header.kind not in summary.DECODABLE_FORMATS:
             if undecodable == "reject":
                 raise ImageHeaderError(summary.why_rejected(header.kind))
             if undecodable == "reencode":
                 as_png = replace(rules, transforms_all=True, form="png")
-                found = transform_image(data, header, as_png, max_pixels)
+                transformed_image = transform_image(data, header, as_png, max_pixels)
                 notes = (header.kind, summary.MADE_PNG)
-        image = _Image(header if found is None else found.header)
+        image = _Image(
+            header if transformed_image is None else transformed_image.header
+        )
         if values and self.found.has_objects:
-            known = dict(zip(self.found.value_types, values, strict=False))
-            height, width = (known[name] for name in STATED)
+            annotation_cells = dict(zip(self.found.value_types, values, strict=False))
+            height, width = (annotation_cells[name] for name in STATED)
             stated = (height, width) if height and width else None
-            placement = place_objects(data, header, stated, found, max_pixels)
-            outlines = known.get(OUTLINE, ())
+            placement = place_objects(
+                data, header, stated, transformed_image, max_pixels
+            )
+            outlines = annotation_cells.get(OUTLINE, ())
             placed = self._outlines(outlines, placement, in_parts=stated is None)
             image = _Image(image.header, placement, *placed)
-        notes = notes if found is None else (*notes, *found.changes)
+        notes = (
+            notes if transformed_image is None else (*notes, *transformed_image.changes)
+        )
         frame = Frame(data, TURNED in notes)
-        made = [
+        partner_contents = [
             partner.value(read.path, content, frame, rules, level, max_pixels)
             for partner, (read, content) in zip(
                 self.found.partners, partners, strict=False
             )
         ]
-        return Taken(data if found is None else found.data, image, notes, made)
+        return Taken(
+            data if transformed_image is None else transformed_image.data,
+            image,
+            notes,
+            partner_contents,
+        )
 
     def _outlines(
         self, outlines: Sequence[str], placement: Placement, *, in_parts: bool
@@ -956,8 +1007,8 @@ class ImagesSource(FilesSource):
         from recordmill.transforms.images.outlines import place_outline
 
         placed = [
-            place_outline(each, placement, in_parts=in_parts, draws=has_masks)
-            for each in outlines
+            place_outline(outline, placement, in_parts=in_parts, draws=has_masks)
+            for outline in outlines
         ]
         texts, masks = zip(*placed, strict=True)
         return texts, masks

@@ -103,7 +103,7 @@ def find_columns(
       InputError: a column is missing, or has two uses.
     """
     names, uri = table.rows.column_names, table.file.uri
-    taken = []
+    chosen_columns = []
     for option, usual in _USUAL.items():
         column = str(getattr(options, option))
         if option == "label_column" and options.label_from == NONE:
@@ -123,24 +123,26 @@ def find_columns(
                 f"{uri}: has no column {column!r}, which `{option}` names; its columns "
                 f"are {first_names(names)}"
             )
-        taken.append("" if column == NONE else column)
-    if twice := {name for name in taken if name and taken.count(name) > 1}:
+        chosen_columns.append("" if column == NONE else column)
+    if repeated_columns := {
+        name for name in chosen_columns if name and chosen_columns.count(name) > 1
+    }:
         raise InputError(
-            f"{uri}: column {min(twice)!r} cannot have two of the meanings path, label "
+            f"{uri}: column {min(repeated_columns)!r} cannot have two of the meanings path, label "
             "and split: name another column in `path_column`, `label_column` or "
             "`table_split_column`"
         )
-    path, label, split = taken
+    path, label, split = chosen_columns
     table.require_single(path, "path_column")
-    others = tuple(name for name in names if name not in taken)
-    return LabelColumns(path, label, split, others)
+    feature_columns = tuple(name for name in names if name not in chosen_columns)
+    return LabelColumns(path, label, split, feature_columns)
 
 
 def _usual_column(names: Sequence[str], option: str) -> str:
     """Returns the first column with a usual name for an option, or ""."""
     folded = {name.strip().casefold(): name for name in reversed(names)}
-    known = (folded.get(name.casefold()) for name in _USUAL[option])
-    return next(filter(None, known), "")
+    matching_names = (folded.get(name.casefold()) for name in _USUAL[option])
+    return next(filter(None, matching_names), "")
 
 
 # row -> the path of its file, its position in bytes, and its raw bytes
@@ -182,23 +184,23 @@ class LabelTable(NamedTuple):
 
     def annotations(self, columns: LabelColumns, options: FileOptions) -> LabelTable:
         """Returns the table with its columns renamed to "path" and annotation columns."""
-        found = {"path": self.rows[columns.path]}
+        table_columns = {"path": self.rows[columns.path]}
         if columns.label:
             lists = options.table_rows != "object"
             self.require_single(columns.label, "label_column", lists=lists)
             labels = label_cells(self.rows[columns.label], options.label_separator)
-            found[LABEL] = labels
+            table_columns[LABEL] = labels
         if columns.split:
             self.require_single(columns.split, "table_split_column")
-            found[SPLIT] = splits = text_cells(self.rows[columns.split])
+            table_columns[SPLIT] = splits = text_cells(self.rows[columns.split])
             if columns.split.rpartition("/")[2] == _ML_USE:
                 uses = pc.index_in(pc.utf8_lower(splits), pa.array(_USES))
-                known = pa.array(_USES.values(), pa.string()).take(uses)
-                found[SPLIT] = pc.if_else(uses.is_valid(), known, splits)
+                known_splits = pa.array(_USES.values(), pa.string()).take(uses)
+                table_columns[SPLIT] = pc.if_else(uses.is_valid(), known_splits, splits)
         elif self.split:
-            found[SPLIT] = pa.array([self.split] * self.rows.num_rows)
-        found |= {FEATURE + name: self.rows[name] for name in columns.features}
-        return self._replace(rows=pa.table(found))
+            table_columns[SPLIT] = pa.array([self.split] * self.rows.num_rows)
+        table_columns |= {FEATURE + name: self.rows[name] for name in columns.features}
+        return self._replace(rows=pa.table(table_columns))
 
 
 def is_json(file: InputFile) -> bool:
@@ -209,7 +211,7 @@ def is_json(file: InputFile) -> bool:
 def read_tables(
     files: Sequence[tuple[str, InputFile]],
     options: FileOptions,
-    wanted: tuple[str, ...] | None,
+    schema_columns: tuple[str, ...] | None,
     storage: StorageOptions,
 ) -> list[LabelTable]:
     """Reads tables of one format; types of JSON Lines are inferred from all tables.
@@ -243,22 +245,26 @@ def read_tables(
                 f"in memory and may have at most {human_bytes(MAX_BYTES)}: convert the "
                 "files in parts, each with a separate table, and append them"
             )
-    given = [getattr(options, option) for option in _USUAL]
+    option_columns = [getattr(options, option) for option in _USUAL]
     if not of_json:  # cells of CSV stay text until all tables are joined
-        columns = tuple(name for name in given[:1] if name != AUTO)
-    elif wanted is None:
+        columns = tuple(name for name in option_columns[:1] if name != AUTO)
+    elif schema_columns is None:
         columns = ()
     else:
-        named = [name for name in given if name not in (AUTO, NONE)]
-        columns = (*wanted, *named, *chain.from_iterable(_USUAL.values()))
-    found = load_format("jsonl" if of_json else "csv")
-    as_text = not of_json or wanted is not None
-    asked = found.options()
+        named_columns = [name for name in option_columns if name not in (AUTO, NONE)]
+        columns = (
+            *schema_columns,
+            *named_columns,
+            *chain.from_iterable(_USUAL.values()),
+        )
+    source_format = load_format("jsonl" if of_json else "csv")
+    as_text = not of_json or schema_columns is not None
+    format_options = source_format.options()
     if not of_json and (names := _imported_columns(files[0][1], storage)):
-        asked = found.options(header="none", columns=names)
+        format_options = source_format.options(header="none", columns=names)
         columns = ()
-    source = found.make_source(
-        asked, Request(storage, as_text=as_text, columns=columns)
+    source = source_format.make_source(
+        format_options, Request(storage, as_text=as_text, columns=columns)
     )
     if of_json:
         source = source.prepare([file for _, file in files])
@@ -272,11 +278,11 @@ def _prepared(source: Source, file: InputFile) -> Source:
         return source.prepare([file])
     except InputError as error:
         sentences = str(error).split(". ")
-        others = [told for told in sentences if "`" not in told]
-        if len(others) == len(sentences):
+        kept_sentences = [sentence for sentence in sentences if "`" not in sentence]
+        if len(kept_sentences) == len(sentences):
             raise
         raise InputError(
-            f"{'. '.join(others)}. Write it as CSV in UTF-8 with a header, or as JSON "
+            f"{'. '.join(kept_sentences)}. Write it as CSV in UTF-8 with a header, or as JSON "
             f"Lines, or {_WITHOUT}"
         ) from None
 
@@ -285,10 +291,10 @@ def _imported_columns(file: InputFile, storage: StorageOptions) -> str:
     """Returns the columns of an import file of Vertex AI; "" for any other table."""
     head = read_head(file, 4096, storage)
     line = head.decode("utf-8-sig", "replace").partition("\n")[0].strip()
-    found = _IMPORTED.fullmatch(line)
-    if found is None:
+    match = _IMPORTED.fullmatch(line)
+    if match is None:
         return ""
-    has_use = bool(found["use"]) or line.startswith(",")
+    has_use = bool(match["use"]) or line.startswith(",")
     names = ["image", "label"][: 1 + (line.count(",") > has_use)]
     return ",".join([_ML_USE] * has_use + names)
 
@@ -296,7 +302,9 @@ def _imported_columns(file: InputFile, storage: StorageOptions) -> str:
 def _read(source: Source, split: str, file: InputFile) -> LabelTable:
     ranges = source.surveyed(source.cut([file]))
     sink = RowSink()
-    parts = [rows for each in ranges for rows in source.read(each, (), sink)]
+    parts = [
+        rows for input_range in ranges for rows in source.read(input_range, (), sink)
+    ]
     filled = [rows for rows in parts if rows.batch.num_rows]
     if not filled and sink.rejects:
         first = sink.rejects[0]
@@ -318,8 +326,8 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
         return (file.path, *filled[part].raw(row - (ends[part - 1] if part else 0)))
 
     table = pa.Table.from_batches([rows.batch for rows in filled], source.columns())
-    found = tuple(sink.checksums), tuple(sink.rejects)
-    return LabelTable(file, split, table, raw, *found)
+    checksums_and_rejects = tuple(sink.checksums), tuple(sink.rejects)
+    return LabelTable(file, split, table, raw, *checksums_and_rejects)
 
 
 # A table next to the images may have their labels although no option names it:
@@ -331,7 +339,10 @@ _HEAD_BYTES = 1 << 14
 
 
 def require_no_table(
-    images: Inventory, others: Sequence[InputFile], noun: str, storage: StorageOptions
+    images: Inventory,
+    other_files: Sequence[InputFile],
+    noun: str,
+    storage: StorageOptions,
 ) -> None:
     """Raises InputError if a table names images, but folders would become the classes.
 
@@ -341,36 +352,50 @@ def require_no_table(
       noun: of the images, for the message.
       storage: options of the inputs' storage.
     """
-    found = [file for file in others if file.path.lower().endswith(_BESIDE)]
-    names = {file: file.path.rpartition("/")[2] for file in found}
+    table_files = [file for file in other_files if file.path.lower().endswith(_BESIDE)]
+    names = {file: file.path.rpartition("/")[2] for file in table_files}
     splits = {file: split_word(name) for file, name in names.items()}
-    found.sort(key=lambda f: (f.path.count("/"), splits[f] != "train", not splits[f]))
-    looked_at = (_naming_rows(f, images, storage) for f in found[:_MOST_BESIDE])
-    if not (tables := [each for each in looked_at if each is not None]):
+    table_files.sort(
+        key=lambda f: (f.path.count("/"), splits[f] != "train", not splits[f])
+    )
+    looked_at = (_naming_rows(f, images, storage) for f in table_files[:_MOST_BESIDE])
+    if not (
+        tables := [
+            naming_table for naming_table in looked_at if naming_table is not None
+        ]
+    ):
         return
     (first, column, cell), *_ = tables
     file, columns = first.file, first.rows.column_names
-    alike = [table.file for table, *_ in tables if table.rows.column_names == columns]
-    of_splits = {splits[each]: _as_glob(each.path) for each in alike if splits[each]}
-    given = _as_glob(file.path)
+    similar_files = [
+        table.file for table, *_ in tables if table.rows.column_names == columns
+    ]
+    of_splits = {
+        splits[table_file]: _as_glob(table_file.path)
+        for table_file in similar_files
+        if splits[table_file]
+    }
+    table_option = _as_glob(file.path)
     if splits[file] and len(of_splits) > 1:
-        given = ",".join(f"{split}={path}" for split, path in of_splits.items())
+        table_option = ",".join(f"{split}={path}" for split, path in of_splits.items())
     elif list(names.values()).count(names[file]) > 1:
-        given = f"**/{_as_glob(names[file])}"
+        table_option = f"**/{_as_glob(names[file])}"
     hint = ""
     if column != _usual_column(columns, "path_column"):
         hint += f" with `path_column={column}`"
     if not _usual_column(columns, "label_column"):
-        more = first_names([repr(name) for name in columns if name != column])
-        hint += f" with `label_column=none` (or that of the labels, of {more})"
+        other_columns = first_names([repr(name) for name in columns if name != column])
+        hint += f" with `label_column=none` (or that of the labels, of {other_columns})"
     is_only = {names[table.file] for table, *_ in tables} == {names[file]}
-    aside = _as_glob(names[file]) if is_only else f"*{PurePosixPath(file.path).suffix}"
+    exclude_glob = (
+        _as_glob(names[file]) if is_only else f"*{PurePosixPath(file.path).suffix}"
+    )
     raise InputError(
         f"{file.uri}: column {column!r} names {noun}s, such as {shown(cell)}, but no "
         "option names this table. For labels or features from it, use "
-        f"`label_table={given}`{hint}; `unlisted=leave_out` leaves out files without a row. "
+        f"`label_table={table_option}`{hint}; `unlisted=leave_out` leaves out files without a row. "
         "If the folders that hold the files are the classes, use `label_from=parent`, or "
-        f"leave the table out with `exclude={aside}`; if there are no labels, "
+        f"leave the table out with `exclude={exclude_glob}`; if there are no labels, "
         "`label_from=none`"
     )
 
@@ -387,13 +412,17 @@ def _naming_rows(
 
     Returns None if the file is no table, is a label map, or names no image.
     """
-    data = read_head(file, _HEAD_BYTES, storage)
-    data = data if len(data) == file.size else data[: data.rfind(b"\n") + 1]
+    first_bytes = read_head(file, _HEAD_BYTES, storage)
+    first_bytes = (
+        first_bytes
+        if len(first_bytes) == file.size
+        else first_bytes[: first_bytes.rfind(b"\n") + 1]
+    )
     folder, suffix = TEMPORARY.usable(), PurePosixPath(file.path).suffix
     with tempfile.NamedTemporaryFile(dir=folder, suffix=suffix) as head:
-        head.write(data)
+        head.write(first_bytes)
         head.flush()
-        copy = InputFile(head.name, head.name, len(data))
+        copy = InputFile(head.name, head.name, len(first_bytes))
         try:
             (table,) = read_tables([("", copy)], DEFAULTS, None, NO_OPTIONS)
         except InputError:
@@ -410,29 +439,29 @@ def _naming_rows(
             cells[name] = text
     if not cells or {name.strip().casefold() for name in rows.column_names} == _OF_MAP:
         return None
-    every = pa.concat_arrays(cells.values())
+    all_cells = pa.concat_arrays(cells.values())
     # Selecting images by name first takes a tenth of the time, with a million images.
-    names = names_of(pa.concat_arrays([every, without_endings(every)]))
-    own = without_endings(names_of(images.paths))
-    images = images.where(pc.is_in(own, value_set=names))
-    found, _ = match_paths(every, images, input_root(images), file.uri)
-    if not (found >= 0).any():
+    names = names_of(pa.concat_arrays([all_cells, without_endings(all_cells)]))
+    image_names = without_endings(names_of(images.paths))
+    images = images.where(pc.is_in(image_names, value_set=names))
+    image_indices, _ = match_paths(all_cells, images, input_root(images), file.uri)
+    if not (image_indices >= 0).any():
         return None
-    at = int(np.argmax(found >= 0))
+    at = int(np.argmax(image_indices >= 0))
     column = list(cells)[at // rows.num_rows]
-    return table._replace(file=file), column, every[at].as_py()
+    return table._replace(file=file), column, all_cells[at].as_py()
 
 
 def read_list(split: str, file: InputFile, storage: StorageOptions) -> LabelTable:
     """Reads a list of paths; raises InputError if it is empty or not UTF-8."""
-    data, checksum = read_summed(file, storage)
+    file_bytes, checksum = read_summed(file, storage)
     hint = "expected a path in each line"
     try:
-        data.decode()
+        file_bytes.decode()
     except UnicodeDecodeError as error:
-        told = f"{file.uri}: is not UTF-8 (byte {error.start}); {hint}"
-        raise InputError(told) from None
-    lines = pa.array(data.split(b"\n"), pa.binary())
+        message = f"{file.uri}: is not UTF-8 (byte {error.start}); {hint}"
+        raise InputError(message) from None
+    lines = pa.array(file_bytes.split(b"\n"), pa.binary())
     offsets = offsets_of(pc.binary_length(lines).to_numpy() + 1)
     paths = text_cells(lines)
     if paths.null_count == len(paths):
@@ -479,8 +508,8 @@ def read_label_map(file: InputFile, storage: StorageOptions) -> LabelMap:
         raise InputError(f"{uri}: byte {first.position}: {first.reason}")
     columns = {name.strip().casefold(): name for name in table.rows.column_names}
     if columns.keys() != _OF_MAP:
-        found = ",".join(table.rows.column_names)
-        raise InputError(f"{uri}: has the columns {found}; {_FORMS}")
+        column_list = ",".join(table.rows.column_names)
+        raise InputError(f"{uri}: has the columns {column_list}; {_FORMS}")
     ids, texts = (
         text_cells(table.rows[columns[name]]).fill_null("").to_pylist()
         for name in ("id", "name")
@@ -537,13 +566,13 @@ def each_label(labels: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.A
     """
     if not pa.types.is_list(labels.type):
         return change(labels)
-    values = change(labels.flatten())
+    flat_labels = change(labels.flatten())
     lengths = pc.fill_null(pc.list_value_length(labels), 0).to_numpy()
-    before = offsets_of(values.is_valid().to_numpy(zero_copy_only=False))
-    offsets = before[offsets_of(lengths)].astype(np.int32)
+    valid_offsets = offsets_of(flat_labels.is_valid().to_numpy(zero_copy_only=False))
+    offsets = valid_offsets[offsets_of(lengths)].astype(np.int32)
     mask = labels.is_null() if labels.null_count else None
     return pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32()), values.drop_null(), mask=mask
+        pa.array(offsets, pa.int32()), flat_labels.drop_null(), mask=mask
     )
 
 
@@ -569,10 +598,15 @@ def typed_features(
 
 def describe_types(columns: Mapping[str, pa.Array]) -> str:
     """Returns the names and types of columns as text."""
-    schema = plain_schema(pa.schema([(n, each.type) for n, each in columns.items()]))
-    told = [(name, schema[name]) for name in columns]
+    schema = plain_schema(
+        pa.schema([(n, column.type) for n, column in columns.items()])
+    )
+    names_and_features = [(name, schema[name]) for name in columns]
     return first_names(
-        [f"{n} {f.dtype}{shape_text(f.shape) if f.shape else ''}" for n, f in told]
+        [
+            f"{n} {f.dtype}{shape_text(f.shape) if f.shape else ''}"
+            for n, f in names_and_features
+        ]
     )
 
 
@@ -590,7 +624,7 @@ _ENDING = r"([^/])\.[^./]+$"  # does not match the name in a/.hidden
 
 
 def match_paths(
-    named: pa.StringArray, images: Inventory, root: str, table: str
+    table_paths: pa.StringArray, images: Inventory, root: str, table: str
 ) -> tuple[I64, str]:
     """Finds the image that each path in a table names.
 
@@ -605,25 +639,29 @@ def match_paths(
     """
     paths = images.paths.combine_chunks()
     # Without "./" and the input folder in front.
-    wanted = pc.utf8_trim_whitespace(named)
+    relative_paths = pc.utf8_trim_whitespace(table_paths)
     if root.strip("/"):
-        is_absolute = pc.fill_null(pc.starts_with(wanted, root), False)
-        below = pc.utf8_slice_codeunits(wanted, len(root))
-        wanted = pc.if_else(is_absolute, below, wanted)
+        is_absolute = pc.fill_null(pc.starts_with(relative_paths, root), False)
+        relative_part = pc.utf8_slice_codeunits(relative_paths, len(root))
+        relative_paths = pc.if_else(is_absolute, relative_part, relative_paths)
     # A cell may have the former URI of an image, as in gs://bucket/cat/1.jpg.
-    wanted = pc.replace_substring_regex(wanted, r"^(\./)+|^[\w+.-]+://[^/]+/", "")
-    best, best_way = pa.nulls(len(named), pa.int32()), ""
+    relative_paths = pc.replace_substring_regex(
+        relative_paths, r"^(\./)+|^[\w+.-]+://[^/]+/", ""
+    )
+    best, best_way = pa.nulls(len(table_paths), pa.int32()), ""
     for keys, way in _ways(images, root, table):
-        found = pc.index_in(wanted, value_set=keys, skip_nulls=True)
-        if found.null_count < best.null_count:
-            best, best_way = found, way
-        if best.null_count == named.null_count:
+        indices = pc.index_in(relative_paths, value_set=keys, skip_nulls=True)
+        if indices.null_count < best.null_count:
+            best, best_way = indices, way
+        if best.null_count == table_paths.null_count:
             break
     # Parent folders may have had other names, as data/ in exports of CVAT. At least one
     # folder must match, because 1.jpg may exist in any folder.
     for _ in range(_MOST_ABOVE if not best_way else 0):
-        wanted = pc.replace_substring_regex(wanted, r"^/*[^/]+/(.*/)", r"\1")
-        best = pc.index_in(wanted, value_set=paths, skip_nulls=True)
+        relative_paths = pc.replace_substring_regex(
+            relative_paths, r"^/*[^/]+/(.*/)", r"\1"
+        )
+        best = pc.index_in(relative_paths, value_set=paths, skip_nulls=True)
         if best.is_valid().true_count:
             best_way = "relative to the input folder, without the first folders"
             break
@@ -636,12 +674,12 @@ def _ways(
     """Yields the keys of images for each way to match paths, and the way as text."""
     for keys, way in _paths_from(images, root, table):
         bare = pc.replace_substring_regex(keys, _ENDING, r"\1")
-        for names, told in (keys, way), (bare, f"{way}, without their endings"):
+        for names, description in (keys, way), (bare, f"{way}, without their endings"):
             is_one_each = len(names.unique()) == len(names) - max(
                 0, names.null_count - 1
             )
             if is_one_each or (names is keys and way.startswith("relative")):
-                yield names, told
+                yield names, description
 
 
 def _paths_from(
@@ -649,31 +687,39 @@ def _paths_from(
 ) -> Iterator[tuple[pa.StringArray, str]]:
     """Yields the paths of images relative to each possible base, and the way as text."""
     paths = images.paths.combine_chunks()
-    given = images.table["given"].unique().to_pylist()
+    input_folders = images.table["given"].unique().to_pylist()
     folder = table.rpartition("/")[0] + "/"
     bases = {folder: "relative to the folder of the table"}
     bases.setdefault(root, "relative to the input folder")
-    if len(given) == 1:
-        bases.setdefault(f"{root}{given[0]}/", "relative to the folder of the files")
-    above = root.rstrip("/").rpartition("/")[0]
-    bases.setdefault(f"{above}/", "relative to the folder above the input")
+    if len(input_folders) == 1:
+        bases.setdefault(
+            f"{root}{input_folders[0]}/", "relative to the folder of the files"
+        )
+    parent = root.rstrip("/").rpartition("/")[0]
+    bases.setdefault(f"{parent}/", "relative to the folder above the input")
     for base, way in bases.items():
         if root.startswith(base):  # /data/ for images of /data/train/
-            before = root.removeprefix(base)
-            yield pc.binary_join_element_wise(before, paths, ""), way
+            prefix = root.removeprefix(base)
+            yield pc.binary_join_element_wise(prefix, paths, ""), way
         elif base.startswith(root):
             within = base.removeprefix(root)
             is_below = pc.starts_with(paths, within)
-            below = pc.utf8_slice_codeunits(paths, len(within))
-            yield pc.if_else(is_below, below, None), way
+            relative_paths = pc.utf8_slice_codeunits(paths, len(within))
+            yield pc.if_else(is_below, relative_paths, None), way
     yield names_of(paths), "the names of the files"
     # Tools that write boxes use paths below the only folder of images, or, if file names
     # repeat, below the folder of the table's split.
     folders = images.folders.dictionary.to_pylist()
-    holders = {found[0] for each in folders if (found := _IMAGES.match(each))}
+    holders = {
+        match[0] for image_folder in folders if (match := _IMAGES.match(image_folder))
+    }
     word = split_word(table.rpartition("/")[2])
-    split = [each for each in folders if word and split_word(each) == word]
+    split = [
+        image_folder
+        for image_folder in folders
+        if word and split_word(image_folder) == word
+    ]
     for base in (*(holders if len(holders) == 1 else ()), *sorted(split)):
-        below = pc.utf8_slice_codeunits(paths, len(base) + 1)
+        relative_paths = pc.utf8_slice_codeunits(paths, len(base) + 1)
         is_below = pc.starts_with(paths, f"{base}/")
-        yield pc.if_else(is_below, below, None), f"relative to {base}"
+        yield pc.if_else(is_below, relative_paths, None), f"relative to {base}"

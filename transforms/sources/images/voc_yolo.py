@@ -63,16 +63,21 @@ def _pair(files: Sequence[InputFile], images: Inventory) -> I64:
         images.paths.combine_chunks(),
         pa.array([f.path for f in files], pa.string()),
     )
-    aside = [pc.replace_substring_regex(each, _ASIDE, r"\1") for each in paths]
-    found = pa.nulls(len(images), pa.int32())
-    for keys in aside, [*map(names_of, paths)]:
-        own, of_files = map(without_endings, keys)
-        is_unique = all(len(each.unique()) == len(each) for each in (own, of_files))
-        if keys is aside or is_unique:
-            found = pc.index_in(own, value_set=of_files)
-        if found.null_count < len(found):
+    shortened_paths = [
+        pc.replace_substring_regex(path_array, _ASIDE, r"\1") for path_array in paths
+    ]
+    file_indices = pa.nulls(len(images), pa.int32())
+    for keys in shortened_paths, [*map(names_of, paths)]:
+        image_keys, file_keys = map(without_endings, keys)
+        is_unique = all(
+            len(key_array.unique()) == len(key_array)
+            for key_array in (image_keys, file_keys)
+        )
+        if keys is shortened_paths or is_unique:
+            file_indices = pc.index_in(image_keys, value_set=file_keys)
+        if file_indices.null_count < len(file_indices):
             break
-    return np.asarray(pc.fill_null(found, -1), np.int64)
+    return np.asarray(pc.fill_null(file_indices, -1), np.int64)
 
 
 def _owners(files: Sequence[InputFile], file_of: I64) -> dict[str, list[int]]:
@@ -126,28 +131,30 @@ class _Read(NamedTuple):
           parse: returns the content of a file; None for a file of another format.
           storage: options of the inputs' storage.
         """
-        found = cls({}, set(), [], [])
+        annotation_files = cls({}, set(), [], [])
         for file in files:
             for row in owners.get(file.path, ()) if file.problem else ():
-                found.labels[row] = file, _Labels(problem=file.problem)
+                annotation_files.labels[row] = file, _Labels(problem=file.problem)
         readable = [file for file in files if not file.problem]
         coming = read_files(((file.uri, file.seen) for file in readable), storage)
-        for file, data in zip(readable, coming, strict=True):
-            found.checksums.append(checksum_of(file.path, data))
-            labels = parse(data)
+        for file, content in zip(readable, coming, strict=True):
+            annotation_files.checksums.append(checksum_of(file.path, content))
+            labels = parse(content)
             rows = owners.get(file.path, ())
             if labels is None or not (rows or labels.is_certain):
                 continue
-            found.used.add(file.path)
+            annotation_files.used.add(file.path)
             if not rows:
                 reason = "no image of this name in the input"
-                found.rejects.append(Reject(file.path, 0, reason, data, "label"))
+                annotation_files.rejects.append(
+                    Reject(file.path, 0, reason, content, "label")
+                )
             # If it matches a.jpg and a.png, it may name one of them.
             names = [images[row].path.rpartition("/")[2] for row in rows[1:] and rows]
             for row, name in zip_longest(rows, names):
                 if name == labels.image or labels.image not in names:
-                    found.labels[row] = file, labels
-        return found
+                    annotation_files.labels[row] = file, labels
+        return annotation_files
 
     def objects(
         self,
@@ -164,25 +171,33 @@ class _Read(NamedTuple):
           images: of the input.
           kinds: the types of the further columns of objects.
         """
-        of_rows = [self.labels.get(row, (file, _Labels())) for row in rows]
-        own = [() if each.problem else each.objects for _, each in of_rows]
-        every = list(chain.from_iterable(own))
-        labels, boxes, *more = (
-            zip(*every, strict=True) if every else [()] * (2 + len(kinds))
+        labels_of_rows = [self.labels.get(row, (file, _Labels())) for row in rows]
+        objects_of_rows = [
+            () if row_labels.problem else row_labels.objects
+            for _, row_labels in labels_of_rows
+        ]
+        all_objects = list(chain.from_iterable(objects_of_rows))
+        labels, boxes, *more_columns = (
+            zip(*all_objects, strict=True) if all_objects else [()] * (2 + len(kinds))
         )
         return Objects(
             file,
             images.paths.take(pa.array(rows, pa.int64())).to_pylist(),
-            np.array([each.size for _, each in of_rows], np.float64).reshape(-1, 2),
+            np.array(
+                [row_labels.size for _, row_labels in labels_of_rows], np.float64
+            ).reshape(-1, 2),
             {
-                at: f"{file.path}: {each.problem}. Correct it"
-                for at, (file, each) in enumerate(of_rows)
-                if each.problem
+                at: f"{file.path}: {row_labels.problem}. Correct it"
+                for at, (file, row_labels) in enumerate(labels_of_rows)
+                if row_labels.problem
             },
-            np.repeat(np.arange(len(rows)), [len(each) for each in own]),
+            np.repeat(
+                np.arange(len(rows)),
+                [len(row_objects) for row_objects in objects_of_rows],
+            ),
             np.array(boxes, np.float64).reshape(-1, 4),
             pa.array(labels, pa.string()),
-            dict(zip(kinds, map(pa.array, more, kinds.values()), strict=True)),
+            dict(zip(kinds, map(pa.array, more_columns, kinds.values()), strict=True)),
             checksums=tuple(self.checksums),
             rejects=tuple(self.rejects),
         )
@@ -210,16 +225,16 @@ _CORNERS = ("bndbox/ymin", "bndbox/xmin", "bndbox/ymax", "bndbox/xmax")
 _VOC = {"is_difficult": pa.bool_(), "is_truncated": pa.bool_(), "pose": pa.string()}
 
 
-def _parse_voc(data: bytes) -> _Labels | None:
+def _parse_voc(content: bytes) -> _Labels | None:
     """Parses a file of Pascal VOC; returns None for another format."""
     try:
-        root = parse_xml(data)
+        root = parse_xml(content)
         if root.tag != "annotation":
             return None
         height, width = (side_of(_text(root, f"size/{n}")) for n in ("height", "width"))
         objects = [
-            _voc_object(number, each, height, width)
-            for number, each in enumerate(root.iterfind("object"), 1)
+            _voc_object(number, element, height, width)
+            for number, element in enumerate(root.iterfind("object"), 1)
         ]
         if objects and np.isnan((height, width)).any():
             raise ValueError("has no width and height of the image in its size")
@@ -233,7 +248,7 @@ def _text(element: ElementTree.Element, path: str) -> str:
 
 
 def _voc_object(
-    number: int, found: ElementTree.Element, height: float, width: float
+    number: int, element: ElementTree.Element, height: float, width: float
 ) -> tuple[Any, ...]:
     """Returns class, box and flags of an object; raises ValueError without box or name.
 
@@ -243,7 +258,10 @@ def _voc_object(
       height: of the image.
       width: of the image.
     """
-    name, texts = _text(found, "name"), [_text(found, corner) for corner in _CORNERS]
+    name, texts = (
+        _text(element, "name"),
+        [_text(element, corner) for corner in _CORNERS],
+    )
     try:
         box = [float(text) for text in texts]
     except ValueError:
@@ -255,33 +273,35 @@ def _voc_object(
             f"{' '.join(map(shown, texts))}; expected a name and numbers that rise"
         )
     parts = [box[0] / height, box[1] / width, box[2] / height, box[3] / width]
-    flags = (_text(found, flag) == "1" for flag in ("difficult", "truncated"))
-    return name, parts, *flags, _text(found, "pose") or "Unspecified"
+    flags = (_text(element, flag) == "1" for flag in ("difficult", "truncated"))
+    return name, parts, *flags, _text(element, "pose") or "Unspecified"
 
 
 def find_voc(
     files: Sequence[InputFile], storage: StorageOptions, *, is_named: bool
 ) -> list[InputFile]:
     """Returns the XML files, if a sample has Pascal VOC or `is_named` is set."""
-    found = [each for each in files if each.path.lower().endswith(".xml")]
+    xml_files = [file for file in files if file.path.lower().endswith(".xml")]
     folders = dict[str, list[InputFile]]()
-    for each in () if is_named else found:
-        if not each.problem:
-            folders.setdefault(each.path.rpartition("/")[0], []).append(each)
+    for xml_file in () if is_named else xml_files:
+        if not xml_file.problem:
+            folders.setdefault(xml_file.path.rpartition("/")[0], []).append(xml_file)
     # The first file of each folder, then the second of each, so that a stray file which
     # is alone in its folder does not decide.
-    together = zip_longest(*(each[:_SAMPLE] for each in folders.values()))
-    sample = [each for row in together for each in row if each][:_SAMPLE]
-    is_voc = is_named or any(
-        re.search(rb"<annotation[\s>]", read_head(each, _HEAD_BYTES, storage))
-        for each in sample
+    together = zip_longest(
+        *(folder_files[:_SAMPLE] for folder_files in folders.values())
     )
-    return found if is_voc else []
+    sample = [file for row in together for file in row if file][:_SAMPLE]
+    is_voc = is_named or any(
+        re.search(rb"<annotation[\s>]", read_head(file, _HEAD_BYTES, storage))
+        for file in sample
+    )
+    return xml_files if is_voc else []
 
 
 def read_voc(
     files: Sequence[InputFile],
-    others: Sequence[InputFile],
+    other_files: Sequence[InputFile],
     images: Inventory,
     options: ImagesOptions,
     storage: StorageOptions,
@@ -306,16 +326,16 @@ def read_voc(
             f"{OTHERWISE}"
         )
     objects = read.objects(read.labels[rows[0]][0], rows, images, _VOC)
-    tables, told = tables_of([objects], options.boxes_outside)
+    tables, box_facts = tables_of([objects], options.boxes_outside)
     number = count(len(read.used) - len(read.rejects), "file")
-    facts = (("annotation format", f"Pascal VOC, {number}"), *told)
-    lists = voc_lists(others, "Main") if options.split_folders == AUTO else ()
+    facts = (("annotation format", f"Pascal VOC, {number}"), *box_facts)
+    lists = voc_lists(other_files, "Main") if options.split_folders == AUTO else ()
     used = frozenset(read.used | {file.path for _, file in lists})
     return ObjectFiles(tables, facts=facts, used=used, lists=lists)
 
 
 def voc_lists(
-    others: Sequence[InputFile], use: str
+    other_files: Sequence[InputFile], use: str
 ) -> tuple[tuple[str, InputFile], ...]:
     """Returns (split, file) of the lists for a use, or else of the lists for another use.
 
@@ -325,12 +345,18 @@ def voc_lists(
       other_files: the input files that are no images.
       use: Main or Segmentation.
     """
-    found = [(match, each) for each in others if (match := _LIST.search(each.path))]
-    own = [pair for pair in found if pair[0][1].lower() == use.lower()]
-    lists = [(match[2].lower(), each) for match, each in own or found]
+    matched_lists = [
+        (match, file) for file in other_files if (match := _LIST.search(file.path))
+    ]
+    lists_of_use = [pair for pair in matched_lists if pair[0][1].lower() == use.lower()]
+    lists = [(match[2].lower(), file) for match, file in lists_of_use or matched_lists]
     if {split for split, _ in lists} - {"trainval", "test"}:
-        return tuple(each for each in lists if each[0] != "trainval")
-    return tuple(("train" if s == "trainval" else s, each) for s, each in lists)
+        return tuple(
+            split_and_file
+            for split_and_file in lists
+            if split_and_file[0] != "trainval"
+        )
+    return tuple(("train" if s == "trainval" else s, file) for s, file in lists)
 
 
 # YOLO has a text file for each image with objects. Each line has the number of the class,
@@ -362,24 +388,24 @@ class Yolo(NamedTuple):
     read: tuple[FileChecksum, ...]  # checksums of the files with class names and splits
     folders: tuple[str, ...] = ()  # the folders of all files with these class names
 
-    def with_lists(self, data: bytes, checksum: FileChecksum) -> Self:
+    def with_lists(self, file_bytes: bytes, checksum: FileChecksum) -> Self:
         """Returns a copy with the lists of splits of obj.data, next to obj.names.
 
         Args:
           file_bytes: the content of obj.data.
           checksum: of obj.data.
         """
-        lines = data.decode("utf-8", "replace").splitlines()
+        lines = file_bytes.decode("utf-8", "replace").splitlines()
         pairs = (line.partition("=") for line in lines)
-        entries = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        wanted = ("train", "valid", "val", "test")
-        splits = tuple((name, entries[name]) for name in wanted if entries.get(name))
+        fields = {name.strip().lower(): text.strip() for name, _, text in pairs}
+        split_names = ("train", "valid", "val", "test")
+        splits = tuple((name, fields[name]) for name in split_names if fields.get(name))
         return self._replace(splits=splits, read=(*self.read, checksum))
 
 
 def find_yolo(
-    named: Sequence[InputFile],
-    others: Sequence[InputFile],
+    annotation_files: Sequence[InputFile],
+    other_files: Sequence[InputFile],
     images: Inventory,
     storage: StorageOptions,
     *,
@@ -398,69 +424,86 @@ def find_yolo(
       InputError: several files have class names; label files match no image; or label
         files have no class names, and are named or become a new dataset.
     """
-    every = {file.path: file for file in (*named, *others)}
+    files_by_path = {file.path: file for file in (*annotation_files, *other_files)}
     endings = (".yaml", ".yml", ".names", ".data", ".labels", ".txt")
-    if named and not any(file.path.lower().endswith(endings) for file in named):
+    if annotation_files and not any(
+        file.path.lower().endswith(endings) for file in annotation_files
+    ):
         return None
-    labels = [file for path, file in every.items() if path.lower().endswith(".txt")]
+    labels = [
+        file for path, file in files_by_path.items() if path.lower().endswith(".txt")
+    ]
     if not labels:
         return None
     paired = np.unique(_pair(labels, images))
     matched = [labels[at] for at in paired.tolist() if at >= 0 and labels[at].size]
     is_paired = bool(paired[-1] >= 0)
     if not is_paired:
-        has_names = any(path.lower().endswith(tuple(chain(*_NAMES))) for path in every)
+        has_names = any(
+            path.lower().endswith(tuple(chain(*_NAMES))) for path in files_by_path
+        )
         if not (has_names and _are_labels(labels, (), storage)):
             return None
     kinds: list[list[Yolo]] = [[], [], []]
-    for file in named or every.values():
+    for file in annotation_files or files_by_path.values():
         name = file.path.lower()
-        kind = next((n for n, each in enumerate(_NAMES) if name.endswith(each)), None)
+        kind = next(
+            (n for n, name_endings in enumerate(_NAMES) if name.endswith(name_endings)),
+            None,
+        )
         if kind is not None and not file.problem and file.size <= 1 << 20:
-            data, checksum = read_summed(file, storage)
-            if (classes := _class_names(file, data, is_yaml=kind == 0)) is not None:
-                lists = every.get(re.sub(r"\.names$", ".data", file.path), file)
+            file_bytes, checksum = read_summed(file, storage)
+            if (
+                classes := _class_names(file, file_bytes, is_yaml=kind == 0)
+            ) is not None:
+                lists = files_by_path.get(re.sub(r"\.names$", ".data", file.path), file)
                 names, splits = classes
-                own = Yolo(file, names, splits, tuple(labels), (checksum,))
+                candidate = Yolo(file, names, splits, tuple(labels), (checksum,))
                 if not splits and lists is not file and not lists.problem:
-                    own = own.with_lists(*read_summed(lists, storage))
-                kinds[kind].append(own)
-    found = next((each for each in kinds if each), [])
-    is_doubtful = is_paired and found and not named
-    if is_doubtful and not _are_labels(matched, found[0].classes, storage):
+                    candidate = candidate.with_lists(*read_summed(lists, storage))
+                kinds[kind].append(candidate)
+    candidates = next(
+        (candidates_of_kind for candidates_of_kind in kinds if candidates_of_kind), []
+    )
+    is_doubtful = is_paired and candidates and not annotation_files
+    if is_doubtful and not _are_labels(matched, candidates[0].classes, storage):
         return None
-    if found and not is_paired:
+    if candidates and not is_paired:
         raise InputError(
             f"{labels[0].uri}: no file ({count(len(labels), 'text file')}) has the "
             "name of an image; expected labels/1.txt for images/1.jpg. Some are labels "
-            f"of the classes that {found[0].names.path} names. Rename them like their "
+            f"of the classes that {candidates[0].names.path} names. Rename them like their "
             f"images, {OTHERWISE}"
         )
-    if len(found) > 1 and len({each.classes for each in found}) > 1:
+    if len(candidates) > 1 and len({candidate.classes for candidate in candidates}) > 1:
         raise InputError(
-            f"{found[0].names.uri} and {found[1].names.uri} both contain class names; "
+            f"{candidates[0].names.uri} and {candidates[1].names.uri} both contain class names; "
             "expected one such file. Leave out one of them and its images with "
             "`exclude`, or convert the folder of each alone"
         )
-    if is_new and not (found or named) and _are_labels(matched, (), storage):
+    if (
+        is_new
+        and not (candidates or annotation_files)
+        and _are_labels(matched, (), storage)
+    ):
         raise InputError(
             f"{matched[0].uri}: has YOLO labels, which require class names; expected "
             "data.yaml with names, obj.names or classes.txt. Add one to the input and "
             f"name it in `annotations`, {OTHERWISE}"
         )
-    if not found and named:
-        without = find_yolo((), others, images, storage, is_new=is_new)
+    if not candidates and annotation_files:
+        without = find_yolo((), other_files, images, storage, is_new=is_new)
         if without is None:
             raise InputError(
-                f"`annotations`: {named[0].uri}: YOLO labels require class names; "
+                f"`annotations`: {annotation_files[0].uri}: YOLO labels require class names; "
                 "expected data.yaml with names, obj.names or classes.txt. Add one to "
                 "the input"
             )
         return without._replace(labels=tuple(labels))
-    if not found:
+    if not candidates:
         return None
-    folders = (each.names.path.rpartition("/")[0] for each in found)
-    return found[0]._replace(folders=tuple(dict.fromkeys(folders)))
+    folders = (candidate.names.path.rpartition("/")[0] for candidate in candidates)
+    return candidates[0]._replace(folders=tuple(dict.fromkeys(folders)))
 
 
 def _are_labels(
@@ -468,30 +511,34 @@ def _are_labels(
 ) -> bool:
     """Tests whether a sampled file has objects of the classes or inside the image."""
     sample = files[:: len(files) // _SAMPLE + 1]
-    for file in [each for each in sample if not each.problem]:
+    for file in [sample_file for sample_file in sample if not sample_file.problem]:
         lines = read_head(file, _LABEL_BYTES, storage)
-        whole = lines if len(lines) == file.size else lines.rpartition(b"\n")[0]
-        found = _parse_yolo(whole, range(1 << 31))
-        if found.is_certain and (
-            max(label for label, *_ in found.objects) < len(classes)
-            or all(0 <= side <= 1 for _, box, _ in found.objects for side in box)
+        complete_lines = (
+            lines if len(lines) == file.size else lines.rpartition(b"\n")[0]
+        )
+        parsed_labels = _parse_yolo(complete_lines, range(1 << 31))
+        if parsed_labels.is_certain and (
+            max(label for label, *_ in parsed_labels.objects) < len(classes)
+            or all(
+                0 <= side <= 1 for _, box, _ in parsed_labels.objects for side in box
+            )
         ):
             return True
     return False
 
 
 def _class_names(
-    file: InputFile, data: bytes, *, is_yaml: bool
+    file: InputFile, file_bytes: bytes, *, is_yaml: bool
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
     """Returns the classes and (split, location) pairs of a file; None without names."""
     if not is_yaml:
-        lines = data.decode("utf-8-sig", "replace").splitlines()
+        lines = file_bytes.decode("utf-8-sig", "replace").splitlines()
         listed = [line.strip() for line in lines if line.strip()]
         _require_distinct(listed, file.uri)
         return tuple(listed), ()
-    document = YamlDocument(data, file.uri)
-    value = document.as_written()  # a class may be 1.50, or true
-    names = value.get("names") if isinstance(value, dict) else None
+    document = YamlDocument(file_bytes, file.uri)
+    settings = document.as_written()  # a class may be 1.50, or true
+    names = settings.get("names") if isinstance(settings, dict) else None
     if isinstance(names, dict):
         numbers = [str(number) for number in range(len(names))]
         if {*names} != {*numbers}:
@@ -500,7 +547,7 @@ def _class_names(
                 "expected 0, 1, 2 and so on"
             )
         names = [names[number] for number in numbers]
-    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return None
     _require_distinct(names, f"{file.uri}: line {document.line(['names'])}")
     if not all(map(is_utf8, names)):
@@ -508,18 +555,18 @@ def _class_names(
             f"{file.uri}: a class name has an unpaired surrogate (\\ud800 to \\udfff); "
             "expected valid Unicode text. Correct it in this file"
         )
-    if value.get("kpt_shape"):
+    if settings.get("kpt_shape"):
         raise InputError(
             f"{file.uri}: has kpt_shape: keypoints of YOLO are not supported. Export "
             f"them as COCO (person_keypoints.json), {OTHERWISE}"
         )
-    base = value.get("path")
+    base = settings.get("path")
     base = f"{base}/" if isinstance(base, str) else ""
     splits = []
     for split in ("train", "val", "valid", "test"):
-        entries = value.get(split) or []
-        for entry in [entries] if isinstance(entries, str) else entries:
-            splits += [(split, f"{base}{entry}"), (split, str(entry))]
+        locations = settings.get(split) or []
+        for location in [locations] if isinstance(locations, str) else locations:
+            splits += [(split, f"{base}{location}"), (split, str(location))]
     return tuple(names), tuple(dict.fromkeys(splits))
 
 
@@ -535,7 +582,7 @@ def _require_distinct(names: Sequence[str], location: str) -> None:
             )
 
 
-def _places(entry: str, folder: str) -> list[str]:
+def _places(location: str, folder: str) -> list[str]:
     """Returns the candidate paths of a location in data.yaml, below the input root.
 
     Datasets are moved, so a location may be relative to the folder of that file or to one
@@ -545,28 +592,28 @@ def _places(entry: str, folder: str) -> list[str]:
       location: as written in the file.
       folder: of data.yaml.
     """
-    if len(entry) > _MAX_PATH:
+    if len(location) > _MAX_PATH:
         return []
-    joined = posixpath.normpath(posixpath.join(folder, entry.lstrip("/")))
-    parts = [part for part in entry.split("/") if part not in ("", ".", "..")]
+    joined = posixpath.normpath(posixpath.join(folder, location.lstrip("/")))
+    parts = [part for part in location.split("/") if part not in ("", ".", "..")]
     below = [posixpath.join(folder, *parts[at:]) for at in range(len(parts))]
     above = ["/".join(parts[at:]) for at in range(len(parts))]
     return list(dict.fromkeys([joined, *below, *above]))
 
 
 def _yolo_splits(
-    found: Yolo, others: Sequence[InputFile], images: Inventory
+    yolo: Yolo, other_files: Sequence[InputFile], images: Inventory
 ) -> tuple[list[str], list[tuple[str, InputFile]]]:
     """Returns the split of each image by its folder, and (split, file) of image lists."""
-    folder = found.names.path.rpartition("/")[0]
-    files = {file.path: file for file in (*others, *found.labels)}
+    folder = yolo.names.path.rpartition("/")[0]
+    files = {file.path: file for file in (*other_files, *yolo.labels)}
     paths = images.paths.combine_chunks()
     splits = np.full(len(images), "", np.object_)
     lists, done = [], set[str]()
-    for split, entry in found.splits:
+    for split, location in yolo.splits:
         if split in done:
             continue
-        for place in _places(entry, folder):
+        for place in _places(location, folder):
             if file := files.get(place):
                 lists.append((split, file))
             else:
@@ -580,8 +627,8 @@ def _yolo_splits(
 
 
 def read_yolo(
-    found: Yolo,
-    others: Sequence[InputFile],
+    yolo: Yolo,
+    other_files: Sequence[InputFile],
     images: Inventory,
     options: ImagesOptions,
     storage: StorageOptions,
@@ -598,14 +645,14 @@ def read_yolo(
     Raises:
       InputError: all images of a split lack labels, and some labels lack an image.
     """
-    splits, lists = _yolo_splits(found, others, images)
-    aside = {found.names.path, *(file.path for _, file in lists)}
-    labels = [file for file in found.labels if file.path not in aside]
+    splits, lists = _yolo_splits(yolo, other_files, images)
+    other_paths = {yolo.names.path, *(file.path for _, file in lists)}
+    labels = [file for file in yolo.labels if file.path not in other_paths]
     file_of = _pair(labels, images)
     matched = _owners(labels, file_of).keys()
     # The labels of images in other folders may have other class names.
     is_own, paths = np.array(splits, np.object_) != "", images.paths.combine_chunks()
-    for folder in found.folders:
+    for folder in yolo.folders:
         is_own |= np.asarray(pc.starts_with(paths, folder and f"{folder}/"), np.bool_)
     file_of[~is_own & is_own.any()] = -1
     if options.split_folders != AUTO:
@@ -618,57 +665,62 @@ def read_yolo(
         if file_of[row] >= 0 or _folder_key(path) in folders or (splits and splits[row])
     ]
     # The other label files match images that use other labels.
-    wanted = [f for f in labels if f.path in owners or f.path not in matched]
-    parse = partial(_parse_yolo, names=found.classes)
-    read = _Read.of(wanted, owners, images, parse, storage)
+    label_files = [f for f in labels if f.path in owners or f.path not in matched]
+    parse = partial(_parse_yolo, names=yolo.classes)
+    read = _Read.of(label_files, owners, images, parse, storage)
     with_labels = {splits[row] for row in read.labels if splits}
     for row in rows if read.rejects and splits else ():
         if splits[row] not in with_labels:
             raise InputError(
                 f"{images[row].uri}: it and all images of split {splits[row]} by "
-                f"{found.names.path} have no label file; expected the same folders and "
+                f"{yolo.names.path} have no label file; expected the same folders and "
                 "names, as in images/val/a.jpg and labels/val/a.txt. But "
                 f"{count(len(read.rejects), 'file')} of labels, such as "
                 f"{read.rejects[0].path}, have no image. Rename one of them, or leave "
                 "out these label files with `exclude`"
             )
-    objects = read.objects(found.names, rows, images, _YOLO)
+    objects = read.objects(yolo.names, rows, images, _YOLO)
     if any(splits):
         objects = objects._replace(splits=[splits[row] for row in rows])
-    objects = objects._replace(checksums=(*found.read, *objects.checksums))
-    tables, told = tables_of([objects], options.boxes_outside)
+    objects = objects._replace(checksums=(*yolo.read, *objects.checksums))
+    tables, box_facts = tables_of([objects], options.boxes_outside)
     number = count(len(read.labels), "file")
     facts = [("annotation format", f"YOLO, {number} of labels")]
-    facts += [("splits", f"by {found.names.path}")] * any(splits)
-    used = frozenset(aside | {each.path for each in found.read} | read.used)
-    facts += told
-    return ObjectFiles(tables, found.classes, tuple(facts), used, tuple(lists))
+    facts += [("splits", f"by {yolo.names.path}")] * any(splits)
+    used = frozenset(
+        other_paths | {checksum.path for checksum in yolo.read} | read.used
+    )
+    facts += box_facts
+    return ObjectFiles(tables, yolo.classes, tuple(facts), used, tuple(lists))
 
 
 def _folder_key(path: str) -> str:
     return re.sub(_ASIDE, r"\1", path).rpartition("/")[0]
 
 
-def _parse_yolo(data: bytes, names: Sequence[Any]) -> _Labels:
+def _parse_yolo(content: bytes, names: Sequence[Any]) -> _Labels:
     """Returns the objects of a label file up to the first invalid line, and its problem.
 
     Args:
       content: the file.
       names: the class names; labels are indices into them.
     """
-    found = list[tuple[Any, ...]]()
-    for number, line in enumerate(data.split(b"\n"), 1):
+    objects = list[tuple[Any, ...]]()
+    for number, line in enumerate(content.split(b"\n"), 1):
         tokens = line.split()
         if not tokens:
             continue
         try:
-            label, values = int(float(tokens[0])), [*map(float, tokens[1:])]
-            values = values if label == float(tokens[0]) else []
+            label, numbers = int(float(tokens[0])), [*map(float, tokens[1:])]
+            numbers = numbers if label == float(tokens[0]) else []
         except (ValueError, OverflowError):
-            values, label = [], 0
-        is_box, is_outline = len(values) == 4, len(values) >= 6 and not len(values) % 2
+            numbers, label = [], 0
+        is_box, is_outline = (
+            len(numbers) == 4,
+            len(numbers) >= 6 and not len(numbers) % 2,
+        )
         problem = ""
-        if not (is_box or is_outline) or not np.isfinite(values).all():
+        if not (is_box or is_outline) or not np.isfinite(numbers).all():
             problem = (
                 f"is {shown(line.decode('utf-8', 'replace'))}; expected the number of a "
                 "class, then a box of 4 numbers or an outline of 3 points or more"
@@ -676,13 +728,13 @@ def _parse_yolo(data: bytes, names: Sequence[Any]) -> _Labels:
         elif not 0 <= label < len(names):
             problem = f"class {label} is not one of {len(names):,} names"
         if problem:
-            told = f"line {number}: {problem}"
-            return _Labels(found, problem=told, is_certain=False)
+            located_problem = f"line {number}: {problem}"
+            return _Labels(objects, problem=located_problem, is_certain=False)
         if is_box:
-            x, y, width, height = values
+            x, y, width, height = numbers
             box = [y - height / 2, x - width / 2, y + height / 2, x + width / 2]
         else:
-            xs, ys = values[::2], values[1::2]
+            xs, ys = numbers[::2], numbers[1::2]
             box = [min(ys), min(xs), max(ys), max(xs)]
-        found.append((names[label], box, "[]" if is_box else json.dumps([values])))
-    return _Labels(found, is_certain=bool(found))
+        objects.append((names[label], box, "[]" if is_box else json.dumps([numbers])))
+    return _Labels(objects, is_certain=bool(objects))

@@ -82,17 +82,17 @@ class TextOptions(FileOptions, FilesOptions):
 
     def require_consistent(self) -> None:
         """Checks that options of lines and of whole files are not combined."""
-        what, others = (
+        problem, wrong_options = (
             "with `whole_files` each file is a record",
             {"blank_lines", "partitions"},
         )
         if not self.whole_files:
-            what = "each line is a record: use `whole_files`, which has labels"
-            others = FileOptions.model_fields.keys() - {"split_from"}
+            problem = "each line is a record: use `whole_files`, which has labels"
+            wrong_options = FileOptions.model_fields.keys() - {"split_from"}
         usual = type(self).model_fields
-        for name in sorted(others):
+        for name in sorted(wrong_options):
             if getattr(self, name) != usual[name].default:
-                raise UsageError(f"`{name}`: {what}, or leave it out")
+                raise UsageError(f"`{name}`: {problem}, or leave it out")
         super().require_consistent()
 
 
@@ -102,8 +102,8 @@ def make_source(options: TextOptions, request: Request) -> Source:
     if options.whole_files:
         from recordmill.transforms.sources.text_files.source import TextFilesSource
 
-        wanted = request.columns if request.as_text else None
-        return TextFilesSource(options, request.storage, wanted=wanted)
+        columns = request.columns if request.as_text else None
+        return TextFilesSource(options, request.storage, wanted=columns)
     from recordmill.transforms.sources.lines import TextSource
 
     return TextSource(

@@ -40,8 +40,10 @@ class TextFilesSource(FilesSource):
             raise ValueError(f"is {problem}; save it as UTF-8")
         return Taken(data.removeprefix(_BOM))
 
-    def _batch(self, taken: TakenFiles, sink: RowSink) -> pa.RecordBatch:
+    def _batch(self, taken_files: TakenFiles, sink: RowSink) -> pa.RecordBatch:
         # `_take` has checked that the contents are UTF-8.
-        found = {"text": taken.contents.cast(pa.string())}
-        found["filename"] = pa.array(taken.paths, pa.string())
-        return pa.RecordBatch.from_pydict({**self.found.columns(taken.values), **found})
+        columns = {"text": taken_files.contents.cast(pa.string())}
+        columns["filename"] = pa.array(taken_files.paths, pa.string())
+        return pa.RecordBatch.from_pydict(
+            {**self.found.columns(taken_files.values), **columns}
+        )

@@ -57,24 +57,24 @@ class BesideFiles:
         file = self._files.get(path)
         if file is None or file.size > _MOST_BYTES:
             return None
-        data, self.checksums[path] = read_summed(file, self._storage)
-        return data
+        content, self.checksums[path] = read_summed(file, self._storage)
+        return content
 
     def named(self, name: str) -> dict[str, bytes]:
         """Returns the bytes of all files with this name, by folder."""
-        found = {}
+        contents_by_folder = {}
         for path in self._files:
-            if path.rpartition("/")[2] == name and (data := self.read(path)):
-                found[folder_of(path)] = data
-        return found
+            if path.rpartition("/")[2] == name and (content := self.read(path)):
+                contents_by_folder[folder_of(path)] = content
+        return contents_by_folder
 
     def manifests(self) -> dict[str, Manifest]:
         """Returns the valid manifests of recordmill, by folder."""
-        found = {}
-        for folder, data in self.named(MANIFEST_NAME).items():
+        manifests_by_folder = {}
+        for folder, content in self.named(MANIFEST_NAME).items():
             with suppress(OutputRefusedError):  # another program's file of that name
-                found[folder] = Manifest.from_bytes(data, folder)
-        return found
+                manifests_by_folder[folder] = Manifest.from_bytes(content, folder)
+        return manifests_by_folder
 
     def in_folder(self, folder: str, name: str) -> bytes | None:
         """Returns the bytes of a file in a folder, or None."""
@@ -102,7 +102,7 @@ class TfdsFeature(NamedTuple):
 
 
 def _walk(
-    node: Mapping[str, Any], name: str, outer: Shape, read: _Reader
+    node: Mapping[str, Any], name: str, outer: Shape, context: _Reader
 ) -> Iterator[TfdsFeature]:
     """Yields the features of a node.
 
@@ -116,28 +116,28 @@ def _walk(
     """
     try:
         with as_input_error(FEATURES_NAME, "a feature of TFDS"):
-            yield from _features_of(node, name, outer, read)
+            yield from _features_of(node, name, outer, context)
     except (InputError, SchemaError):
-        read.odd.append(name or "the whole file")
+        context.odd.append(name or "the whole file")
 
 
 def _features_of(
-    node: Mapping[str, Any], name: str, outer: Shape, read: _Reader
+    node: Mapping[str, Any], name: str, outer: Shape, context: _Reader
 ) -> Iterator[TfdsFeature]:
     kind = str(node["pythonClassName"]).rpartition(".")[2]
     if "featuresDict" in node:
         for key, child in node["featuresDict"]["features"].items():
-            yield from _walk(child, f"{name}/{key}" if name else key, outer, read)
+            yield from _walk(child, f"{name}/{key}" if name else key, outer, context)
     elif kind == "Translation":  # a dict with a text for each language
         for language in node["translation"]["languages"]:
             text = {"pythonClassName": "Text"}
-            yield from _walk(text, f"{name}/{language}", outer, read)
+            yield from _walk(text, f"{name}/{language}", outer, context)
     elif kind == "Sequence":
         length = int(node["sequence"].get("length") or -1)
         outer = (*outer, None if length < 0 else length)
-        yield from _walk(node["sequence"]["feature"], name, outer, read)
+        yield from _walk(node["sequence"]["feature"], name, outer, context)
     else:
-        spec = _leaf(node, kind, name, read)
+        spec = _leaf(node, kind, name, context)
         if spec is not None and (not outer or spec.content is Content.VALUES):
             spec = replace(spec, shape=outer + spec.shape)
             yield TfdsFeature(spec, kind if kind in _PLAIN_HERE else "")
@@ -147,7 +147,7 @@ _PLAIN_HERE = ("Audio", "BBoxFeature")
 
 
 def _leaf(
-    node: Mapping[str, Any], kind: str, name: str, read: _Reader
+    node: Mapping[str, Any], kind: str, name: str, context: _Reader
 ) -> FeatureSpec | None:
     if kind == "Image":
         shape = _dimensions(node["image"]) or (None, None, None)
@@ -158,7 +158,7 @@ def _leaf(
     if kind == "ClassLabel":
         classes = int(node["classLabel"].get("numClasses") or 0)
         dotted, dashed = (name.replace("/", mark) + LABELS_ENDING for mark in ".-")
-        names = _labels(read.beside(dotted)) or _labels(read.beside(dashed))
+        names = _labels(context.beside(dotted)) or _labels(context.beside(dashed))
         return FeatureSpec(
             name,
             Kind.INT64,
@@ -188,9 +188,9 @@ def _dimensions(content: Mapping[str, Any]) -> Shape:
     return tuple(None if int(side) < 0 else int(side) for side in sides)
 
 
-def _labels(data: bytes | None) -> tuple[str, ...]:
+def _labels(content: bytes | None) -> tuple[str, ...]:
     try:
-        return parse_labels(data) if data is not None else ()
+        return parse_labels(content) if content is not None else ()
     except ValueError:  # not UTF-8
         return ()
 
@@ -209,7 +209,10 @@ class SampledRecord(NamedTuple):
 
 
 def _check_features(
-    sample: Sequence[SampledRecord], schema: Schema, payload: Payload, whose: str
+    sample: Sequence[SampledRecord],
+    schema: Schema,
+    payload: Payload,
+    schema_origin: str,
 ) -> None:
     records = pa.array([record.data for record in sample], pa.binary())
     decoded = decode_payload(records, schema, payload)
@@ -224,25 +227,25 @@ def _check_features(
     row, reason = min(problems)
     record = sample[row]
     raise InputError(
-        f"{record.uri}: the record at byte {record.offset:,} does not match {whose}: "
+        f"{record.uri}: the record at byte {record.offset:,} does not match {schema_origin}: "
         f"{reason}. Correct the `schema`, or use `records=decode`, which rejects such "
         "records, or `payload=raw`, which does not describe the content of records"
     )
 
 
-def _example_of(data: bytes, *, look_for_lists: bool) -> Example | str:
+def _example_of(record: bytes, *, look_for_lists: bool) -> Example | str:
     try:
-        example = Example.FromString(data)
+        example = Example.FromString(record)
     except DecodeError:
         return "is not a tf.train.Example"
     with suppress(DecodeError):  # feature lists are an unknown field of an example
         if look_for_lists and (
-            SequenceExample.FromString(data).feature_lists.feature_list
+            SequenceExample.FromString(record).feature_lists.feature_list
         ):
             return "is a tf.train.SequenceExample"
     if example.features.feature:
         return example
-    return "has no feature" if data else "is empty"
+    return "has no feature" if record else "is empty"
 
 
 def _not_an_example(record: SampledRecord, why: str) -> InputError:
@@ -292,7 +295,7 @@ def choose_features(
     files: Sequence[InputFile],
     sample: Sequence[SampledRecord],
     manifests: Mapping[str, Manifest],
-    beside: BesideFiles,
+    metadata_files: BesideFiles,
     *,
     keeps: bool,
     declared: DeclaredSchema | None,
@@ -315,26 +318,34 @@ def choose_features(
       InputError: the records contradict the job or a metadata file.
       SchemaError: the features cannot be determined.
     """
-    stored = _stored(files, manifests, beside)
+    stored_features = _stored(files, manifests, metadata_files)
     if keeps:
-        if stored and stored.payload not in ("raw", payload) and payload != "raw":
+        if (
+            stored_features
+            and stored_features.payload not in ("raw", payload)
+            and payload != "raw"
+        ):
             raise InputError(
-                f"the records of the input have payload {stored.payload} (by its "
+                f"the records of the input have payload {stored_features.payload} (by its "
                 f"{MANIFEST_NAME}), and they are kept unchanged: use "
-                f"`payload={stored.payload}`, or `records=decode`"
+                f"`payload={stored_features.payload}`, or `records=decode`"
             )
         if declared is not None:
             schema = _declared(declared, payload)
             _check_features(sample, schema, payload, "the schema")
             return ChosenFeatures(schema, payload, "declared")
     else:  # the payload raw does not describe the content of the records
-        payload = stored.payload if stored and stored.payload != "raw" else "example"
+        payload = (
+            stored_features.payload
+            if stored_features and stored_features.payload != "raw"
+            else "example"
+        )
     if fixed_schema is not None:
         if keeps:
             _check_features(sample, fixed_schema, payload, "the dataset")
         return ChosenFeatures(fixed_schema, payload, "as in the dataset")
-    if stored and stored.payload == payload:
-        return stored
+    if stored_features and stored_features.payload == payload:
+        return stored_features
     if payload == "raw":
         return ChosenFeatures(RAW, payload, "none: records are kept as bytes")
     if payload != "example":
@@ -348,14 +359,19 @@ def choose_features(
             f"{count(len(files), 'file')}, so their features cannot be inferred: "
             "declare them in a `schema`, or use `payload=raw`"
         )
-    odd: list[str] = []
-    return _inferred(sample, _stated(beside, odd), odd, keeps=keeps)
+    unsupported_features: list[str] = []
+    return _inferred(
+        sample,
+        _stated(metadata_files, unsupported_features),
+        unsupported_features,
+        keeps=keeps,
+    )
 
 
 def _inferred(
     sample: Sequence[SampledRecord],
-    stated: Mapping[str, TfdsFeature],
-    odd: Sequence[str],
+    stated_features: Mapping[str, TfdsFeature],
+    unsupported_features: Sequence[str],
     *,
     keeps: bool,
 ) -> ChosenFeatures:
@@ -379,51 +395,53 @@ def _inferred(
             "`payload=raw`"
         ) from error
     records = pa.array(valid, pa.binary())
-    found = {feature.name: feature for feature in inferred.features}
+    features_by_name = {feature.name: feature for feature in inferred.features}
     features: list[FeatureSpec] = []
-    other: list[str] = []
-    plain: dict[str, list[str]] = defaultdict(list)
-    for name, (spec, kind) in stated.items():
-        parts = [found[key] for key in spec.keys if key in found]
+    mismatched_names: list[str] = []
+    number_features: dict[str, list[str]] = defaultdict(list)
+    for name, (spec, kind) in stated_features.items():
+        parts = [features_by_name[key] for key in spec.keys if key in features_by_name]
         spec = replace(spec, optional=any(part.optional for part in parts))
         is_whole = len(parts) == len(spec.keys) and parts[0].kind is spec.kind
         if is_whole and _fits(records, spec):
             features.append(spec)
             for key in spec.keys:
-                del found[key]
+                del features_by_name[key]
             if kind:
-                plain[kind].append(name)
+                number_features[kind].append(name)
         elif parts:
-            other.append(name)
+            mismatched_names.append(name)
     basis, warnings = f"inferred from {count(len(sample), 'record')}", []
     if features:
         basis = (
-            f"{len(features)} of {len(features) + len(found)} as in {FEATURES_NAME}, "
+            f"{len(features)} of {len(features) + len(features_by_name)} as in {FEATURES_NAME}, "
             f"checked with {count(len(sample), 'record')}"
         )
         if any("/" in feature.name for feature in features):
             basis += "; nested features are named by their path"
-        for kind, names in plain.items():
+        for kind, names in number_features.items():
             basis += f"; only the numbers are kept for {kind} ({first_names(names, 5)})"
-    features += [_as_image(feature, records) for feature in found.values()]
-    if odd:
-        what = (
-            f"{FEATURES_NAME}: {first_names(odd, 5)} cannot be interpreted, so the "
+    features += [_as_image(feature, records) for feature in features_by_name.values()]
+    if unsupported_features:
+        message = (
+            f"{FEATURES_NAME}: {first_names(unsupported_features, 5)} cannot be interpreted, so the "
             "types in the records are used. To change that, declare it in a `schema`"
         )
-        warnings.append(InputWarning("other-features", what))
-    if other:
-        what = (
-            f"{FEATURES_NAME} describes {', '.join(other[:5])} differently from the "
+        warnings.append(InputWarning("other-features", message))
+    if mismatched_names:
+        message = (
+            f"{FEATURES_NAME} describes {', '.join(mismatched_names[:5])} differently from the "
             "records, so the types in the records are used. To change that, declare "
             "them in a `schema`"
         )
-        warnings.append(InputWarning("other-features", what))
+        warnings.append(InputWarning("other-features", message))
     return ChosenFeatures(Schema(tuple(features)), "example", basis, tuple(warnings))
 
 
 def _stored(
-    files: Sequence[InputFile], manifests: Mapping[str, Manifest], beside: BesideFiles
+    files: Sequence[InputFile],
+    manifests: Mapping[str, Manifest],
+    metadata_files: BesideFiles,
 ) -> ChosenFeatures | None:
     """Returns the features in the manifests if all files have one and all are equal."""
     folders = list(dict.fromkeys(folder_of(file.path) for file in files))
@@ -434,49 +452,62 @@ def _stored(
         names = {}
         for feature in manifests[folder].features:
             file = feature.labels_file
-            own = _labels(beside.in_folder(folder, file)) if feature.num_classes else ()
-            if own and len(own) == feature.num_classes:
-                names[feature.name] = own
+            class_names = (
+                _labels(metadata_files.in_folder(folder, file))
+                if feature.num_classes
+                else ()
+            )
+            if class_names and len(class_names) == feature.num_classes:
+                names[feature.name] = class_names
         schemas[folder] = schema_of(manifests[folder], names)
     first, payload = folders[0], manifests[folders[0]].payload
-    known = {feature.name: feature for feature in schemas[first].features}
+    known_features = {feature.name: feature for feature in schemas[first].features}
     for folder in folders[1:]:
         for feature in schemas[folder].features:
-            _require_same_classes(known.get(feature.name), first, feature, folder)
+            _require_same_classes(
+                known_features.get(feature.name), first, feature, folder
+            )
         if schemas[folder] != schemas[first] or manifests[folder].payload != payload:
             return None
     return ChosenFeatures(schemas[first], payload, f"as in {MANIFEST_NAME}")
 
 
-def _stated(beside: BesideFiles, odd: list[str]) -> dict[str, TfdsFeature]:
+def _stated(
+    metadata_files: BesideFiles, unsupported_features: list[str]
+) -> dict[str, TfdsFeature]:
     """Returns the features that features.json files of TFDS state, by name."""
-    stated: dict[str, TfdsFeature] = {}
-    where: dict[str, str] = {}
-    for folder, text in beside.named(FEATURES_NAME).items():
-        reader = _Reader(partial(beside.in_folder, folder), odd)
+    features_by_name: dict[str, TfdsFeature] = {}
+    folders_by_feature: dict[str, str] = {}
+    for folder, text in metadata_files.named(FEATURES_NAME).items():
+        reader = _Reader(
+            partial(metadata_files.in_folder, folder), unsupported_features
+        )
         try:
             node = parse_json(text, FEATURES_NAME)
             with as_input_error(FEATURES_NAME, "features of TFDS"):
-                found = {f.spec.name: f for f in _walk(node, "", (), reader)}
+                folder_features = {f.spec.name: f for f in _walk(node, "", (), reader)}
         except InputError:
-            odd.append("the whole file")
+            unsupported_features.append("the whole file")
             continue
-        for name, feature in found.items():
-            known = stated.setdefault(name, feature).spec
-            first = where.setdefault(name, folder)
-            _require_same_classes(known, first, feature.spec, folder)
-    return stated
+        for name, feature in folder_features.items():
+            known_feature = features_by_name.setdefault(name, feature).spec
+            first = folders_by_feature.setdefault(name, folder)
+            _require_same_classes(known_feature, first, feature.spec, folder)
+    return features_by_name
 
 
 def _require_same_classes(
-    one: FeatureSpec | None, folder: str, other: FeatureSpec, other_folder: str
+    feature: FeatureSpec | None,
+    folder: str,
+    other_feature: FeatureSpec,
+    other_folder: str,
 ) -> None:
     """Checks that the class names of a feature are the same in two folders."""
-    if one is None or one.class_names == other.class_names:
+    if feature is None or feature.class_names == other_feature.class_names:
         return
     raise InputError(
-        f"the classes of {other.name!r} are {_shown(one)} in {folder or '.'}, and "
-        f"{_shown(other)} in {other_folder or '.'}: one number would mean two classes. "
+        f"the classes of {other_feature.name!r} are {_shown(feature)} in {folder or '.'}, and "
+        f"{_shown(other_feature)} in {other_folder or '.'}: one number would mean two classes. "
         "Convert these folders one by one"
     )
 

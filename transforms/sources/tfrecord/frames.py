@@ -49,9 +49,9 @@ def open_range(input_range: InputRange, storage: StorageOptions) -> InputStream:
     return open_stream(input_range, storage, part=part, compression=compression)
 
 
-def look_at(uri: str, storage: StorageOptions, seen: Seen | None) -> tuple[str, bool]:
+def look_at(uri: str, storage: StorageOptions, stat: Seen | None) -> tuple[str, bool]:
     """Returns "plain", "gzip" or "zlib", and whether the file begins with a record."""
-    start = read_range(uri, 0, _LOOKED_AT, storage, seen)
+    start = read_range(uri, 0, _LOOKED_AT, storage, stat)
     if not start or is_head(start[:HEAD_BYTES]):
         return "plain", True
     is_zlib = start[0] & 0x0F == 8 and int.from_bytes(start[:2], "big") % 31 == 0
@@ -103,10 +103,10 @@ def _edges(file: InputFile, storage: StorageOptions, step_bytes: int) -> list[in
         return [0, file.size]
     read = open_input(file.uri, storage, file.seen).read
     while at < file.size:
-        data = np.frombuffer(read(at, min(at + look, file.size)), np.uint8)
-        ends = find_frames(data) + at
+        block = np.frombuffer(read(at, min(at + look, file.size)), np.uint8)
+        ends = find_frames(block) + at
         look = _LOOK_BYTES if len(ends) > _FEW else HEAD_BYTES
-        head = data[:HEAD_BYTES].data
+        head = block[:HEAD_BYTES].data
         if len(ends) == 1 and is_head(head):  # the record is longer than the bytes read
             ends = np.append(ends, at + frame_bytes(head))
         if len(ends) == 1 or ends[-1] > file.size:
@@ -140,11 +140,11 @@ def read_references(
     Raises:
       ChangedInputError: a file has changed since it was read first.
     """
-    offsets, data = array_parts(references)
-    found = data[offsets[0] : offsets[-1]].view(_REFERENCE)
-    numbers = found["file"].astype(np.int64)
-    places = found["offset"].astype(np.int64)
-    edges = offsets_of(found["length"].astype(np.int64))
+    offsets, reference_bytes = array_parts(references)
+    frame_references = reference_bytes[offsets[0] : offsets[-1]].view(_REFERENCE)
+    numbers = frame_references["file"].astype(np.int64)
+    places = frame_references["offset"].astype(np.int64)
+    edges = offsets_of(frame_references["length"].astype(np.int64))
     starts, lengths = edges[:-1], np.diff(edges)
     buffer = np.empty(int(edges[-1]), np.uint8)
     # Read file by file and by rising offset, so that consecutive reads are close to each

@@ -110,30 +110,34 @@ def _find_data(
     files: Sequence[InputFile], storage: StorageOptions, skipped: list[tuple[str, str]]
 ) -> tuple[list[InputFile], Counter[str]]:
     """Finds the files with records: by content, and remote files first by name."""
-    data: list[InputFile] = []
-    others: list[tuple[str, str]] = []
+    record_files: list[InputFile] = []
+    other_files: list[tuple[str, str]] = []
     kinds: Counter[str] = Counter()
     for file in files:
         name = PurePosixPath(file.path).name
-        beside = bool(_BESIDE.search(name))
-        named = bool(_NAMED.search(name)) and not beside
-        reason = file.problem or ("not a TFRecord file, by its name" if beside else "")
+        has_metadata_name = bool(_BESIDE.search(name))
+        has_data_name = bool(_NAMED.search(name)) and not has_metadata_name
+        reason = file.problem or (
+            "not a TFRecord file, by its name" if has_metadata_name else ""
+        )
         kind = ""
         if not reason and not file.size:
             reason = "empty"
         # Reading a remote file costs a request: only if its name is unclear.
-        elif not reason and (not named or is_local(file.uri)):
+        elif not reason and (not has_data_name or is_local(file.uri)):
             kind, fits = look_at(file.uri, storage, file.seen)
-            reason = "" if fits or named else "not a TFRecord file, by its content"
+            reason = (
+                "" if fits or has_data_name else "not a TFRecord file, by its content"
+            )
         if reason:
-            others.append((reason, file.path))
+            other_files.append((reason, file.path))
         else:
             kinds[kind] += 1
-            data.append(file)
-    skipped[:0] = others
-    if data:
-        return data, kinds
-    arrays = [path for _, path in others if _ARRAY_RECORD.search(path)]
+            record_files.append(file)
+    skipped[:0] = other_files
+    if record_files:
+        return record_files, kinds
+    arrays = [path for _, path in other_files if _ARRAY_RECORD.search(path)]
     if arrays:
         raise InputError(
             f"no TFRecord file, but {count(len(arrays), 'ArrayRecord file')}, such as "
@@ -143,43 +147,49 @@ def _find_data(
     raise InputError(
         f"no TFRecord file among {count(len(files), 'input file')}: none starts with "
         "the length of a record and its checksum, uncompressed or compressed with gzip "
-        "or zlib" + (f" ({others[0][1]}: {others[0][0]})" if others else "")
+        "or zlib"
+        + (f" ({other_files[0][1]}: {other_files[0][0]})" if other_files else "")
     )
 
 
 def _split_by_file(
     files: Sequence[InputFile],
     manifests: Mapping[str, Manifest],
-    infos: Mapping[str, bytes],
+    info_contents: Mapping[str, bytes],
 ) -> list[str]:
     """Returns the split of each file by metadata files or its name; "" if unknown."""
-    named = {folder: _splits_of_info(info) for folder, info in infos.items()}
-    stated = {
+    splits_by_folder = {
+        folder: _splits_of_info(info_content)
+        for folder, info_content in info_contents.items()
+    }
+    stated_splits = {
         f"{folder}/{shard.file}".lstrip("/"): split
         for folder, manifest in manifests.items()
-        for split, entry in manifest.splits.items()
-        for shard in entry.shards
+        for split, split_entry in manifest.splits.items()
+        for shard in split_entry.shards
     }
-    found = []
+    split_names = []
     for file in files:
         name = PurePosixPath(file.path).name
-        dataset, splits = named.get(folder_of(file.path), ("", ()))
+        dataset, splits = splits_by_folder.get(folder_of(file.path), ("", ()))
         of_info = (
             split
             for split in splits
             if name.startswith((f"{dataset}-{split}.", f"{dataset}-{split}-"))
         )
-        found.append(stated.get(file.path) or next(of_info, split_word(name)))
-    return found
+        split_names.append(
+            stated_splits.get(file.path) or next(of_info, split_word(name))
+        )
+    return split_names
 
 
-def _splits_of_info(info: bytes) -> tuple[str, tuple[str, ...]]:
+def _splits_of_info(info_content: bytes) -> tuple[str, tuple[str, ...]]:
     """Parses dataset_info.json; returns the dataset name, and splits, longest first."""
     try:
-        stated = parse_json(info, _INFO)
+        dataset_info = parse_json(info_content, _INFO)
         with as_input_error(_INFO, "name and splits, each with its name"):
-            name = str(stated["name"])
-            splits = [str(split["name"]) for split in stated["splits"]]
+            name = str(dataset_info["name"])
+            splits = [str(split["name"]) for split in dataset_info["splits"]]
     except InputError:  # the file names may still state the splits
         return "", ()
     return name, tuple(sorted(filter(SPLIT_PATTERN.fullmatch, splits), key=len))[::-1]
@@ -188,22 +198,25 @@ def _splits_of_info(info: bytes) -> tuple[str, tuple[str, ...]]:
 def _read_sample(
     files: Sequence[InputFile], storage: StorageOptions
 ) -> list[SampledRecord]:
-    chosen = files[:: -(-len(files) // MOST_FILES)]
-    most, share = SAMPLE_RECORDS // len(chosen), SAMPLE_BYTES // len(chosen)
+    sampled_files = files[:: -(-len(files) // MOST_FILES)]
+    max_records, max_bytes = (
+        SAMPLE_RECORDS // len(sampled_files),
+        SAMPLE_BYTES // len(sampled_files),
+    )
     sample: list[SampledRecord] = []
-    for file in chosen:
+    for file in sampled_files:
         (whole,) = number_ranges([(file, 0, file.size, "")])
-        opened, left = open_range(whole, storage), share
-        stop = None if opened.is_packed else file.size
+        stream, remaining_bytes = open_range(whole, storage), max_bytes
+        stop = None if stream.is_packed else file.size
         frames = (
             window.raw(row)
-            for window in read_frames(opened.part, 0, stop, share)
+            for window in read_frames(stream.part, 0, stop, max_bytes)
             for row in range(len(window.starts))
         )
-        for offset, raw in islice(frames, most):
+        for offset, raw in islice(frames, max_records):
             sample.append(SampledRecord(file.uri, offset, raw[HEAD_BYTES:-TAIL_BYTES]))
-            left -= len(sample[-1].data)
-            if left <= 0:
+            remaining_bytes -= len(sample[-1].data)
+            if remaining_bytes <= 0:
                 break
     return sample
 
@@ -228,13 +241,13 @@ def _require_shards(
             f"{path}: is missing, but {MANIFEST_NAME} next to it names it. Copy the "
             "dataset again, or use only the files, not the folder, as inputs"
         )
-    kept = []
+    kept_files = []
     for file in files:
         if folder_of(file.path) in manifests and file.path not in shards:
             skipped.append(("not a shard of the dataset", file.path))
         else:
-            kept.append(file)
-    return kept
+            kept_files.append(file)
+    return kept_files
 
 
 _NO_BATCH = pa.record_batch([pa.array([], pa.binary())], [""])
@@ -279,55 +292,64 @@ class TfrecordSource(Source):
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         schema = append.schema if append is not None else None
-        beside = BesideFiles(files, self.storage)
-        manifests = beside.manifests()
+        metadata_files = BesideFiles(files, self.storage)
+        manifests = metadata_files.manifests()
         skipped: list[tuple[str, str]] = []
         files = _require_shards(files, manifests, skipped)
-        data, kinds = _find_data(files, self.storage, skipped)
-        named = _split_by_file(data, manifests, beside.named(_INFO))
-        rule = self.splits.found_in(data, named=named)
-        splits = list(map(rule.of, data, named))
-        sample = _read_sample(data, self.storage)
-        chosen = choose_features(
-            data,
+        record_files, kinds = _find_data(files, self.storage, skipped)
+        named_splits = _split_by_file(
+            record_files, manifests, metadata_files.named(_INFO)
+        )
+        rule = self.splits.found_in(record_files, name_splits=named_splits)
+        splits = list(map(rule.of, record_files, named_splits))
+        sample = _read_sample(record_files, self.storage)
+        chosen_features = choose_features(
+            record_files,
             sample,
             manifests,
-            beside,
+            metadata_files,
             keeps=self.records == "keep",
             declared=self.declared,
             payload=self.payload,
             fixed_schema=schema,
         )
-        kept = "kept unchanged, not decoded" if self.records == "keep" else "decoded"
-        facts = [("records", kept), ("features", chosen.basis)]
+        records_fact = (
+            "kept unchanged, not decoded" if self.records == "keep" else "decoded"
+        )
+        facts = [("records", records_fact), ("features", chosen_features.basis)]
         packed = [f"{k}: {count(n, 'file')}" for k, n in sorted(kinds.items()) if k]
         if packed and kinds.keys() != {"plain"}:
             facts.append(("compression", ", ".join(packed)))
-        told = (*facts, *rule.facts)
-        known = _KnownInput(
-            files=tuple(file._replace(given="") for file in data),
+        all_facts = (*facts, *rule.facts)
+        known_input = _KnownInput(
+            files=tuple(file._replace(given="") for file in record_files),
             splits=tuple(splits),
             all_plain=kinds.keys() <= {"plain"},
-            schema=chosen.schema,
-            payload=chosen.payload,
-            record_bytes=sum(len(each.data) for each in sample) // max(1, len(sample)),
-            summary=InputSummary(told, chosen.warnings, SkippedFiles.counted(skipped)),
-            checksums=tuple(beside.checksums.values()),
+            schema=chosen_features.schema,
+            payload=chosen_features.payload,
+            record_bytes=sum(len(record.data) for record in sample)
+            // max(1, len(sample)),
+            summary=InputSummary(
+                all_facts, chosen_features.warnings, SkippedFiles.counted(skipped)
+            ),
+            checksums=tuple(metadata_files.checksums.values()),
         )
         fixed = schema is not None
-        return replace(self, splits=rule, known=known, is_appended=fixed)
+        return replace(self, splits=rule, known=known_input, is_appended=fixed)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.known.checksums
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
         return self.known.summary
 
     @cached_property
     def _decoded_types(self) -> pa.Schema:
         none = pa.array([], pa.binary())
-        known = self.known
-        return decode_payload(none, known.schema, known.payload).batch.schema
+        known_input = self.known
+        return decode_payload(
+            none, known_input.schema, known_input.payload
+        ).batch.schema
 
     def columns(self) -> pa.Schema:
         if self.records == "keep":
@@ -346,14 +368,16 @@ class TfrecordSource(Source):
         )
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        known = self.known
-        splits = dict(zip((f.path for f in known.files), known.splits, strict=True))
-        data = [file for file in files if file.path in splits]
+        known_input = self.known
+        splits = dict(
+            zip((f.path for f in known_input.files), known_input.splits, strict=True)
+        )
+        record_files = [file for file in files if file.path in splits]
         return number_ranges(
             [
                 (file, start, stop, splits[file.path])
                 for file, start, stop in cut_files(
-                    data, self.storage, self.whole_bytes, self.step_bytes
+                    record_files, self.storage, self.whole_bytes, self.step_bytes
                 )
             ]
         )
@@ -367,13 +391,18 @@ class TfrecordSource(Source):
         ]
 
     def spill_inventory(self, store: Store, name: str) -> Self:
-        known = self.known
+        known_input = self.known
         if self.supports_references:  # workers need the files, whose number is limited
-            return replace(self, known=replace(known, splits=(), summary=NOTHING))
-        without = replace(
-            known, files=(), splits=(), summary=NOTHING, checksums=(), all_plain=False
+            return replace(self, known=replace(known_input, splits=(), summary=NOTHING))
+        spilled_input = replace(
+            known_input,
+            files=(),
+            splits=(),
+            summary=NOTHING,
+            checksums=(),
+            all_plain=False,
         )
-        return replace(self, known=without)
+        return replace(self, known=spilled_input)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         size = sum(file.size for file in files)
@@ -403,14 +432,14 @@ class TfrecordSource(Source):
         """
         file, path = open_range(input_range, self.storage), input_range.path
         stop = None if file.is_packed else input_range.stop
-        before = file.consumed
+        consumed_before = file.consumed
         for window in read_frames(
             *(file.part, input_range.start, stop, self.window_bytes), is_cut=file.is_cut
         ):
             positions = window.offsets - input_range.start
             if file.is_packed:  # approximate positions in the compressed file
-                span, rows = file.consumed - before, len(positions)
-                positions = before + np.arange(rows) * span // max(1, rows)
+                span, rows = file.consumed - consumed_before, len(positions)
+                positions = consumed_before + np.arange(rows) * span // max(1, rows)
                 positions = np.minimum(positions, max(0, file.consumed - 1))
             sink.rejects += [Reject(path, *lost) for lost in window.lost]
             yield (
@@ -422,38 +451,42 @@ class TfrecordSource(Source):
                     raw=window.raw,
                 ),
             )
-            before = file.consumed
+            consumed_before = file.consumed
         part = path, input_range.start, input_range.stop
         sink.checksums.append(FileChecksum(*part, file.drain()))
 
     def _read_decoded(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        known = self.known
+        known_input = self.known
         unknown: Unknown = "error" if self.declared is None else "ignore"
         sink.add(nulls=(0,) * len(self._decoded_types))
-        before = len(sink.rejects)
+        num_rejects_before = len(sink.rejects)
         for window, rows in self._windows(input_range, sink):
             decoded = decode_payload(
-                window.records(), known.schema, known.payload, unknown=unknown
+                window.records(),
+                known_input.schema,
+                known_input.payload,
+                unknown=unknown,
             )
             reasons = dict(decoded.row_errors)
             if self.is_appended:
-                reasons = missing_required(decoded.batch, known.schema) | reasons
+                reasons = missing_required(decoded.batch, known_input.schema) | reasons
             rows.batch = decoded.batch
             rows = sink.reject(rows, reasons, input_range)
-            sink.rejects[before:] = sorted(
-                sink.rejects[before:], key=lambda reject: reject.position
+            sink.rejects[num_rejects_before:] = sorted(
+                sink.rejects[num_rejects_before:], key=lambda reject: reject.position
             )
             sink.add(nulls=[column.null_count for column in rows.batch.columns])
             yield rows
-            before = len(sink.rejects)  # the caller may have added its own
+            num_rejects_before = len(sink.rejects)  # the caller may have added its own
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         """Returns whether the page cache can hold the input and records are not tiny."""
-        known = self.known
+        known_input = self.known
         return (
             self.supports_references
-            and known.record_bytes >= REFERENCED_BYTES
-            and sum(file.seen.size for file in known.files) <= available_memory() // 2
+            and known_input.record_bytes >= REFERENCED_BYTES
+            and sum(file.seen.size for file in known_input.files)
+            <= available_memory() // 2
         )
 
     def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
@@ -484,13 +517,15 @@ def make_source(options: TfrecordOptions, request: Request) -> TfrecordSource:
     if job is None:
         return source
     roles = ("label", "split_column", "split_by", "split_by_time", "stratify_by")
-    asked = {option: getattr(job, option) for option in roles}
-    asked["map"] = job.map and job.map.label
-    asked["balance"] = job.balance
-    for option, value in asked.items() if options.records == "keep" else ():
-        if value is not None:
+    requested_options = {option: getattr(job, option) for option in roles}
+    requested_options["map"] = job.map and job.map.label
+    requested_options["balance"] = job.balance
+    for option, setting in (
+        requested_options.items() if options.records == "keep" else ()
+    ):
+        if setting is not None:
             raise UsageError(
-                f"`{option}` {value}: the records are kept unchanged and are not "
+                f"`{option}` {setting}: the records are kept unchanged and are not "
                 "decoded, so there are no columns: use `records=decode`"
             )
     declared = job.declared if request.as_text else None

@@ -101,10 +101,10 @@ def key_of(name: str) -> tuple[str, str] | None:
     >>> key_of("train/0001.left.JPG"), key_of(".hidden"), key_of("__key__.txt__")
     (('train/0001', 'left.jpg'), None, None)
     """
-    found = _NAME.fullmatch(name)
-    if found is None or (name.startswith("__") and name.endswith("__")):
+    match = _NAME.fullmatch(name)
+    if match is None or (name.startswith("__") and name.endswith("__")):
         return None
-    return found[1], found[2].lower()
+    return match[1], match[2].lower()
 
 
 STEP_BYTES = 4 << 20  # read at once: many members by one request
@@ -186,57 +186,57 @@ class ShardMembers:
                 if shard.is_packed:
                     require_plausible(uri, at, shard.consumed)
                 try:
-                    info = next(members, None)
+                    member = next(members, None)
                 except tarfile.ReadError:
                     shard.seek(max(0, at - 1))
                     if shard.read(1):
                         raise
                     yield self._cut(sample, min(end, at))  # in the padding
                     return
-                if info is None:
+                if member is None:
                     break
-                if info.isdir():
+                if member.isdir():
                     continue
-                found = key_of(info.name)
-                if found is None:
-                    self.left_out.append(info.name)
+                key_and_name = key_of(member.name)
+                if key_and_name is None:
+                    self.left_out.append(member.name)
                     continue
-                key, name = found
+                key, name = key_and_name
                 if sample is None or sample.key != key:
                     if sample is not None:
                         yield self._whole(sample, end)
-                    sample = Sample(key, info.offset_data)
+                    sample = Sample(key, member.offset_data)
                     shard.kept_from = max(0, sample.start - BLOCK)
-                if not self._add(sample, name, info):
-                    yield self._cut(sample, info.offset_data)
+                if not self._add(sample, name, member):
+                    yield self._cut(sample, member.offset_data)
                     return
-                end = info.offset_data + (info.size if info.isreg() else 0)
+                end = member.offset_data + (member.size if member.isreg() else 0)
             if not has_end(shard, tar.offset, _DAMAGED):
                 yield self._cut(sample, tar.offset)
             elif sample is not None:
                 yield self._whole(sample, end)
 
-    def _add(self, sample: Sample, name: str, info: tarfile.TarInfo) -> bool:
+    def _add(self, sample: Sample, name: str, member: tarfile.TarInfo) -> bool:
         """Adds a file to a sample; returns whether the archive has the whole file."""
-        if problem := problem_of(info):
-            sample.problem = sample.problem or f"{info.name!r} is {problem}"
+        if problem := problem_of(member):
+            sample.problem = sample.problem or f"{member.name!r} is {problem}"
             return True
         if name in sample.members:
             sample.problem = sample.problem or f"contains two files {name!r}"
-        if info.offset_data + info.size - sample.start > MAX_CELL_BYTES:
+        if member.offset_data + member.size - sample.start > MAX_CELL_BYTES:
             sample.problem = (
                 f"has more bytes than a record can hold ({MAX_CELL_BYTES:,})"
             )
             sample.members.clear()
-            return self._passes(sample, info)
-        self.shard.seek(info.offset_data)
-        data = self.shard.read(info.size)
-        sample.members[name] = data
-        return len(data) == info.size
+            return self._passes(sample, member)
+        self.shard.seek(member.offset_data)
+        content = self.shard.read(member.size)
+        sample.members[name] = content
+        return len(content) == member.size
 
-    def _passes(self, sample: Sample, info: tarfile.TarInfo) -> bool:
+    def _passes(self, sample: Sample, member: tarfile.TarInfo) -> bool:
         """Reads past a skipped file; returns whether the archive has the whole file."""
-        at, stop = info.offset_data, info.offset_data + info.size
+        at, stop = member.offset_data, member.offset_data + member.size
         sample.start = at  # so that the stream releases the bytes before it
         while at < stop:
             self.shard.kept_from = at
@@ -296,7 +296,7 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
     if not is_local(file.uri):
         return []  # the walk would need a request per header
     keys: set[int] = set()  # hashes of keys
-    found: list[int] = []
+    cuts: list[int] = []
     key = ""
     # Errors are reported when the shard is read.
     with (
@@ -305,20 +305,20 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
         open_tar(shard) as tar,
     ):
         # A Python loop over files: some 20 us each, a fifth of the time to read the file.
-        for info in members_of(tar):
-            own = None if info.isdir() else key_of(info.name)
-            if own is None or own[0] == key:
+        for member in members_of(tar):
+            key_and_name = None if member.isdir() else key_of(member.name)
+            if key_and_name is None or key_and_name[0] == key:
                 continue
-            key = own[0]
+            key = key_and_name[0]
             if hash(key) in keys:
                 return []
             keys.add(hash(key))
-            least = (found[-1] if found else 0) + range_bytes
-            if least <= info.offset <= file.size - range_bytes:
-                found.append(info.offset)
+            min_offset = (cuts[-1] if cuts else 0) + range_bytes
+            if min_offset <= member.offset <= file.size - range_bytes:
+                cuts.append(member.offset)
         shard.seek(tar.offset)
         if shard.read(BLOCK) == bytes(BLOCK) and not tar.pax_headers:
-            return found
+            return cuts
     return []
 
 
@@ -343,7 +343,7 @@ def kind_of(name: str) -> MemberKind:
     return _KINDS.get(name.rpartition(".")[2], "bytes")
 
 
-def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Row | str:
+def values_of(name: str, content: bytes, headers: dict[str, ImageHeader]) -> Row | str:
     """Returns the columns that a file becomes, or the reason to reject its sample.
 
     Args:
@@ -354,35 +354,35 @@ def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Row | 
     kind = kind_of(name)
     if kind == "image":
         try:
-            header = check_image(data)
+            header = check_image(content)
         except ImageHeaderError as error:
             return f"{name}: {error}"
         headers[name] = header
         sizes = {f"{name}/height": header.height, f"{name}/width": header.width}
-        return {name: data, **sizes}
+        return {name: content, **sizes}
     if kind == "integer":
-        text = data.strip()
+        text = content.strip()
         if not _INTEGER.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
-            return f"{name}: found {shown(data)}, expected an integer of 64 bits"
+            return f"{name}: found {shown(content)}, expected an integer of 64 bits"
         return {name: int(text)}
     if kind == "array":
         try:
-            array = read_npy(data, name)
+            array = read_npy(content, name)
         except InputError as error:
             return str(error)
         return {name: plain_values(array, array.dtype)}
     if kind == "bytes":
-        return {name: data}
+        return {name: content}
     try:
-        decoded = data.decode()
-        values = {name: decoded if kind == "text" else json.loads(decoded)}
+        decoded = content.decode()
+        columns = {name: decoded if kind == "text" else json.loads(decoded)}
     except UnicodeDecodeError:
-        return f"{name}: {utf8_reason(data, 'file')}"
+        return f"{name}: {utf8_reason(content, 'file')}"
     except json.JSONDecodeError as error:
         return f"{name}: not JSON: {error.msg} at character {error.pos}"
     except (ValueError, RecursionError) as error:
         return f"{name}: not JSON that can be read: {error}"
-    flat = flat_values(values)
+    flat = flat_values(columns)
     return f"{name}: {flat}" if isinstance(flat, str) else flat
 
 
@@ -414,24 +414,24 @@ AGAIN = "repeated key"
 
 def warnings_of(issues: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
     """Returns warnings about row issues: undecodable images, skipped files, keys."""
-    images = [each for each in issues if each.code == UNDECODABLE]
+    images = [issue for issue in issues if issue.code == UNDECODABLE]
     warnings = warn_undecodable(images)
-    for each in issues:
-        if each.code == LEFT_OUT:
-            what = (
-                f"{count(each.count, 'file')} in shards skipped, such as "
-                f"{each.example}: a name without an extension, or with __ around it, "
+    for issue in issues:
+        if issue.code == LEFT_OUT:
+            message = (
+                f"{count(issue.count, 'file')} in shards skipped, such as "
+                f"{issue.example}: a name without an extension, or with __ around it, "
                 "does not belong to a sample"
             )
-            warnings.append(InputWarning("no-sample", what))
-        if each.code == AGAIN:
-            what = (
-                f"{count(each.count, 'sample')} with a key that the shard already had, "
-                f"such as {each.example}: each becomes a separate record. If files of "
+            warnings.append(InputWarning("no-sample", message))
+        if issue.code == AGAIN:
+            message = (
+                f"{count(issue.count, 'sample')} with a key that the shard already had, "
+                f"such as {issue.example}: each becomes a separate record. If files of "
                 "one sample are not adjacent, write the shard again with tar "
                 "--sort=name"
             )
-            warnings.append(InputWarning("repeated-key", what))
+            warnings.append(InputWarning("repeated-key", message))
     return tuple(warnings)
 
 
@@ -461,39 +461,43 @@ class WebDatasetSource(ObjectsSource):
                 f"no tar archive among {count(len(files), 'input file')}; expected shards "
                 "that are named .tar (or .tar.gz, .tgz and the like) and are not empty"
             )
-        known = source._prepared(shards, (), append)
-        beside = BesideFiles(files, self.storage)
-        classes = known._classes(beside, folder_of(shards[0].path))
-        used = {file.path for file in shards} | beside.checksums.keys()
-        others = [
+        prepared_source = source._prepared(shards, (), append)
+        metadata_files = BesideFiles(files, self.storage)
+        classes = prepared_source._classes(metadata_files, folder_of(shards[0].path))
+        used_paths = {file.path for file in shards} | metadata_files.checksums.keys()
+        skipped_files = [
             ("not named as a tar archive" if file.size else "empty", file.path)
             for file in files
-            if file.path not in used
+            if file.path not in used_paths
         ]
         return replace(
-            known,
+            prepared_source,
             classes=classes,
-            unread=tuple(beside.checksums.values()),
-            passed_over=SkippedFiles.counted(others),
+            unread=tuple(metadata_files.checksums.values()),
+            passed_over=SkippedFiles.counted(skipped_files),
         )
 
     def _classes(
-        self, beside: BesideFiles, folder: str
+        self, metadata_files: BesideFiles, folder: str
     ) -> Mapping[str, tuple[str, ...]]:
         """Returns class names by column, from labels files next to the shards."""
-        found = {}
+        classes = {}
         features = self.fixed_schema.features if self.fixed_schema else ()
-        known = {each.name: each.class_names for each in features if each.class_names}
+        known_classes = {
+            feature.name: feature.class_names
+            for feature in features
+            if feature.class_names
+        }
         for name, kind in self.types:
             file = FeatureSpec(name, Kind.INT64).labels_file
             is_label = pt.is_integer(inside_lists(kind)[0]) and not self.as_declared
-            content = beside.in_folder(folder, file) if is_label else None
+            content = metadata_files.in_folder(folder, file) if is_label else None
             with as_input_error(file, "class names in UTF-8, one per line"):
                 names = parse_labels(content or b"")
-            if names or name in known:
-                found[name] = known.get(name, names)
-                require_same_classes(file, name, names or found[name], found[name])
-        return found
+            if names or name in known_classes:
+                classes[name] = known_classes.get(name, names)
+                require_same_classes(file, name, names or classes[name], classes[name])
+        return classes
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.unread
@@ -502,10 +506,10 @@ class WebDatasetSource(ObjectsSource):
         self, file: InputFile, num_bytes: int, observed: Mapping[str, ObservedColumn]
     ) -> Iterator[tuple[int, list[Row | str], None]]:
         for sample in ShardMembers(open_shard(file, self.storage)).samples():
-            found = self._values_of(sample, {})
-            if isinstance(found, str):
-                found = f"sample {sample.key!r}: {found}"
-            yield sample.start, [found], None
+            row = self._values_of(sample, {})
+            if isinstance(row, str):
+                row = f"sample {sample.key!r}: {row}"
+            yield sample.start, [row], None
 
     def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
         problem = problem or f"{files[0].uri}: contains no files with a key"
@@ -525,16 +529,16 @@ class WebDatasetSource(ObjectsSource):
             )
         ]
 
-    def understood(self, found: Findings | None = None) -> InputSummary:
-        if found is None:
-            told = [
+    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+        if range_findings is None:
+            class_counts = [
                 f"{n} {count(len(c), 'class')}" for n, c in sorted(self.classes.items())
             ]
-            names = (("labels files", ", ".join(told)),) if told else ()
+            names = (("labels files", ", ".join(class_counts)),) if class_counts else ()
             return super().understood().updated(InputSummary(names))
-        facts = (*readers_get(found.schema), *self._left_out(found))
-        facts += told_of_labels(found.issues)
-        return InputSummary(facts, warnings_of(found.issues))
+        facts = (*readers_get(range_findings.schema), *self._left_out(range_findings))
+        facts += told_of_labels(range_findings.issues)
+        return InputSummary(facts, warnings_of(range_findings.issues))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         parts = cut_shards(self._with_rows(files), self.range_bytes)
@@ -544,8 +548,8 @@ class WebDatasetSource(ObjectsSource):
         if self.fixed_schema is not None:
             return self.fixed_schema
         features = [
-            replace(each, class_names=self.classes.get(each.column, ()))
-            for each in plain_schema(self.columns(), nulls).features
+            replace(feature, class_names=self.classes.get(feature.column, ()))
+            for feature in plain_schema(self.columns(), nulls).features
         ]
         schema = Schema(tuple(features))
         return with_images(schema, images_of(self.columns().names), observed)
@@ -563,19 +567,23 @@ class WebDatasetSource(ObjectsSource):
     ) -> Iterator[Rows]:
         path, start, stop = input_range.path, input_range.start, input_range.stop
         shard = open_shard(input_range, self.storage, (start, stop))
-        found = ShardMembers(shard)
+        shard_members = ShardMembers(shard)
         keys = set[int]()  # hashes of keys; some 100 bytes per sample of the shard
         sink.add(
             observed=(0,) * len(images_of(self.columns().names)),
             nulls=(0,) * len(self.columns()),
         )
-        for samples in _batches(found.samples()):
+        for samples in _batches(shard_members.samples()):
             yield self._rows_of(samples, input_range, shard, keys, sink)
         sink.checksums.append(FileChecksum(path, start, stop, shard.drain()))
-        if found.left_out:
-            name = shown(found.left_out[0]).strip("'")
+        if shard_members.left_out:
+            name = shown(shard_members.left_out[0]).strip("'")
             sink.add(
-                issues=[RowIssue(LEFT_OUT, "", len(found.left_out), f"{path}!/{name}")]
+                issues=[
+                    RowIssue(
+                        LEFT_OUT, "", len(shard_members.left_out), f"{path}!/{name}"
+                    )
+                ]
             )
 
     def _rows_of(
@@ -591,28 +599,32 @@ class WebDatasetSource(ObjectsSource):
         parsed = dict(enumerate(map(self._parse, samples, headers)))
         starts = np.array([sample.start for sample in samples], np.int64)
         places = Places(starts, lambda index: samples[index].raw)
-        rows, kept = self._made_rows(parsed, places, input_range, shard, sink)
-        wrong, unlabelled = check_labels(rows.batch, self.classes, input_range.uri)
-        rows = sink.reject(rows, wrong, input_range)
-        kept = kept[np.delete(np.arange(len(kept)), [*wrong])]
-        names = [f"{input_range.path}: {samples[index].key}" for index in kept]
-        observed, issues = observe_images(
-            images_of(self.columns().names), [headers[index] for index in kept], names
+        rows, kept_rows = self._made_rows(parsed, places, input_range, shard, sink)
+        label_reasons, label_issues = check_labels(
+            rows.batch, self.classes, input_range.uri
         )
-        again = []
-        for index, name in zip(kept, names, strict=True):
+        rows = sink.reject(rows, label_reasons, input_range)
+        kept_rows = kept_rows[np.delete(np.arange(len(kept_rows)), [*label_reasons])]
+        names = [f"{input_range.path}: {samples[index].key}" for index in kept_rows]
+        observed, issues = observe_images(
+            images_of(self.columns().names),
+            [headers[index] for index in kept_rows],
+            names,
+        )
+        key_issues = []
+        for index, name in zip(kept_rows, names, strict=True):
             hashed = hash(samples[index].key)
-            again += [RowIssue(AGAIN, "", 1, name)] if hashed in keys else []
+            key_issues += [RowIssue(AGAIN, "", 1, name)] if hashed in keys else []
             keys.add(hashed)
-        sink.add(observed=observed, issues=[*issues, *again, *unlabelled])
+        sink.add(observed=observed, issues=[*issues, *key_issues, *label_issues])
         return rows
 
     def _parse(self, sample: Sample, headers: dict[str, ImageHeader]) -> Row | str:
-        found = self._values_of(sample, headers)
-        if isinstance(found, str):
-            return found
-        problem = self._unknown_in(found) or undecodable_in(headers, self.fixed_schema)
-        return problem or found
+        row = self._values_of(sample, headers)
+        if isinstance(row, str):
+            return row
+        problem = self._unknown_in(row) or undecodable_in(headers, self.fixed_schema)
+        return problem or row
 
     def _values_of(self, sample: Sample, headers: dict[str, ImageHeader]) -> Row | str:
         """Returns the columns of a sample, or the reason to reject it."""
@@ -626,28 +638,28 @@ class WebDatasetSource(ObjectsSource):
                 "sample, which cannot be a feature (`key` is the feature with the "
                 "keys): rename it"
             )
-        values: Row = {KEY: sample.key}
+        row: Row = {KEY: sample.key}
         used = set(map(member_of, self.wanted))
-        for name, data in sample.members.items():
+        for name, content in sample.members.items():
             if self.as_declared and name not in used:
                 continue
-            found = values_of(name, data, headers)
-            if isinstance(found, str):
-                return found
-            values |= found
-        return values
+            file_columns = values_of(name, content, headers)
+            if isinstance(file_columns, str):
+                return file_columns
+            row |= file_columns
+        return row
 
 
 def _batches(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
     batch: list[Sample] = []
-    held = 0
+    num_bytes = 0
     for sample in samples:
         # A large sample is a batch of its own: Arrow's binary columns end at 2 GiB.
-        is_full = held + len(sample.raw) > BATCH_BYTES
+        is_full = num_bytes + len(sample.raw) > BATCH_BYTES
         if batch and (is_full or len(batch) >= _BATCH_SAMPLES):
             yield batch
-            batch, held = [], 0
+            batch, num_bytes = [], 0
         batch.append(sample)
-        held += len(sample.raw)
+        num_bytes += len(sample.raw)
     if batch:
         yield batch
