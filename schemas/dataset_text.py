@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from recordmill.schemas.foreign_text import ForeignModel, ForeignText
 from recordmill.schemas.input_summary import (
-    InputSummary,
+    InputReport,
     InputWarning,
     SkippedFiles,
     WarningCode,
@@ -23,9 +23,9 @@ from recordmill.schemas.job import Version
 from recordmill.schemas.names import parse_labels
 from recordmill.schemas.ranges import Reject, RejectCode
 from recordmill.schemas.source_options import SOURCE_PATTERN
-from recordmill.schemas.text import escaped
+from recordmill.schemas.text import escape_surrogates
 
-_RESTORE: Final = (
+_RESTORE_ADVICE: Final = (
     "Copy the file again from the original dataset, or convert again with "
     "`overwrite=true`"
 )
@@ -43,8 +43,8 @@ class _SkippedFiles(ForeignModel):
     example: str
 
 
-class _Understood(ForeignModel):
-    """The input report in run.json, as `InputSummary.to_dict` writes it."""
+class _StoredInputReport(ForeignModel):
+    """The input report in run.json, as `InputReport.to_dict` writes it."""
 
     facts: dict[str, str] = Field(default={})
     warnings: tuple[_Warning, ...] = ()
@@ -60,19 +60,19 @@ class RunMetadata(ForeignModel):
     input_root: str = ""
     # name of the input format; "" if it is not known
     source: Annotated[str, Field(pattern=f"{SOURCE_PATTERN}|^$")] = ""
-    understood: _Understood = _Understood()
+    understood: _StoredInputReport = _StoredInputReport()
 
     @property
-    def input_summary(self) -> InputSummary:
+    def input_report(self) -> InputReport:
         """Returns the input report of the run."""
         understood = self.understood
-        return InputSummary(
-            facts=tuple(understood.facts.items()),
+        return InputReport(
+            fields=tuple(understood.facts.items()),
             warnings=tuple(
                 InputWarning(cast("WarningCode", warning.code), warning.message)
                 for warning in understood.warnings
             ),
-            passed_over=tuple(
+            skipped_files=tuple(
                 SkippedFiles(files.reason, files.files, files.example)
                 for files in understood.passed_over
             ),
@@ -85,13 +85,13 @@ def parse_run_metadata(content: bytes, location: str) -> RunMetadata:
     Raises:
       OutputRefusedError: the file is damaged.
     """
-    advice = f"{_RESTORE}. The dataset can be read without this file: remove it"
+    advice = f"{_RESTORE_ADVICE}. The dataset can be read without this file: remove it"
     return ForeignText(location, "file about a run", advice).parse(RunMetadata, content)
 
 
-def _escaped(text: Any) -> Any:
+def _escape_text(text: Any) -> Any:
     """Escapes text that cannot be encoded as UTF-8; returns other values unchanged."""
-    return escaped(text) if isinstance(text, str) else text
+    return escape_surrogates(text) if isinstance(text, str) else text
 
 
 def _decode_base64(text: Any) -> bytes:
@@ -103,7 +103,7 @@ def _decode_base64(text: Any) -> bytes:
 
 # Reasons quote cells, and paths come from a file system. Both can have surrogates, which
 # are escapes in the JSON of a reject.
-_Text = Annotated[str, BeforeValidator(_escaped)]
+_Text = Annotated[str, BeforeValidator(_escape_text)]
 _Base64 = Annotated[bytes, BeforeValidator(_decode_base64)]
 
 
@@ -129,7 +129,7 @@ def parse_reject(line: bytes, location: str) -> Reject:
     Raises:
       OutputRefusedError: the line is damaged.
     """
-    text = ForeignText(location, "valid reject", _RESTORE)
+    text = ForeignText(location, "valid reject", _RESTORE_ADVICE)
     with text.parsing():
         # Not parsed by pydantic, which rejects JSON with surrogates.
         stored = _StoredReject.model_validate(json.loads(line))
@@ -168,6 +168,6 @@ def parse_class_names(content: bytes, location: str) -> tuple[str, ...]:
     Raises:
       OutputRefusedError: the file is damaged.
     """
-    text = ForeignText(location, "labels file", _RESTORE)
+    text = ForeignText(location, "labels file", _RESTORE_ADVICE)
     with text.parsing(lambda _: "expected lines of text in UTF-8"):
         return parse_labels(content)

@@ -30,7 +30,7 @@ from recordmill.schemas.feature_spec import (
     Schema,
     usual_kind,
 )
-from recordmill.schemas.text import escaped
+from recordmill.schemas.text import escape_surrogates
 
 Dtype = Literal[
     "bool",
@@ -48,7 +48,7 @@ Dtype = Literal[
     "string",
     "bytes",
 ]
-Stored = Literal["int64_list", "float_list", "bytes_list", "tensor"]
+StorageName = Literal["int64_list", "float_list", "bytes_list", "tensor"]
 Cell = Literal["plain", "json", "hex", "base64"]
 Unit = Literal["d", "s", "ms", "us", "ns"]
 ImageFormat = Literal["jpeg", "png", "gif", "bmp", "webp", "tiff"]
@@ -88,7 +88,7 @@ class ImageRule(FrozenModel):
     )
 
     @property
-    def has_pixels(self) -> bool:
+    def stores_pixels(self) -> bool:
         """Returns whether one TensorFlow op decodes all images to one rank."""
         return self.decodable and self.format not in ("gif", "webp", "tiff")
 
@@ -101,7 +101,7 @@ class DeclaredFeature(FrozenModel):
     shape: tuple[Dimension, ...] = Field(
         (), description="shape of one value: [] scalar, [3] fixed, [null] variable"
     )
-    stored: Stored | None = Field(
+    stored: StorageName | None = Field(
         None, description="how the value is stored; derived from the dtype by default"
     )
     optional: bool = Field(
@@ -228,7 +228,7 @@ class DeclaredFeature(FrozenModel):
         kind = Kind.BYTES if self.storage == "tensor" else Kind(self.storage)
         dtype: str = self.dtype
         shape = self.shape
-        if (rule := self.picture) and rule.has_pixels:
+        if (rule := self.picture) and rule.stores_pixels:
             # As in the source of images, the dtype and shape describe the pixels.
             dtype, shape = "uint8", (rule.height, rule.width, rule.channels)
         return FeatureSpec(
@@ -241,8 +241,8 @@ class DeclaredFeature(FrozenModel):
             class_names=self.classes,
             minimum=self.min,
             maximum=self.max,
-            sequence=self.sequence,
-            nested=self.nested,
+            is_sequence=self.sequence,
+            is_nested=self.nested,
         )
 
 
@@ -307,8 +307,8 @@ def declare_feature(spec: FeatureSpec) -> DeclaredFeature:
         "classes": spec.class_names,
         "min": spec.minimum,
         "max": spec.maximum,
-        "sequence": spec.sequence,
-        "nested": spec.nested,
+        "sequence": spec.is_sequence,
+        "nested": spec.is_nested,
     }
     if spec.column != spec.name:
         fields["column"] = spec.column
@@ -326,16 +326,16 @@ def declare_feature(spec: FeatureSpec) -> DeclaredFeature:
     return DeclaredFeature.model_validate(fields)
 
 
-Loc = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 _MAX_PROBLEMS = 20
-_SHOULD = re.compile(r"^\w+ should (be )?")
+_PYDANTIC_PREFIX = re.compile(r"^\w+ should (be )?")
 _FOUND_CHARACTERS = 60
-_NOT_IN_THE_FILE = ("int", "float", "[key]")  # pydantic's own path elements
+_PYDANTIC_PATH_ELEMENTS = ("int", "float", "[key]")  # pydantic's own path elements
 
 
 def parse_declared(
-    declaration: Any, uri: str, line_of: Callable[[Loc], int] | None = None
+    declaration: Any, uri: str, line_of: Callable[[KeyPath], int] | None = None
 ) -> DeclaredSchema:
     """Validates plain values, {"features": {name: fields or text}}, as a declaration.
 
@@ -350,17 +350,17 @@ def parse_declared(
     try:
         return DeclaredSchema.model_validate(declaration)
     except ValidationError as error:
-        problems: dict[Loc, str] = {}
+        problems: dict[KeyPath, str] = {}
         for detail in error.errors():
             place, is_unknown = detail["loc"], detail["type"] == "extra_forbidden"
-            if place[2:] and place[-1] in _NOT_IN_THE_FILE and not is_unknown:
+            if place[2:] and place[-1] in _PYDANTIC_PATH_ELEMENTS and not is_unknown:
                 place = place[:-1]
             line = f"line {line_of(place)}: " if line_of else ""
-            problems.setdefault(place, f"{line}{_sentence(place, detail)}")
-    raise SchemaError(report(uri, list(problems.values())))
+            problems.setdefault(place, f"{line}{_describe_error(place, detail)}")
+    raise SchemaError(format_problems(uri, list(problems.values())))
 
 
-def report(uri: str, problems: Sequence[str]) -> str:
+def format_problems(uri: str, problems: Sequence[str]) -> str:
     """Formats the problems of a file, or of options if `uri` is "", with a line each."""
     file = f"{uri}: " if uri else ""
     if len(problems) == 1:
@@ -371,7 +371,7 @@ def report(uri: str, problems: Sequence[str]) -> str:
     return "\n  ".join(lines)
 
 
-def unknown_field(name: str, known_names: Iterable[str]) -> str:
+def describe_unknown_field(name: str, known_names: Iterable[str]) -> str:
     """Returns the message about an unknown field, with the most similar known name."""
     names = list(known_names)
     similar_names = get_close_matches(name, names, 1)
@@ -384,7 +384,7 @@ def unknown_field(name: str, known_names: Iterable[str]) -> str:
 
 
 _INTEGERS = ("int_type", "int_parsing", "int_from_float")
-_EXPECTED = {  # by pydantic's type of error; placeholders refer to its context
+_EXPECTED_TEXTS = {  # by pydantic's type of error; placeholders refer to its context
     "literal_error": "{expected}",
     "tuple_type": "a list",
     "string_type": "text",
@@ -401,10 +401,10 @@ _EXPECTED = {  # by pydantic's type of error; placeholders refer to its context
 }
 
 
-def expectation(detail: ErrorDetails) -> str:
+def describe_mismatch(detail: ErrorDetails) -> str:
     """Formats an error of pydantic as the expected and the actual value."""
-    kind, actual_text = detail["type"], f", found {_shown(detail['input'])}"
-    if words := _EXPECTED.get(kind):
+    kind, actual_text = detail["type"], f", found {_format_value(detail['input'])}"
+    if words := _EXPECTED_TEXTS.get(kind):
         return f"expected {words.format(**detail.get('ctx', {}))}{actual_text}"
     match kind:
         case "missing":
@@ -412,7 +412,7 @@ def expectation(detail: ErrorDetails) -> str:
         case "value_error":
             return str(detail["ctx"]["error"])
         case "string_unicode":
-            shown_text = escaped(str(detail["input"]))
+            shown_text = escape_surrogates(str(detail["input"]))
             return (
                 f"expected UTF-8, found {shown_text}; rename it, or choose another name"
             )
@@ -423,11 +423,11 @@ def expectation(detail: ErrorDetails) -> str:
         case "json_invalid":
             return f"not valid JSON: {detail['ctx']['error']}"
     # Others: "Input should be a finite number", "Tuple should have at least 1 item".
-    message = _SHOULD.sub("", detail["msg"]).removeprefix("a valid ")
+    message = _PYDANTIC_PREFIX.sub("", detail["msg"]).removeprefix("a valid ")
     return f"expected {message[:1].lower()}{message[1:]}{actual_text}"
 
 
-def _sentence(place: Loc, detail: ErrorDetails) -> str:
+def _describe_error(place: KeyPath, detail: ErrorDetails) -> str:
     steps = list(place)
     unknown_name = steps.pop() if detail["type"] == "extra_forbidden" else None
     words = list(map(str, steps))
@@ -440,9 +440,9 @@ def _sentence(place: Loc, detail: ErrorDetails) -> str:
     if unknown_name is not None:
         models: dict[int, type[BaseModel]] = {0: DeclaredSchema, 2: DeclaredFeature}
         known_fields = models.get(len(steps), ImageRule).model_fields
-        problem = unknown_field(str(unknown_name), known_fields)
+        problem = describe_unknown_field(str(unknown_name), known_fields)
     elif detail["type"] in ("model_type", "dict_type") and len(steps) == 2:
-        actual_text = _shown(detail["input"])
+        actual_text = _format_value(detail["input"])
         problem = (
             f"expected a short form like int64[2]? or its fields, found {actual_text}"
         )
@@ -451,11 +451,11 @@ def _sentence(place: Loc, detail: ErrorDetails) -> str:
     elif detail["type"] == "string_too_short":
         problem = "a feature needs a name, found an empty one"
     else:
-        problem = expectation(detail)
+        problem = describe_mismatch(detail)
     return ": ".join([*words, problem])
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "nothing"
     text = repr(value)

@@ -17,10 +17,10 @@ NO_ROOM, BUSY, INTERRUPTED = "no_room", "busy", "interrupted"
 EXIT_STATUS: Final = {OTHER: 1, USAGE: 2, DATA: 65, OUTPUT: 73, NO_ROOM: 74, BUSY: 75}
 KINDS: Final = (*EXIT_STATUS, INTERRUPTED)
 # Kinds for which the same run fails again until a person changes something.
-PERMANENT: Final = (USAGE, DATA, OUTPUT)
+PERMANENT_KINDS: Final = (USAGE, DATA, OUTPUT)
 
 # Error numbers for a full disk, a full quota, and the limit of a file's size.
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class RecordmillError(Exception):
@@ -32,7 +32,7 @@ class RecordmillError(Exception):
     kind: ClassVar[str] = OTHER  # what the error is about, for programs
     # format of the log that already has an event about it, so that it is not shown again;
     # "" if there is none
-    in_log: Literal["", "text", "json"] = ""
+    logged_format: Literal["", "text", "json"] = ""
 
 
 class UsageError(RecordmillError):
@@ -120,10 +120,10 @@ class CorruptRecordError(RecordmillError):
     def __init__(self, uri: str, record_index: int, offset: int, problem: str) -> None:
         super().__init__(f"{uri}: record {record_index} at byte {offset}: {problem}")
         self.uri, self.record_index = uri, record_index
-        self.offset, self.what = offset, problem
+        self.offset, self.problem = offset, problem
 
     def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
-        return type(self), (self.uri, self.record_index, self.offset, self.what)
+        return type(self), (self.uri, self.record_index, self.offset, self.problem)
 
 
 class DamagedScratchError(RecordmillError):
@@ -153,19 +153,19 @@ class Interrupted(BaseException):
     """A request to end the process; only the outermost code may catch it."""
 
     # format of the log that already has an event about it, or ""
-    in_log: Literal["", "text", "json"] = ""
+    logged_format: Literal["", "text", "json"] = ""
 
     def __init__(self, number: int, name: str) -> None:
         super().__init__(number, name)
         self.number, self.name = number, name  # of the signal, like 15 and SIGTERM
         # progress of an interrupted run and how to resume it, or ""
-        self.state = ""
+        self.progress = ""
 
     def __str__(self) -> str:
         """Returns the name of the signal, and the progress of the run if known."""
-        return ": ".join(filter(None, (f"interrupted by {self.name}", self.state)))
+        return ": ".join(filter(None, (f"interrupted by {self.name}", self.progress)))
 
-    def for_people(self) -> str:
+    def to_sentence(self) -> str:
         """Returns the message as a sentence, which begins with a capital letter."""
         text = str(self)
         return text[0].upper() + text[1:]
@@ -176,7 +176,7 @@ class Interrupted(BaseException):
         return 128 + self.number
 
 
-_RAISED_FOR = {
+_CLASSES_BY_KIND = {
     error_class.kind: error_class
     for error_class in (
         UsageError,
@@ -188,7 +188,7 @@ _RAISED_FOR = {
 }
 
 
-def kind_of(error: BaseException) -> str:
+def error_kind(error: BaseException) -> str:
     """Returns the kind of an error; `other` for most that are no RecordmillError."""
     if isinstance(error, KeyboardInterrupt | Interrupted):
         return INTERRUPTED
@@ -196,16 +196,16 @@ def kind_of(error: BaseException) -> str:
     seen_errors: list[BaseException] = []
     cause: BaseException | None = error
     while kind == OTHER and cause is not None and cause not in seen_errors:
-        if isinstance(cause, OSError) and cause.errno in FULL:
+        if isinstance(cause, OSError) and cause.errno in FULL_ERRNOS:
             return NO_ROOM
         seen_errors.append(cause)
         cause = cause.__cause__
     return kind
 
 
-def error_of(kind: str, message: str) -> RecordmillError:
+def create_error(kind: str, message: str) -> RecordmillError:
     """Returns an error of this kind, to raise an error of another process again."""
-    return _RAISED_FOR.get(kind, RecordmillError)(message)
+    return _CLASSES_BY_KIND.get(kind, RecordmillError)(message)
 
 
 def exit_status(error: BaseException) -> int:
@@ -214,4 +214,4 @@ def exit_status(error: BaseException) -> int:
         return error.status
     if isinstance(error, KeyboardInterrupt):
         return 130
-    return EXIT_STATUS[kind_of(error)]
+    return EXIT_STATUS[error_kind(error)]

@@ -11,15 +11,15 @@ from typing import Any
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.names import LABELS_ENDING
-from recordmill.schemas.text import first_names
+from recordmill.schemas.text import format_names
 
 Shape = tuple[int | None, ...]
 
 
-def shape_text(shape: Shape) -> str:
+def format_shape(shape: Shape) -> str:
     """Returns a shape in the notation of schema files.
 
-    >>> shape_text((None, 4))
+    >>> format_shape((None, 4))
     '[null, 4]'
     """
     return f"[{', '.join('null' if side is None else str(side) for side in shape)}]"
@@ -63,10 +63,10 @@ class FeatureSpec:
     minimum: int | float | None = None
     maximum: int | float | None = None
     # whether it is a feature list of a SequenceExample, one value (of `shape`) per step
-    sequence: bool = False
+    is_sequence: bool = False
     # whether it has a value for each object in an example; TFDS groups features whose
     # names have the same folder (objects/bbox, objects/label) into a list of dicts
-    nested: bool = False
+    is_nested: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -77,17 +77,17 @@ class FeatureSpec:
             object.__setattr__(self, "dtype", _NATURAL_DTYPE[self.kind])
         if self.class_names:
             object.__setattr__(self, "num_classes", len(self.class_names))
-        if self.nested and ("/" not in self.name or self.shape[:1] != (None,)):
+        if self.is_nested and ("/" not in self.name or self.shape[:1] != (None,)):
             raise SchemaError(
                 f"feature {self.name!r}: a nested one has a name like objects/label and a "
-                f"shape that begins with null, got {shape_text(self.shape)}"
+                f"shape that begins with null, got {format_shape(self.shape)}"
             )
 
     @property
     def labels_file(self) -> str:
         """Returns the name of the file with the class names, as in TFDS."""
         folder, _, name = (
-            self.name.rpartition("/") if self.nested else ("", "", self.name)
+            self.name.rpartition("/") if self.is_nested else ("", "", self.name)
         )
         folder = folder.replace("/", ".") + "-" if folder else ""
         return folder + name.replace("/", ".") + LABELS_ENDING
@@ -127,19 +127,25 @@ class FeatureSpec:
             return self
         return replace(self, column="", class_names=())
 
-    def stated(self) -> dict[str, Any]:
+    def manifest_fields(self) -> dict[str, Any]:
         """Returns the fields of the feature that a manifest stores, by key."""
-        stated = {name: getattr(self, name) for name in STATED}
-        for name, unstated in STATED_IF_USED.items():
-            if (field_value := getattr(self, name)) is not unstated:
-                stated[name] = field_value
+        stated = {name: getattr(self, name) for name in STORED_KEYS}
+        used_fields = {
+            "minimum": self.minimum,
+            "maximum": self.maximum,
+            "sequence": self.is_sequence,
+            "nested": self.is_nested,
+        }
+        for name, default in STORED_KEYS_IF_USED.items():
+            if used_fields[name] is not default:
+                stated[name] = used_fields[name]
         return stated
 
 
-# The keys of a feature in a manifest. The keys in STATED_IF_USED occur only if their
+# The keys of a feature in a manifest. The keys in STORED_KEYS_IF_USED occur only if their
 # value differs from the value here.
-STATED = ("name", "kind", "dtype", "shape", "content", "optional", "num_classes")
-STATED_IF_USED = MappingProxyType(
+STORED_KEYS = ("name", "kind", "dtype", "shape", "content", "optional", "num_classes")
+STORED_KEYS_IF_USED = MappingProxyType(
     {"minimum": None, "maximum": None, "sequence": False, "nested": False}
 )
 
@@ -158,7 +164,7 @@ def usual_kind(dtype: str) -> Kind:
 _NATURAL_DTYPE = {Kind.BYTES: "bytes", Kind.FLOAT: "float32", Kind.INT64: "int64"}
 
 
-def map_order(key: str) -> bytes:
+def map_sort_key(key: str) -> bytes:
     """Returns a sort key for map keys that matches protobuf's runtime (see Schema)."""
     return key.encode() + b"\xff"  # higher than any byte of UTF-8
 
@@ -174,7 +180,9 @@ class Schema:
     features: tuple[FeatureSpec, ...]
 
     def __post_init__(self) -> None:
-        ordered_features = tuple(sorted(self.features, key=lambda f: map_order(f.name)))
+        ordered_features = tuple(
+            sorted(self.features, key=lambda f: map_sort_key(f.name))
+        )
         for feature, next_feature in pairwise(ordered_features):
             if feature.name == next_feature.name:
                 raise SchemaError(
@@ -219,7 +227,7 @@ Number = int | float
 _MAX_NAMES = 5
 
 
-def differences(expected: Schema, actual_schema: Schema) -> list[str]:
+def compare_schemas(expected: Schema, actual_schema: Schema) -> list[str]:
     """Returns the differences between two schemas that readers would notice.
 
     Source columns are not compared. A required feature may replace an optional one. A
@@ -238,21 +246,23 @@ def differences(expected: Schema, actual_schema: Schema) -> list[str]:
     for name in sorted(expected_features | actual_features):
         if name not in actual_features:
             lines.append(
-                f"feature {name!r} is missing: was {_described(expected_features[name])}"
+                f"feature {name!r} is missing: was {_describe_feature(expected_features[name])}"
             )
         elif name not in expected_features:
             lines.append(
-                f"feature {name!r} is new: {_described(actual_features[name])}"
+                f"feature {name!r} is new: {_describe_feature(actual_features[name])}"
             )
         else:
             lines += [
                 f"feature {name!r}: {change}"
-                for change in _changes(expected_features[name], actual_features[name])
+                for change in _compare_features(
+                    expected_features[name], actual_features[name]
+                )
             ]
     return lines
 
 
-def range_violations(
+def find_range_violations(
     expected: Schema, observed: Mapping[str, tuple[Number, Number]]
 ) -> list[str]:
     """Returns one line for each feature with values outside its bounds.
@@ -273,47 +283,47 @@ def range_violations(
                 f"{lowest}" if lowest == highest else f"{lowest} to {highest}"
             )
             lines.append(
-                f"feature {spec.name!r}: values {actual_range}, expected {_range(spec)}"
+                f"feature {spec.name!r}: values {actual_range}, expected {_format_bounds(spec)}"
             )
     return lines
 
 
-def _changes(old_spec: FeatureSpec, new_spec: FeatureSpec) -> list[str]:
+def _compare_features(old_spec: FeatureSpec, new_spec: FeatureSpec) -> list[str]:
     changes = [
         f"{aspect} changed: was {old}, is {new}"
         for aspect, old, new in (
             ("stored as", str(old_spec.kind), str(new_spec.kind)),
             ("content", str(old_spec.content), str(new_spec.content)),
             ("dtype", old_spec.dtype, new_spec.dtype),
-            ("nested", old_spec.nested, new_spec.nested),
+            ("nested", old_spec.is_nested, new_spec.is_nested),
         )
         if old != new
     ]
     if not _shape_fits(old_spec, new_spec):
-        old, new = _shape(old_spec.shape), _shape(new_spec.shape)
+        old, new = _format_shape(old_spec.shape), _format_shape(new_spec.shape)
         changes.append(f"shape changed: was {old}, is {new}")
-    if old_spec.sequence != new_spec.sequence:
+    if old_spec.is_sequence != new_spec.is_sequence:
         part = {True: "feature list", False: "context"}
-        old, new = part[old_spec.sequence], part[new_spec.sequence]
+        old, new = part[old_spec.is_sequence], part[new_spec.is_sequence]
         changes.append(f"moved: was in the {old}, is in the {new}")
     if new_spec.optional and not old_spec.optional:
         changes.append("is now optional: some examples lack it")
     if old_spec.class_names:
-        changes += _class_changes(old_spec.class_names, new_spec.class_names)
+        changes += _compare_classes(old_spec.class_names, new_spec.class_names)
     return changes
 
 
-def _class_changes(old_names: Sequence[str], new_names: Sequence[str]) -> list[str]:
+def _compare_classes(old_names: Sequence[str], new_names: Sequence[str]) -> list[str]:
     """Returns unknown and lost class names, and the first index whose class changed."""
     if not new_names:
-        return [f"no longer has class names: were {_names(old_names)}"]
+        return [f"no longer has class names: were {_format_names(old_names)}"]
     unknown_names = [name for name in new_names if name not in set(old_names)]
     lost_names = [name for name in old_names if name not in set(new_names)]
     changes = []
     if unknown_names:
-        changes.append(f"unknown classes: {_names(unknown_names)}")
+        changes.append(f"unknown classes: {_format_names(unknown_names)}")
     if lost_names:
-        changes.append(f"lost classes: {_names(lost_names)}")
+        changes.append(f"lost classes: {_format_names(lost_names)}")
     for index, (old, new) in enumerate(zip(old_names, new_names, strict=False)):
         if old != new:
             changes.append(f"class {index} changed: was {old!r}, is {new!r}")
@@ -333,21 +343,21 @@ def _shape_fits(old_spec: FeatureSpec, new_spec: FeatureSpec) -> bool:
     )
 
 
-def _described(spec: FeatureSpec) -> str:
+def _describe_feature(spec: FeatureSpec) -> str:
     optional = " or missing" if spec.optional else ""
-    shape = f"{spec.dtype} {_shape(spec.shape)} in {spec.kind}"
+    shape = f"{spec.dtype} {_format_shape(spec.shape)} in {spec.kind}"
     if spec.content is Content.IMAGE:
         return f"{shape}, an image{optional}"
     stored = "" if spec.content is Content.VALUES else f", a {spec.content}"
     return f"{shape}{stored}{optional}"
 
 
-def _shape(shape: Sequence[int | None]) -> str:
+def _format_shape(shape: Sequence[int | None]) -> str:
     sides = ", ".join("?" if side is None else str(side) for side in shape)
     return f"[{sides}]" if sides else "scalar"
 
 
-def _range(spec: FeatureSpec) -> str:
+def _format_bounds(spec: FeatureSpec) -> str:
     if spec.minimum is None:
         return f"at most {spec.maximum}"
     if spec.maximum is None:
@@ -355,5 +365,5 @@ def _range(spec: FeatureSpec) -> str:
     return f"{spec.minimum} to {spec.maximum}"
 
 
-def _names(names: Sequence[str]) -> str:
-    return first_names(list(map(repr, names)), _MAX_NAMES)
+def _format_names(names: Sequence[str]) -> str:
+    return format_names(list(map(repr, names)), _MAX_NAMES)

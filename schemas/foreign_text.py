@@ -16,12 +16,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from recordmill.schemas.declared import expectation
+from recordmill.schemas.declared import describe_mismatch
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
-from recordmill.schemas.text import printable
+from recordmill.schemas.text import escape_unprintable
 
-_SHOWN = 100  # maximum length of a field's name in a message
-_LONGEST = 400  # maximum length of the expected and actual values in a message
+_MAX_FIELD_CHARACTERS = 100  # maximum length of a field's name in a message
+_MAX_EXPECTED_CHARACTERS = (
+    400  # maximum length of the expected and actual values in a message
+)
 _Model = TypeVar("_Model")
 
 
@@ -39,7 +41,7 @@ class ForeignText:
     noun: str  # like "recordmill manifest"
     advice: str  # how to fix it, as a sentence without its full stop
 
-    def refused(self, problem: str) -> OutputRefusedError:
+    def to_error(self, problem: str) -> OutputRefusedError:
         """Returns the error, with the location, the problem and the advice."""
         return OutputRefusedError(
             f"{self.location}: not a {self.noun}: {problem}. {self.advice}"
@@ -58,7 +60,7 @@ class ForeignText:
         except (OutputRefusedError, MemoryError):  # not failures of the parser
             raise
         except Exception as error:
-            raise self.refused((describe or _problem)(error)) from error
+            raise self.to_error((describe or _describe_problem)(error)) from error
 
     def parse(self, model: type[_Model], content: bytes) -> _Model:
         """Parses JSON into an instance of a model.
@@ -67,11 +69,11 @@ class ForeignText:
           OutputRefusedError: the text is not JSON, or does not match the model.
         """
         with self.parsing():
-            instance: _Model = _adapter(model).validate_json(content)
+            instance: _Model = _type_adapter(model).validate_json(content)
         return instance
 
 
-def is_parsed(parse: Callable[[], object]) -> bool:
+def is_parsable(parse: Callable[[], object]) -> bool:
     """Returns whether a parser accepts its text; used to find the part that fails."""
     try:
         parse()
@@ -81,17 +83,21 @@ def is_parsed(parse: Callable[[], object]) -> bool:
 
 
 # Cached, because building an adapter takes milliseconds.
-_adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
+_type_adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
-def _problem(error: Exception) -> str:
+def _describe_problem(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        field = printable(".".join(map(str, first["loc"])))
-        shown_field = field if len(field) <= _SHOWN else f"{field[:_SHOWN]}..."
-        expected = expectation(first)
-        if len(expected) > _LONGEST:
-            expected = f"{expected[:_LONGEST]}..."
+        field = escape_unprintable(".".join(map(str, first["loc"])))
+        shown_field = (
+            field
+            if len(field) <= _MAX_FIELD_CHARACTERS
+            else f"{field[:_MAX_FIELD_CHARACTERS]}..."
+        )
+        expected = describe_mismatch(first)
+        if len(expected) > _MAX_EXPECTED_CHARACTERS:
+            expected = f"{expected[:_MAX_EXPECTED_CHARACTERS]}..."
         return f"{shown_field}: {expected}" if shown_field else expected
     if isinstance(error, SchemaError):
         return f"features: {error}"

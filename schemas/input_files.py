@@ -27,7 +27,7 @@ class FileChecksum(NamedTuple):
     crc32c: int  # checksum of these bytes
 
 
-def as_call(instance: Any) -> tuple[type, tuple[Any, ...]]:
+def reduce_to_call(instance: Any) -> tuple[type, tuple[Any, ...]]:
     """Returns the pickled form of a dataclass: a call of the class with its fields.
 
     The default of dataclasses calls a function for each field and takes twice the time,
@@ -41,15 +41,17 @@ class TaskChecksums:
     """The checksums of the bytes that one task read."""
 
     # the checksums, if they are few enough to pass through the runner
-    few: tuple[FileChecksum, ...] = ()
-    in_file: int = 0  # otherwise, the number of checksums in a file of the workspace
-    __reduce__ = as_call
+    checksums: tuple[FileChecksum, ...] = ()
+    num_in_file: int = (
+        0  # otherwise, the number of checksums in a file of the workspace
+    )
+    __reduce__ = reduce_to_call
 
 
 NO_CHECKSUMS = TaskChecksums()
 
 
-class Seen(NamedTuple):
+class FileStat(NamedTuple):
     """The size and version of a file, as in the inventory."""
 
     size: int
@@ -66,13 +68,13 @@ class InputFile(NamedTuple):
     version: str = ""
     # the input folder above the file, relative to the input root; for an input that is a
     # file, its own folder
-    given: str = ""
+    given_folder: str = ""
     problem: str = ""  # reason why it cannot be read, or ""
 
     @property
-    def seen(self) -> Seen:
+    def stat(self) -> FileStat:
         """Returns the size and version that must be unchanged when the file is read."""
-        return Seen(self.size, self.version)
+        return FileStat(self.size, self.version)
 
 
 MEMBER_MARK = "!"
@@ -81,7 +83,7 @@ MEMBER_MARK = "!"
 MEMBER_VERSION = "member:"
 """The prefix of the version of a member."""
 
-_ENDING = re.compile(
+_ARCHIVE_ENDING = re.compile(
     r"\.(?:zip|tar|tgz|tbz2?|txz|tzst|tar\.(?:gz|bz2|xz|zst))$", re.IGNORECASE
 )
 
@@ -99,14 +101,14 @@ class ArchiveMember:
     stored_bytes: int  # size in the archive, without the header
     crc32: str  # CRC-32 of the data, in hexadecimal digits; "" in tar archives
     name_chars: int  # length of its name in the archive
-    archive: Seen  # size and version of the archive
+    archive_stat: FileStat  # size and version of the archive
 
     @property
     def version(self) -> str:
         """Returns the version of the member, as in the inventory."""
         return (
             f"{MEMBER_VERSION}{self.kind}:{self.offset}:{self.stored_bytes}:{self.crc32}:"
-            f"{self.name_chars}:{self.archive.size}:{self.archive.version}"
+            f"{self.name_chars}:{self.archive_stat.size}:{self.archive_stat.version}"
         )
 
     def archive_uri(self, uri: str) -> str:
@@ -114,16 +116,16 @@ class ArchiveMember:
         return uri[: -(self.name_chars + len(MEMBER_MARK) + 1)]
 
 
-def member_of(version: str) -> ArchiveMember | None:
+def parse_member(version: str) -> ArchiveMember | None:
     """Parses the location of a member from a version; None for the version of a file."""
-    return _parse(version) if version.startswith(MEMBER_VERSION) else None
+    return _parse_member(version) if version.startswith(MEMBER_VERSION) else None
 
 
 @lru_cache(maxsize=1024)
-def _parse(version: str) -> ArchiveMember:
+def _parse_member(version: str) -> ArchiveMember:
     _, kind, offset, stored, crc32, chars, size, archive = version.split(":", 7)
     return ArchiveMember(
-        kind, int(offset), int(stored), crc32, int(chars), Seen(int(size), archive)
+        kind, int(offset), int(stored), crc32, int(chars), FileStat(int(size), archive)
     )
 
 
@@ -138,14 +140,14 @@ def is_archive_name(path: str) -> bool:
     >>> [is_archive_name(p) for p in ("a.zip", "b.tar.gz", "c.TGZ", "d.csv.gz", "e")]
     [True, True, True, False, False]
     """
-    return _ENDING.search(path) is not None
+    return _ARCHIVE_ENDING.search(path) is not None
 
 
-def folder_title(name: str) -> str:
+def folder_name(name: str) -> str:
     """Returns the name of a folder, without the ending of an archive that replaces it.
 
-    >>> folder_title("cat"), folder_title("cat.tar.gz!"), folder_title("cat.zip")
+    >>> folder_name("cat"), folder_name("cat.tar.gz!"), folder_name("cat.zip")
     ('cat', 'cat', 'cat.zip')
     """
     bare = name.removesuffix(MEMBER_MARK)
-    return _ENDING.sub("", bare) if bare != name else name
+    return _ARCHIVE_ENDING.sub("", bare) if bare != name else name

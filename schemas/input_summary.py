@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 
 DUPLICATES = "duplicates"  # name of the fact about duplicates
 CLASSES = "classes"
 BY_FOLDER = "splits by folder"
 
 # Facts that count files before they are read, so the counts include rejects.
-_FILES = ("images", "audio files", "text files")
-_BY_SPLIT = tuple(f"{files} by split" for files in _FILES)
-_COUNTS = frozenset((CLASSES, BY_FOLDER, *_FILES, *_BY_SPLIT))
+_FILE_FACTS = ("images", "audio files", "text files")
+_SPLIT_FACTS = tuple(f"{files} by split" for files in _FILE_FACTS)
+_COUNT_FACTS = frozenset((CLASSES, BY_FOLDER, *_FILE_FACTS, *_SPLIT_FACTS))
 
 # All warning codes. Programs read them, and docs/jobs.md lists them. A published code
 # keeps its name and its meaning.
@@ -73,7 +73,7 @@ WarningCode = Literal[
 ]
 
 
-_LISTED = 10  # maximum number of warnings in an error
+_MAX_LISTED_WARNINGS = 10  # maximum number of warnings in an error
 
 
 class InputWarning(NamedTuple):
@@ -91,11 +91,11 @@ class SkippedFiles:
     """Input files that were skipped for one reason."""
 
     reason: str  # reason as text, after "3 files: "
-    files: int  # number of files
+    num_files: int  # number of files
     example: str  # path of one file
 
     @staticmethod
-    def counted(
+    def count_by_reason(
         reasons_and_paths: Iterable[tuple[str, str]],
     ) -> tuple[SkippedFiles, ...]:
         """Counts pairs (reason, path) by reason, the most common reason first."""
@@ -111,13 +111,13 @@ class SkippedFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class InputSummary:
+class InputReport:
     """A report of how a source interpreted its input."""
 
     # pairs (name, text), such as ("delimiter", "comma")
-    facts: tuple[tuple[str, str], ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()
     warnings: tuple[InputWarning, ...] = ()
-    passed_over: tuple[SkippedFiles, ...] = ()  # skipped files
+    skipped_files: tuple[SkippedFiles, ...] = ()  # skipped files
 
     def with_warnings(self, more: Iterable[InputWarning]) -> Self:
         """Returns the report with more warnings, without repetitions."""
@@ -135,37 +135,37 @@ class InputSummary:
         code_counts = ", ".join(
             code if n == 1 else f"{n:,} x {code}" for code, n in codes
         )
-        lines = [f"\n  {warning}" for warning in self.warnings[:_LISTED]]
+        lines = [f"\n  {warning}" for warning in self.warnings[:_MAX_LISTED_WARNINGS]]
         if more := len(self.warnings) - len(lines):
             lines.append(f"\n  and {more:,} more")
         raise InputError(
-            f"{count(len(self.warnings), 'warning')} ({code_counts}), and `strict` allows "
+            f"{format_count(len(self.warnings), 'warning')} ({code_counts}), and `strict` allows "
             f"none:{''.join(lines)}\n"
             "Fix their causes, or run without `strict`"
         )
 
-    def updated(self, later_report: InputSummary) -> InputSummary:
+    def merged_with(self, later_report: InputReport) -> InputReport:
         """Returns the report, updated with facts, warnings and files of a later one."""
-        facts = tuple((dict(self.facts) | dict(later_report.facts)).items())
-        passed_over = later_report.passed_over or self.passed_over
-        more = replace(self, facts=facts, passed_over=passed_over)
+        facts = tuple((dict(self.fields) | dict(later_report.fields)).items())
+        passed_over = later_report.skipped_files or self.skipped_files
+        more = replace(self, fields=facts, skipped_files=passed_over)
         return more.with_warnings(later_report.warnings)
 
-    def of_input(self) -> Self:
+    def with_input_counts(self) -> Self:
         """Returns the report with counts marked as counts of the input, not the dataset.
 
-        >>> InputSummary((("classes", "2 (cat 1, dog 4)"),)).of_input().lines()
+        >>> InputReport((("classes", "2 (cat 1, dog 4)"),)).of_input().lines()
         ['classes: 2 (cat 1, dog 4) in the input']
         """
 
         def marked(name: str, text: str) -> str:
-            counts = name in _COUNTS and any(map(str.isdigit, text))
+            counts = name in _COUNT_FACTS and any(map(str.isdigit, text))
             return f"{text} in the input" if counts else text
 
-        facts = tuple((name, marked(name, text)) for name, text in self.facts)
-        return replace(self, facts=facts)
+        facts = tuple((name, marked(name, text)) for name, text in self.fields)
+        return replace(self, fields=facts)
 
-    def spelled(self, spell: Callable[[str], str]) -> Self:
+    def with_spelling(self, spell: Callable[[str], str]) -> Self:
         """Returns the report with options in warnings as a front end spells them."""
         spelled_warnings = (
             InputWarning(code, spell(text)) for code, text in self.warnings
@@ -176,11 +176,11 @@ class InputSummary:
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Returns a report from its JSON form; missing fields are empty."""
         return cls(
-            facts=tuple((str(k), str(v)) for k, v in fields.get("facts", {}).items()),
+            fields=tuple((str(k), str(v)) for k, v in fields.get("facts", {}).items()),
             warnings=tuple(
                 InputWarning(**warning) for warning in fields.get("warnings", ())
             ),
-            passed_over=tuple(
+            skipped_files=tuple(
                 SkippedFiles(**skipped_files)
                 for skipped_files in fields.get("passed_over", ())
             ),
@@ -189,19 +189,19 @@ class InputSummary:
     def to_dict(self) -> dict[str, Any]:
         """Returns the JSON form of the report."""
         return {
-            "facts": dict(self.facts),
+            "facts": dict(self.fields),
             "warnings": [warning._asdict() for warning in self.warnings],
-            "passed_over": list(map(asdict, self.passed_over)),
+            "passed_over": list(map(asdict, self.skipped_files)),
         }
 
-    def lines(self) -> list[str]:
+    def to_lines(self) -> list[str]:
         """Returns the report as lines of text, without the warnings."""
-        facts = [f"{name}: {text}" for name, text in self.facts]
+        facts = [f"{name}: {text}" for name, text in self.fields]
         return facts + [
-            f"skipped: {count(skipped_files.files, 'file')} ({skipped_files.reason}), such as "
+            f"skipped: {format_count(skipped_files.num_files, 'file')} ({skipped_files.reason}), such as "
             f"{skipped_files.example}"
-            for skipped_files in self.passed_over
+            for skipped_files in self.skipped_files
         ]
 
 
-NOTHING = InputSummary()
+EMPTY_REPORT = InputReport()

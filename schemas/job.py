@@ -32,15 +32,18 @@ from recordmill.schemas.options import (
     Grace,
     LogFormat,
     Payload,
+    RequestedExchange,
     Style,
     VerifyLevel,
-    WantedExchange,
 )
 from recordmill.schemas.source_options import SOURCE_PATTERN, SourceOptions
-from recordmill.schemas.storage_options import BothSides, require_secretless_arguments
+from recordmill.schemas.storage_options import (
+    StorageOptionsPair,
+    require_beam_options_without_secrets,
+)
 
 _PUSH_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
-_FORMS = "FILE.py:FUNCTION or MODULE:FUNCTION"
+_FUNCTION_FORMS = "FILE.py:FUNCTION or MODULE:FUNCTION"
 
 
 class MapFunction(FrozenModel):
@@ -69,23 +72,23 @@ class MapFunction(FrozenModel):
         return blake2b(self.text.encode(), digest_size=16).hexdigest()
 
 
-def split_name(reference: str) -> tuple[str, str]:
+def split_function_reference(reference: str) -> tuple[str, str]:
     """Splits FILE.py:FUNCTION or MODULE:FUNCTION at the colon.
 
-    >>> split_name("gs://bucket/my_map.py:tokenise")
+    >>> split_function_reference("gs://bucket/my_map.py:tokenise")
     ('gs://bucket/my_map.py', 'tokenise')
     """
     place, colon, function = reference.rpartition(":")
-    names = [function] if is_file(place) else [*place.split("."), function]
+    names = [function] if is_file_reference(place) else [*place.split("."), function]
     if not colon or not all(name.isidentifier() for name in names):
-        raise UsageError(f"`map`: expected {_FORMS}, found {reference!r}")
+        raise UsageError(f"`map`: expected {_FUNCTION_FORMS}, found {reference!r}")
     return place, function
 
 
-def is_file(place: str) -> bool:
+def is_file_reference(place: str) -> bool:
     """Returns whether a reference names a file, not a module.
 
-    >>> is_file("maps/my_map.py"), is_file("maps.my_map")
+    >>> is_file_reference("maps/my_map.py"), is_file_reference("maps.my_map")
     (True, False)
     """
     return place.endswith(".py")
@@ -93,12 +96,12 @@ def is_file(place: str) -> bool:
 
 def load_map(reference: str, read: Callable[[str], bytes]) -> MapFunction:
     """Reads the text of the module that a job names; does not run a file."""
-    place, function = split_name(reference)
-    if is_file(place):
+    place, function = split_function_reference(reference)
+    if is_file_reference(place):
         content = read(place)
         module_fields = {"file": place.replace("\\", "/").rpartition("/")[2]}
     else:
-        content, module_fields = module_file(place).read_bytes(), {"module": place}
+        content, module_fields = find_module_file(place).read_bytes(), {"module": place}
     try:
         text = content.decode()
         if "file" in module_fields:
@@ -112,22 +115,22 @@ def load_map(reference: str, read: Callable[[str], bytes]) -> MapFunction:
     return MapFunction(function=function, text=text, **module_fields)
 
 
-def module_file(module: str) -> Path:
+def find_module_file(module: str) -> Path:
     """Returns the file of an importable module."""
     try:
         module_spec = importlib.util.find_spec(module)
     except Exception as error:  # any error of the parent packages
         problem = f"cannot be imported here: {type(error).__name__}: {error}"
-        raise _no_module(module, problem) from error
+        raise _module_error(module, problem) from error
     if module_spec is None:
-        raise _no_module(module, "cannot be found here")
+        raise _module_error(module, "cannot be found here")
     if not module_spec.origin or not module_spec.origin.endswith(".py"):
         problem = "has no source file (.py), which the dataset's fingerprint requires"
-        raise _no_module(module, problem)
+        raise _module_error(module, problem)
     return Path(module_spec.origin)
 
 
-def _no_module(module: str, problem: str) -> UsageError:
+def _module_error(module: str, problem: str) -> UsageError:
     file = f"{module.replace('.', '/')}.py"
     file_hint = f"./{file}" if Path(file).is_file() else "FILE.py"
     return UsageError(
@@ -147,7 +150,7 @@ SPLIT_PATTERN = re.compile(r"(?:\w|-)+", re.ASCII)
 VERSION_PATTERN = re.compile(r"\d{1,80}\.\d{1,80}\.\d{1,80}", re.ASCII)
 
 
-def _matching(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
+def _create_check(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
     def check(text: str) -> str:
         if not pattern.fullmatch(text):
             raise ValueError(f"expected {expected}, found {text!r}")
@@ -156,11 +159,11 @@ def _matching(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
     return check
 
 
-check_name = _matching(
+check_name = _create_check(
     NAME_PATTERN, "a name of letters, digits and '_' that starts with a letter"
 )
-check_version = _matching(VERSION_PATTERN, "a version like 1.0.0")
-check_split_name = _matching(
+check_version = _create_check(VERSION_PATTERN, "a version like 1.0.0")
+check_split_name = _create_check(
     SPLIT_PATTERN, "a split name of letters, digits, '_' and '-'"
 )
 
@@ -238,7 +241,7 @@ class Sharding(FrozenModel):
             raise ValueError("expected one rule for the number of shards")
         return self
 
-    def shards_for(self, num_bytes: int, num_records: int) -> int:
+    def count_shards(self, num_bytes: int, num_records: int) -> int:
         """Returns the number of shards of a split, at most its number of records."""
         if num_records == 0:
             return 0
@@ -269,7 +272,7 @@ class RejectLimit(FrozenModel):
             raise ValueError(f"expected a share of at most 100%, found {text}")
         return text
 
-    def allowed(self, rows_read: int) -> int:
+    def max_rejects(self, rows_read: int) -> int:
         """Returns the maximum number of rejects."""
         if self.text.endswith("%"):
             return int(Fraction(Decimal(self.text[:-1])) / 100 * rows_read)
@@ -366,10 +369,10 @@ class JobSpec(FrozenModel):
         return any(feature.bytes_from for feature in features)
 
 
-def identifier_from(text: str) -> str:
+def to_dataset_name(text: str) -> str:
     """Converts the name of a folder to a valid dataset name.
 
-    >>> identifier_from("2024 my-photos")
+    >>> to_dataset_name("2024 my-photos")
     'dataset_2024_my_photos'
     """
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
@@ -383,7 +386,7 @@ _EMBEDDED_RUNNERS = (
     *("switchingdirectrunner", "fnapirunner"),
 )
 
-_NO_STORAGE_OPTIONS = BothSides()
+_NO_STORAGE_OPTIONS = StorageOptionsPair()
 
 # Descriptive options. They change no record, so they are not in the fingerprint.
 AboutKey = Literal["description", "license", "citation", "homepage", "contact"]
@@ -393,13 +396,13 @@ ABOUT: tuple[AboutKey, ...] = get_args(AboutKey)
 class Description(NamedTuple):
     """A description of a dataset for people who find it."""
 
-    about: Mapping[AboutKey, str] = {}  # texts of the options that are set
-    card: bool = False  # whether the dataset has croissant.json
+    texts: Mapping[AboutKey, str] = {}  # texts of the options that are set
+    has_card: bool = False  # whether the dataset has croissant.json
 
-    def changes_from(self, old: Description) -> str:
+    def describe_changes(self, old: Description) -> str:
         """Returns the names of the fields that differ from an old description."""
         old_fields, new_fields = (
-            {**description.about, **({"card": ""} if description.card else {})}
+            {**description.texts, **({"card": ""} if description.has_card else {})}
             for description in (old, self)
         )
         changed_names = [
@@ -429,7 +432,7 @@ class RunOptions:
     exclude: tuple[str, ...] = ()
     scratch: str = ""
     memory: str = "auto"
-    exchange: WantedExchange = "auto"
+    exchange: RequestedExchange = "auto"
     workers: int = 0
     overwrite: bool = False
     grace: Grace = "next-run"
@@ -440,7 +443,7 @@ class RunOptions:
     duplicates: Duplicates = "ignore"
     strict: bool = False
     expect_schema: str = ""
-    storage: BothSides = _NO_STORAGE_OPTIONS
+    storage: StorageOptionsPair = _NO_STORAGE_OPTIONS
     detach: bool = False
     description: Description = NO_DESCRIPTION
     beam_args: tuple[str, ...] = ()
@@ -451,7 +454,7 @@ class RunOptions:
     style: Style = field(default="command", compare=False)
 
     def __post_init__(self) -> None:
-        require_secretless_arguments(self.beam_args)
+        require_beam_options_without_secrets(self.beam_args)
         if self.metrics_push and not _PUSH_URL.fullmatch(self.metrics_push):
             raise UsageError(
                 "`metrics_push`: expected the address of a Pushgateway without a user, a "

@@ -24,9 +24,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from recordmill.schemas.declared import parse_declared, report
+from recordmill.schemas.declared import format_problems, parse_declared
 from recordmill.schemas.errors import SchemaError, UsageError
-from recordmill.schemas.job import is_file, split_name
+from recordmill.schemas.job import is_file_reference, split_function_reference
 from recordmill.schemas.job_options import (
     PATH_KINDS,
     TEXT_KINDS,
@@ -34,22 +34,26 @@ from recordmill.schemas.job_options import (
     LoadedJob,
     Problems,
     check_options,
+    create_job,
+    find_owner,
     job_file_model,
-    make_job,
-    owner_of,
 )
-from recordmill.schemas.options import JOB_FILE, offered_by, parse_pairs, spell
-from recordmill.schemas.schema_file import DRAFT, texts_as_written, without_titles
+from recordmill.schemas.options import JOB_FILE, options_of, parse_pairs, spell_options
+from recordmill.schemas.schema_file import (
+    JSON_SCHEMA_DRAFT,
+    remove_titles,
+    restore_texts,
+)
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.schemas.storage_options import addresses_with_secrets
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.text import format_json
 from recordmill.schemas.yaml_lines import KeyPath, YamlDocument
 
 _PLACEHOLDER = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _PARAMETER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Text that YAML can only parse as a scalar: no indicator, no space, no quote.
-_PLAIN = re.compile(r"[-+]?\.?\w[\w.+-]*", re.ASCII)
-_KINDS = {option.name: option.kind for option in offered_by(JOB_FILE)}
+_PLAIN_SCALAR = re.compile(r"[-+]?\.?\w[\w.+-]*", re.ASCII)
+_KINDS = {option.name: option.value_kind for option in options_of(JOB_FILE)}
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:
@@ -64,7 +68,7 @@ class _Placeholders:
         self, parameters: Mapping[str, str | None], problems: Problems
     ) -> None:
         self.values = parameters
-        self.used: set[str] = set()
+        self.used_names: set[str] = set()
         self._problems = problems
 
     def fill(self, value: Any, place: KeyPath, *, as_text: bool) -> Any:
@@ -90,12 +94,12 @@ class _Placeholders:
         try:
             alone = _PLACEHOLDER.fullmatch(value.strip())
             if alone and "{{" not in alone[1]:
-                text = self._value(alone[1].strip())
+                text = self._parameter_text(alone[1].strip())
                 # Otherwise the text is parsed as YAML: 8 and true are no text.
-                is_text = as_text or not _PLAIN.fullmatch(text)
+                is_text = as_text or not _PLAIN_SCALAR.fullmatch(text)
                 return text if is_text else YamlDocument(text.encode(), "set").value
             filled = _PLACEHOLDER.sub(
-                lambda match: self._value(match[1].strip()), value
+                lambda match: self._parameter_text(match[1].strip()), value
             )
             if "{{" in _PLACEHOLDER.sub("", value):
                 raise UsageError("a {{ without its }}")
@@ -104,7 +108,7 @@ class _Placeholders:
             return value
         return filled
 
-    def _value(self, name: str) -> str:
+    def _parameter_text(self, name: str) -> str:
         if name.split(".")[0] == "env":
             raise UsageError(
                 f"{{{{ {name} }}}}: job files do not read environment variables. Keep "
@@ -116,7 +120,7 @@ class _Placeholders:
                 f"{{{{ {name} }}}}: expected one parameter's name between the braces, "
                 "like {{ date }}"
             )
-        self.used.add(name)
+        self.used_names.add(name)
         text = self.values.get(name)
         if text is None:
             similar_names = get_close_matches(name, self.values.keys() - {name}, 1)
@@ -166,34 +170,41 @@ def load_job(
             "  source: csv\n  inputs: data/*.csv\n  output: out/data"
         )
     if secrets := dict(addresses_with_secrets(document.value)):
-        raise UsageError(_report(uri, document, secrets, {}, {}))
+        raise UsageError(_format_problems(uri, document, secrets, {}, {}))
     problems: Problems = {}
-    given_options = {**_filled(document, settings, today, problems), **options}
+    given_options = {
+        **_fill_placeholders(document, settings, today, problems),
+        **options,
+    }
     if format_options and (source := str(given_options.get("source"))) in formats:
         section = given_options.setdefault(source, {})
         for name in format_options.keys() - formats[source].model_fields.keys():
-            problem = f"is an option of {owner_of(name, formats)}, not of {source}"
+            problem = f"is an option of {find_owner(name, formats)}, not of {source}"
             problems[source, name] = problem
         if isinstance(section, dict):
             given_options[source] = {**section, **format_options}
     validated_options = check_options(given_options, formats, problems)
     if problems:
-        raise UsageError(_report(uri, document, problems, options, format_options))
+        raise UsageError(
+            _format_problems(uri, document, problems, options, format_options)
+        )
     typed = {name: validated_options[name] for name in options}
-    validated_options = _with_paths(validated_options, posixpath.dirname(uri)) | typed
+    validated_options = (
+        _resolve_paths(validated_options, posixpath.dirname(uri)) | typed
+    )
     if isinstance(validated_options["schema"], dict):
         validated_options["schema"] = parse_declared(
             *(validated_options["schema"], f"{uri}: schema"),
-            lambda loc: document.line(("schema", *loc)),
+            lambda loc: document.line_of(("schema", *loc)),
         )
-    return make_job(validated_options, "job_file", read)
+    return create_job(validated_options, "job_file", read)
 
 
-def _filled(
+def _fill_placeholders(
     document: YamlDocument, settings: Mapping[str, str], today: date, problems: Problems
 ) -> dict[str, Any]:
     """Returns the fields that are not null, with all placeholders filled in."""
-    texts = document.as_written()
+    texts = document.written_value()
     defaults = texts.get("params") or {}
     if not isinstance(defaults, dict):
         problem = f"expected a mapping of parameters, found {defaults!r}"
@@ -219,10 +230,10 @@ def _filled(
         if as_text:
             value = texts[key]
         elif is_schema:
-            value = texts_as_written(value, texts[key])
+            value = restore_texts(value, texts[key])
         filled_fields[key] = placeholders.fill(value, (key,), as_text=as_text)
-    for name in settings.keys() - placeholders.used:
-        similar_names = get_close_matches(name, sorted(placeholders.used), 1)
+    for name in settings.keys() - placeholders.used_names:
+        similar_names = get_close_matches(name, sorted(placeholders.used_names), 1)
         hint = (
             f"did you mean {similar_names[0]}?"
             if similar_names
@@ -233,7 +244,7 @@ def _filled(
     return filled_fields
 
 
-def _report(
+def _format_problems(
     uri: str,
     document: YamlDocument,
     problems: Problems,
@@ -245,20 +256,20 @@ def _report(
         if at == 0 or (
             place[0] not in _KINDS and place[1:2] and place[1] in format_options
         ):
-            flag = spell(f"`{place[at]}`", "command")
+            flag = spell_options(f"`{place[at]}`", "command")
             return 0, ": ".join([flag, *map(str, place[at + 1 :])])
         if place[:1] == ("set",) and place[0] not in document.value:
             return 0, f"`set` {place[1]}"
         steps = [f"item {s + 1}" if isinstance(s, int) else s for s in place]
         if place[0] not in document.value:
             return 0, ": ".join(steps)
-        line = document.line(place)
+        line = document.line_of(place)
         return line, ": ".join([f"line {line}", *steps])
 
     located_problems = sorted(
         (*locate(place), problem) for place, problem in problems.items()
     )
-    return report(
+    return format_problems(
         uri, [f"{label}: {problem}" for _, label, problem in located_problems]
     )
 
@@ -271,26 +282,30 @@ def _quote_hint(problem: str, content: bytes) -> str:
     return '; a value that begins with {{ needs quotes: "{{ date }}"'
 
 
-def _with_paths(options: dict[str, Any], base: str) -> dict[str, Any]:
+def _resolve_paths(options: dict[str, Any], base: str) -> dict[str, Any]:
     """Makes paths absolute, so that they do not depend on the working directory."""
 
     def based(name: str, value: Any) -> Any:
         kind = _KINDS.get(name)
         if isinstance(value, str) and (kind in PATH_KINDS or kind == "schema"):
-            return absolute(value, base)
+            return resolve_path(value, base)
         if kind == "inputs":
-            return tuple(absolute(path, base) for path in value)
-        if kind == "function" and value and is_file(split_name(value)[0]):
-            return absolute(value, base)
+            return tuple(resolve_path(path, base) for path in value)
+        if (
+            kind == "function"
+            and value
+            and is_file_reference(split_function_reference(value)[0])
+        ):
+            return resolve_path(value, base)
         return value
 
     return {name: based(name, value) for name, value in options.items()}
 
 
-def absolute(path: str, base: str) -> str:
+def resolve_path(path: str, base: str) -> str:
     """Resolves a path in a job file relative to the folder of the file.
 
-    >>> absolute("../raw/*.csv", "s3://bucket/jobs"), absolute("/raw", "jobs")
+    >>> resolve_path("../raw/*.csv", "s3://bucket/jobs"), resolve_path("/raw", "jobs")
     ('s3://bucket/raw/*.csv', '/raw')
     """
     if "://" in path:
@@ -303,13 +318,13 @@ def absolute(path: str, base: str) -> str:
 
 
 _SCHEMA_FILE = "schema_file.schema.json"  # JSON Schema of schema files, same folder
-_KEPT = ("description", "default")
+_KEPT_KEYS = ("description", "default")
 _ANY_PLACEHOLDER = {"type": "string", "pattern": r"\{\{.*\}\}"}
 
 
-def job_schema(formats: Mapping[str, type[SourceOptions]]) -> dict[str, Any]:
+def create_job_schema(formats: Mapping[str, type[SourceOptions]]) -> dict[str, Any]:
     """Returns the JSON Schema of job files, with placeholders allowed as values."""
-    schema = without_titles(job_file_model(*formats.items()).model_json_schema())
+    schema = remove_titles(job_file_model(*formats.items()).model_json_schema())
     schema["properties"]["source"] |= {"enum": list(formats)}
     del schema["properties"]["source"]["minLength"]
     sections = [
@@ -317,7 +332,8 @@ def job_schema(formats: Mapping[str, type[SourceOptions]]) -> dict[str, Any]:
     ]
     for part in (schema, *(schema["$defs"][name] for name in sections)):
         part["properties"] = {
-            name: _or_placeholder(field) for name, field in part["properties"].items()
+            name: _allow_placeholder(field)
+            for name, field in part["properties"].items()
         }
     declared = schema["properties"]["schema"]
     declared["anyOf"] = [
@@ -325,19 +341,19 @@ def job_schema(formats: Mapping[str, type[SourceOptions]]) -> dict[str, Any]:
         {"$ref": _SCHEMA_FILE},
         {"type": "null"},
     ]
-    return {"$schema": DRAFT, "title": "recordmill job file", **schema}
+    return {"$schema": JSON_SCHEMA_DRAFT, "title": "recordmill job file", **schema}
 
 
 def job_schema_bytes(formats: Mapping[str, type[SourceOptions]]) -> bytes:
     """Returns the JSON Schema of job files as the bytes of a file."""
-    return json_bytes(job_schema(formats))
+    return format_json(create_job_schema(formats))
 
 
-def _or_placeholder(field: dict[str, Any]) -> dict[str, Any]:
+def _allow_placeholder(field: dict[str, Any]) -> dict[str, Any]:
     """Adds placeholders to the schema of a field that does not accept text."""
     if isinstance(field.get("default"), dict | list):
         field = {key: value for key, value in field.items() if key != "default"}
-    kept_fields = {key: field[key] for key in _KEPT if key in field}
+    kept_fields = {key: field[key] for key in _KEPT_KEYS if key in field}
     constraints = {key: value for key, value in field.items() if key not in kept_fields}
     branches = constraints.get("anyOf", [constraints])
     types = {branch.get("type") for branch in branches if "enum" not in branch}

@@ -32,7 +32,11 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from recordmill.schemas.declared import FrozenModel, expectation, unknown_field
+from recordmill.schemas.declared import (
+    FrozenModel,
+    describe_mismatch,
+    describe_unknown_field,
+)
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job import (
     ABOUT,
@@ -46,20 +50,20 @@ from recordmill.schemas.job import (
     Sharding,
     Splits,
     check_version,
-    identifier_from,
     load_map,
     parse_balance,
     parse_share,
     parse_split_times,
-    split_name,
+    split_function_reference,
+    to_dataset_name,
 )
-from recordmill.schemas.options import JOB_FILE, WEIGHT, Option, Style, offered_by
+from recordmill.schemas.options import JOB_FILE, WEIGHT, Option, Style, options_of
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.schemas.storage_options import (
-    BothSides,
     StorageOptions,
+    StorageOptionsPair,
     addresses_with_secrets,
-    require_secretless_arguments,
+    require_beam_options_without_secrets,
 )
 from recordmill.schemas.text import parse_memory, parse_size
 
@@ -97,7 +101,7 @@ def _auto_or_version(version: str) -> str:
         raise ValueError(f"{error}; or auto") from error
 
 
-def _parsed(parse: Callable[[str], Any], expected: str, value_type: Any) -> Any:
+def _parsed_type(parse: Callable[[str], Any], expected: str, value_type: Any) -> Any:
     """Returns an annotated type whose values a function parses from text."""
 
     def validate(text: Any) -> Any:
@@ -110,7 +114,7 @@ def _parsed(parse: Callable[[str], Any], expected: str, value_type: Any) -> Any:
     ]
 
 
-def _checked(check: Callable[[Any], object]) -> AfterValidator:
+def _check_validator(check: Callable[[Any], object]) -> AfterValidator:
     """Returns a validator that accepts the values that a function accepts."""
 
     def validate(value: Any) -> Any:
@@ -126,16 +130,18 @@ def _checked(check: Callable[[Any], object]) -> AfterValidator:
 Text = Annotated[str, Field(min_length=1)]
 TextOrTexts = BeforeValidator(_one_or_more, json_schema_input_type=Text | list[Text])
 Fraction = Annotated[float, Field(gt=0, le=1)] | str
-FileOptions = Annotated[dict[str, JsonValue], _checked(StorageOptions.of)]
+FileOptions = Annotated[
+    dict[str, JsonValue], _check_validator(StorageOptions.from_values)
+]
 
 
-def _prose(text: str) -> str:
+def _validate_prose(text: str) -> str:
     if not text.strip():
         raise ValueError("expected text, found blanks")
     return text.strip()
 
 
-def _url(text: str) -> str:
+def _validate_url(text: str) -> str:
     if not re.fullmatch(r"https?://[^\s/]+\S*", text, re.ASCII):
         raise ValueError(f"expected a URL like https://example.org/a, found {text!r}")
     return text
@@ -147,7 +153,7 @@ _LICENSE = re.compile(
 )
 
 
-def _license(text: str) -> str:
+def _validate_license(text: str) -> str:
     depths = [
         *accumulate((character == "(") - (character == ")") for character in text)
     ]
@@ -168,30 +174,30 @@ class StorageSides(FrozenModel):
 
 
 # The types of option values by kind, except for choices and integers.
-_TYPES: dict[str, Any] = {
+_TYPES_BY_KIND: dict[str, Any] = {
     "text": Text,
-    "prose": Annotated[Text, AfterValidator(_prose)],
-    "url": Annotated[Text, AfterValidator(_url)],
-    "license": Annotated[Text, AfterValidator(_license)],
+    "prose": Annotated[Text, AfterValidator(_validate_prose)],
+    "url": Annotated[Text, AfterValidator(_validate_url)],
+    "license": Annotated[Text, AfterValidator(_validate_license)],
     "file": Text,
     "folder": Text,
     "flag": bool,
     "source": Text,
     "name": DatasetName,
     "version": Annotated[str, AfterValidator(_auto_or_version)],
-    "limit": _parsed(
+    "limit": _parsed_type(
         lambda text: {"text": text}, "a count like 10 or a share like 0.5%", RejectLimit
     ),
-    "size": _parsed(parse_size, "a size like 128MiB or 100MB", int),
+    "size": _parsed_type(parse_size, "a size like 128MiB or 100MB", int),
     "share": Annotated[
         str,
         BeforeValidator(
             lambda share: str(parse_share(str(share))), json_schema_input_type=Fraction
         ),
     ],
-    "memory": Annotated[str, _checked(parse_memory)],
-    "split_times": Annotated[Text, _checked(parse_split_times)],
-    "balance": Annotated[Text, _checked(parse_balance)],
+    "memory": Annotated[str, _check_validator(parse_memory)],
+    "split_times": Annotated[Text, _check_validator(parse_split_times)],
+    "balance": Annotated[Text, _check_validator(parse_balance)],
     "splits": Annotated[
         Splits,
         BeforeValidator(_from_mapping, json_schema_input_type=dict[str, Fraction]),
@@ -199,39 +205,41 @@ _TYPES: dict[str, Any] = {
     "inputs": Annotated[tuple[Text, ...], Field(min_length=1), TextOrTexts],
     "globs": Annotated[tuple[Text, ...], TextOrTexts],
     "schema": str | dict[str, Any],
-    "function": Annotated[Text, _checked(split_name)],
+    "function": Annotated[Text, _check_validator(split_function_reference)],
     "storage": StorageSides,
     "beam": Annotated[
-        tuple[str, ...], _checked(require_secretless_arguments), TextOrTexts
+        tuple[str, ...],
+        _check_validator(require_beam_options_without_secrets),
+        TextOrTexts,
     ],
     "params": dict[str, bool | int | float | str | None],
 }
 _REQUIRED = ("source", "inputs", "output")
-_EMPTY: dict[str, Any] = {"storage": {}, "globs": (), "beam": (), "params": {}}
-_NAMES = tuple(option.name for option in offered_by(JOB_FILE))
+_EMPTY_DEFAULTS: dict[str, Any] = {"storage": {}, "globs": (), "beam": (), "params": {}}
+_OPTION_NAMES = tuple(option.name for option in options_of(JOB_FILE))
 
 
 def _field_name(option: str) -> str:
     return "schema_" if option == "schema" else option  # models have a method schema
 
 
-def _field_of(option: Option) -> tuple[Any, Any]:
+def _create_field(option: Option) -> tuple[Any, Any]:
     """Returns the type and the field of an option, for `create_model`."""
-    if option.kind == "choice":
+    if option.value_kind == "choice":
         kind: Any = Literal[option.choices]
-    elif option.kind == "integer":
+    elif option.value_kind == "integer":
         lowest, highest = option.bounds
         kind = Annotated[int, Field(ge=lowest, le=highest)]
     else:
-        kind = _TYPES[option.kind]
-    default: Any = _EMPTY.get(option.kind, option.default)
+        kind = _TYPES_BY_KIND[option.value_kind]
+    default: Any = _EMPTY_DEFAULTS.get(option.value_kind, option.default)
     if option.name in _REQUIRED:
         default = ...
     elif default is None:
         kind = kind | None
     alias = option.name if _field_name(option.name) != option.name else None
     return kind, Field(
-        default, validate_default=True, description=option.help, alias=alias
+        default, validate_default=True, description=option.help_text, alias=alias
     )
 
 
@@ -239,7 +247,8 @@ def _field_of(option: Option) -> tuple[Any, Any]:
 def job_file_model(*formats: tuple[str, type[SourceOptions]]) -> type[BaseModel]:
     """Creates the model of all declared options, with a section for each format."""
     fields: dict[str, Any] = {
-        _field_name(option.name): _field_of(option) for option in offered_by(JOB_FILE)
+        _field_name(option.name): _create_field(option)
+        for option in options_of(JOB_FILE)
     }
     for name, options in formats:
         description = f"options of source: {name}"
@@ -251,7 +260,9 @@ def job_file_model(*formats: tuple[str, type[SourceOptions]]) -> type[BaseModel]
     return model
 
 
-def _file_contradictions(given_options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_file_contradictions(
+    given_options: Mapping[str, Any],
+) -> Iterator[tuple[str, str]]:
     """Yields contradictions between options of shard files: (option, problem)."""
     container, compression, index = map(
         given_options.get, ("container", "compression", "index")
@@ -276,7 +287,7 @@ def _file_contradictions(given_options: Mapping[str, Any]) -> Iterator[tuple[str
         )
 
 
-def _split_contradictions(
+def _find_split_contradictions(
     given_options: Mapping[str, Any],
 ) -> Iterator[tuple[str, str]]:
     """Yields contradictions between options of labels and splits: (option, problem)."""
@@ -292,35 +303,39 @@ def _split_contradictions(
             f"{column} is also the column of `split_column`, which does not become a "
             "feature"
         )
-        yield "label", problem + _ONE
+        yield "label", problem + _LEAVE_OUT_ONE
     other_options = ("splits", "split_by", "split_exact", "stratify_by")
     for option, more in (("split_column", "split_by_time"), ("split_by_time", "")):
         if option in given_options and (
-            other := _first(given_options, more, *other_options)
+            other := _first_set(given_options, more, *other_options)
         ):
             problem = (
                 f"sets the split of each row, so it cannot be combined with `{other}`"
             )
-            yield option, problem + _ONE
-    if exact := _first(given_options, "stratify_by", "split_exact"):
+            yield option, problem + _LEAVE_OUT_ONE
+    if exact := _first_set(given_options, "stratify_by", "split_exact"):
         if not given_options.get("splits"):
             yield exact, "requires `splits`, such as train=0.8 and test=0.2"
         elif given_options.get("split_by"):
             problem = "counts single rows, but `split_by` keeps groups of rows together"
-            yield exact, problem + _ONE
+            yield exact, problem + _LEAVE_OUT_ONE
 
 
-def _first(given_options: Mapping[str, Any], *options: str) -> str:
+def _first_set(given_options: Mapping[str, Any], *options: str) -> str:
     """Returns the first of these options that is set, or ""."""
     return next((name for name in options if given_options.get(name)), "")
 
 
-_ONE = "; leave out one of them"
-_WITH_MAP = (
+_LEAVE_OUT_ONE = "; leave out one of them"
+_MAP_LABEL_HINT = (
     ". To make a column from the function a label, declare its classes in a file "
     "(`schema`)"
 )
-_ROLES = ("label", "split_column", "split_by_time")  # options that name a column
+_COLUMN_OPTIONS = (
+    "label",
+    "split_column",
+    "split_by_time",
+)  # options that name a column
 
 
 class LoadedJob(NamedTuple):
@@ -352,8 +367,8 @@ def check_options(
         problems |= secrets
         return {}
     for key, problem in (
-        *_contradictions(given_options),
-        *_wrong_sources(given_options, formats),
+        *_find_contradictions(given_options),
+        *_find_source_problems(given_options, formats),
     ):
         problems.setdefault((key,), problem)
     source = str(given_options.get("source"))
@@ -362,19 +377,21 @@ def check_options(
         file = job_file_model(*chosen.items()).model_validate(given_options)
     except ValidationError as error:
         for detail in error.errors():
-            place = _place_of(detail["loc"], given_options)
+            place = _find_key_path(detail["loc"], given_options)
             # A problem inside a value that already has a problem is skipped: it may
             # follow from that problem, for example from a placeholder without a value.
             if not any(place[:depth] in problems for depth in range(1, len(place) + 1)):
-                problems[place] = _sentence(detail, chosen)
+                problems[place] = _describe_error(detail, chosen)
         return {}
     if problems:
         return {}
-    validated_options = {name: getattr(file, _field_name(name)) for name in _NAMES}
+    validated_options = {
+        name: getattr(file, _field_name(name)) for name in _OPTION_NAMES
+    }
     return validated_options | {"source_options": getattr(file, source)}
 
 
-def make_job(
+def create_job(
     validated_options: Mapping[str, Any], style: Style, read: Callable[[str], bytes]
 ) -> LoadedJob:
     """Creates a job from validated options.
@@ -407,7 +424,7 @@ def make_job(
             num_readers=validated_options["readers"],
         )
     job = {
-        "name": validated_options["name"] or identifier_from(last_part),
+        "name": validated_options["name"] or to_dataset_name(last_part),
         "version": FIRST_VERSION if is_auto else validated_options["version"],
         "sharding": sharding,
         "declared": declared,
@@ -417,8 +434,9 @@ def make_job(
     storage = validated_options["storage"]
     options = {
         "auto_version": is_auto,
-        "storage": BothSides(
-            StorageOptions.of(storage.input), StorageOptions.of(storage.output)
+        "storage": StorageOptionsPair(
+            StorageOptions.from_values(storage.input),
+            StorageOptions.from_values(storage.output),
         ),
         "beam_args": validated_options["beam"],
         "description": Description(
@@ -437,30 +455,28 @@ def make_job(
         if option_value is not None
     }
     return LoadedJob(
-        JobSpec.model_validate(_of(JobSpec.model_fields, given_options) | job),
-        RunOptions(**_of(RunOptions.__dataclass_fields__, given_options) | options),
+        JobSpec.model_validate(_select(JobSpec.model_fields, given_options) | job),
+        RunOptions(**_select(RunOptions.__dataclass_fields__, given_options) | options),
     )
 
 
-def _of(names: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
+def _select(names: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in names if name in options}
 
 
-def _contradictions(given_options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_contradictions(given_options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields contradictions between options: (option, problem)."""
     rules = [key for key in ("shards", "shard_size", "readers") if key in given_options]
     if len(rules) > 1:
         yield rules[-1], "`shards`, `shard_size` and `readers` cannot be combined"
-    yield from _file_contradictions(given_options)
-    yield from _split_contradictions(given_options)
+    yield from _find_file_contradictions(given_options)
+    yield from _find_split_contradictions(given_options)
     if "gzip_level" in given_options and given_options.get("compression") != "gzip":
         yield "gzip_level", "requires `compression=gzip`"
-    for option in _ROLES:
+    for option in _COLUMN_OPTIONS:
         if option in given_options and "map" in given_options:
-            problem = (
-                f"names a column of the input, but `map` creates the columns{_ONE}"
-            )
-            yield option, problem + (_WITH_MAP if option == "label" else "")
+            problem = f"names a column of the input, but `map` creates the columns{_LEAVE_OUT_ONE}"
+            yield option, problem + (_MAP_LABEL_HINT if option == "label" else "")
     is_auto = given_options.get("version") == AUTO_VERSION
     appends, overwrites = (
         given_options.get(name) is True for name in ("append", "overwrite")
@@ -468,19 +484,22 @@ def _contradictions(given_options: Mapping[str, Any]) -> Iterator[tuple[str, str
     if "keep" in given_options and not is_auto:
         yield "keep", "requires `version=auto`"
     if overwrites and is_auto:
-        yield "overwrite", f"`version=auto` never overwrites{_ONE}"
+        yield "overwrite", f"`version=auto` never overwrites{_LEAVE_OUT_ONE}"
     if appends and is_auto:
         problem = "adds to a dataset, but `version=auto` publishes a new one"
-        yield "append", problem + _ONE
+        yield "append", problem + _LEAVE_OUT_ONE
     if appends and overwrites:
-        yield "append", f"adds to the dataset that `overwrite` would replace{_ONE}"
-    if appends and (sampled := _first(given_options, "limit", "sample", "balance")):
+        yield (
+            "append",
+            f"adds to the dataset that `overwrite` would replace{_LEAVE_OUT_ONE}",
+        )
+    if appends and (sampled := _first_set(given_options, "limit", "sample", "balance")):
         problem = (
             "selects from the rows of the whole dataset, so nothing can be appended"
         )
-        yield sampled, problem + _ONE
+        yield sampled, problem + _LEAVE_OUT_ONE
     if "balance" in given_options and "limit" in given_options:
-        yield "balance", f"the first rows of `limit` are not balanced{_ONE}"
+        yield "balance", f"the first rows of `limit` are not balanced{_LEAVE_OUT_ONE}"
     if (
         str(given_options.get("balance")).endswith("=weights")
         and "schema" in given_options
@@ -488,10 +507,10 @@ def _contradictions(given_options: Mapping[str, Any]) -> Iterator[tuple[str, str
         problem = (
             f"{WEIGHT} is added to the features of the input and cannot be in `schema`"
         )
-        yield "balance", problem + _ONE
+        yield "balance", problem + _LEAVE_OUT_ONE
 
 
-def _wrong_sources(
+def _find_source_problems(
     given_options: Mapping[str, Any], formats: Formats
 ) -> Iterator[tuple[str, str]]:
     """Yields problems with the source and with options of formats: (option, problem)."""
@@ -504,11 +523,11 @@ def _wrong_sources(
         if key in formats:
             if key != source:
                 yield key, f"requires source: {key}"
-        elif key not in _NAMES and (owner := owner_of(key, formats)):
+        elif key not in _OPTION_NAMES and (owner := find_owner(key, formats)):
             yield key, f"is an option of {owner}: write {owner}: {{{key}: ...}}"
 
 
-def owner_of(option: str, formats: Formats) -> str | None:
+def find_owner(option: str, formats: Formats) -> str | None:
     """Returns the name of the format that has this option, or None."""
     for name in formats:
         with suppress(UsageError):  # a format of another package that cannot be loaded
@@ -517,7 +536,7 @@ def owner_of(option: str, formats: Formats) -> str | None:
     return None
 
 
-def _place_of(loc: tuple[str | int, ...], section: Any) -> tuple[str | int, ...]:
+def _find_key_path(loc: tuple[str | int, ...], section: Any) -> tuple[str | int, ...]:
     """Returns the key path of an error in the options, without pydantic's elements."""
     if loc[:1] == ("splits",) and len(loc) > 1 and isinstance(loc[1], int):
         return ("splits", list(section["splits"])[loc[1]])
@@ -533,12 +552,12 @@ def _place_of(loc: tuple[str | int, ...], section: Any) -> tuple[str | int, ...]
     return tuple(place)
 
 
-def _sentence(detail: ErrorDetails, chosen: Formats) -> str:
+def _describe_error(detail: ErrorDetails, chosen: Formats) -> str:
     if detail["type"] == "extra_forbidden":
-        known_names: Iterable[str] = _NAMES
+        known_names: Iterable[str] = _OPTION_NAMES
         if len(detail["loc"]) > 1:
             known_names = chosen.get(str(detail["loc"][0]), StorageSides).model_fields
-        return unknown_field(str(detail["loc"][-1]), known_names)
+        return describe_unknown_field(str(detail["loc"][-1]), known_names)
     if detail["type"] == "string_too_short":
         return "expected text, found none"
-    return expectation(detail)
+    return describe_mismatch(detail)

@@ -19,34 +19,39 @@ from pydantic import (
 )
 
 from recordmill.schemas.declared import FrozenModel
-from recordmill.schemas.feature_spec import STATED, STATED_IF_USED, FeatureSpec, Schema
+from recordmill.schemas.feature_spec import (
+    STORED_KEYS,
+    STORED_KEYS_IF_USED,
+    FeatureSpec,
+    Schema,
+)
 from recordmill.schemas.foreign_text import ForeignText
 from recordmill.schemas.job import AboutKey, Description, Seed, Version
 from recordmill.schemas.names import (
-    MARK,
+    COMMIT_ID_PATTERN,
     MAX_APPENDS,
     MAX_SHARDS,
     check_file_name,
-    commit_mark,
+    format_commit_id,
     index_file_name,
-    marked_file_name,
+    published_file_name,
     shard_file_name,
 )
 from recordmill.schemas.options import Container, Payload
 from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.text import format_json
 
 MANIFEST_NAME = "manifest.json"
 CARD_NAME = "croissant.json"
 MANIFEST_VERSION: Final = 1
-_MOST_VALUES = 1 << 31  # limit for each dimension of a shape and for class indices
+_MAX_DIMENSION = 1 << 31  # limit for each dimension of a shape and for class indices
 _ADVICE = (
     "Copy the dataset again from its original location, or convert again with "
     "`overwrite=true`"
 )
 
 
-class _Entry(FrozenModel):
+class _ManifestSection(FrozenModel):
     """A section of the manifest, which may omit fields that have their default."""
 
     _omitted: ClassVar[tuple[str, ...]] = ()  # fields omitted if they have the default
@@ -65,17 +70,17 @@ class _Entry(FrozenModel):
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 PlainName = Annotated[str, AfterValidator(partial(check_file_name, plain=True))]
 Crc32c = Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
-Mark = Annotated[str, Field(pattern=f"^{MARK}$")]
+CommitId = Annotated[str, Field(pattern=f"^{COMMIT_ID_PATTERN}$")]
 
 
-class FileEntry(_Entry):
+class ManifestFile(_ManifestSection):
     """A metadata file next to the shards: size in bytes and CRC-32C (8 hex digits)."""
 
     bytes: Count
     crc32c: Crc32c
 
 
-class ShardEntry(_Entry):
+class ManifestShard(_ManifestSection):
     """A shard: file name, number of records, size in bytes and CRC-32C (8 hex digits).
 
     `index` is the index file that was written with the shard, if any; an index file that
@@ -87,20 +92,20 @@ class ShardEntry(_Entry):
     bytes: Count
     crc32c: Crc32c
     sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
-    index: FileEntry | None = None
+    index: ManifestFile | None = None
 
     _omitted = ("sha256", "index")
 
 
-class SplitEntry(_Entry):
+class ManifestSplit(_ManifestSection):
     """A split: its totals, and its shards in order."""
 
     records: Count
     bytes: Count
-    shards: tuple[ShardEntry, ...]
+    shards: tuple[ManifestShard, ...]
 
 
-class RejectsEntry(_Entry):
+class ManifestRejects(_ManifestSection):
     """The totals of all kept rejects, independent of their files (see RejectTotals).
 
     The digest is 16 hex digits. `marks` are the IDs of the commits with rejects files.
@@ -109,12 +114,12 @@ class RejectsEntry(_Entry):
     rows: Count
     bytes: Count
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[CommitId, ...] = ()
 
     @classmethod
-    def of(
+    def from_totals(
         cls, totals: RejectTotals, marks: tuple[str, ...] = ()
-    ) -> RejectsEntry | None:
+    ) -> ManifestRejects | None:
         """Creates the section for these rejects, or returns None if there are none."""
         digest = f"{totals.digest:016x}"
         if not totals.rows:
@@ -128,22 +133,29 @@ class RejectsEntry(_Entry):
         return RejectTotals(self.rows, self.bytes, int(self.digest, 16))
 
 
-def _check_keys(feature: Any) -> Any:
-    """Checks the keys of a feature in JSON; FeatureSpec itself has other fields."""
+# Keys in JSON that differ from the fields of FeatureSpec.
+_FIELD_OF_KEY = {"sequence": "is_sequence", "nested": "is_nested"}
+
+
+def _check_feature_keys(feature: Any) -> Any:
+    """Checks the keys of a feature in JSON, and returns the fields of FeatureSpec."""
     if isinstance(feature, dict):
-        if missing_keys := [key for key in STATED if key not in feature]:
+        if missing_keys := [key for key in STORED_KEYS if key not in feature]:
             raise ValueError(f"lacks {', '.join(missing_keys)}")
-        if unknown_keys := sorted(feature.keys() - {*STATED, *STATED_IF_USED}):
+        if unknown_keys := sorted(
+            feature.keys() - {*STORED_KEYS, *STORED_KEYS_IF_USED}
+        ):
             raise ValueError(f"unknown keys: {', '.join(unknown_keys)}")
+        return {_FIELD_OF_KEY.get(key, key): field for key, field in feature.items()}
     return feature
 
 
-def _check_sizes(feature: FeatureSpec) -> FeatureSpec:
+def _check_feature_sizes(feature: FeatureSpec) -> FeatureSpec:
     """Checks the sizes by which readers create arrays, because JSON has no bounds."""
     sizes = [size for size in (*feature.shape, feature.num_classes) if size is not None]
-    if invalid_sizes := [size for size in sizes if not 0 <= size < _MOST_VALUES]:
+    if invalid_sizes := [size for size in sizes if not 0 <= size < _MAX_DIMENSION]:
         raise ValueError(
-            f"shape and num_classes: expected numbers from 0 to {_MOST_VALUES - 1}, "
+            f"shape and num_classes: expected numbers from 0 to {_MAX_DIMENSION - 1}, "
             f"found {invalid_sizes[0]}"
         )
     return feature
@@ -151,14 +163,14 @@ def _check_sizes(feature: FeatureSpec) -> FeatureSpec:
 
 StoredFeature = Annotated[
     FeatureSpec,
-    BeforeValidator(_check_keys),
-    AfterValidator(_check_sizes),
+    BeforeValidator(_check_feature_keys),
+    AfterValidator(_check_feature_sizes),
     AfterValidator(FeatureSpec.as_stored),
-    PlainSerializer(FeatureSpec.stated),
+    PlainSerializer(FeatureSpec.manifest_fields),
 ]
 
 
-class MapEntry(_Entry):
+class MapTotals(_ManifestSection):
     """The numbers of rows that a function (`map`) dropped and added, and the features."""
 
     rows_dropped: Count
@@ -166,7 +178,7 @@ class MapEntry(_Entry):
     features: tuple[StoredFeature, ...]
 
 
-class SamplingEntry(_Entry):
+class SamplingTotals(_ManifestSection):
     """The numbers of rows that sampling dropped and copied."""
 
     rows_left_out: Count
@@ -175,8 +187,8 @@ class SamplingEntry(_Entry):
     _omitted = ("rows_copied",)
 
 
-def other_rows(
-    map_totals: MapEntry | None, sampling_totals: SamplingEntry | None
+def count_row_changes(
+    map_totals: MapTotals | None, sampling_totals: SamplingTotals | None
 ) -> tuple[int, str]:
     """Returns the difference between written and read rows, and the reasons as text."""
     number, reasons = 0, ""
@@ -194,7 +206,7 @@ def other_rows(
     return number, reasons
 
 
-class Manifest(_Entry):
+class Manifest(_ManifestSection):
     """The table of contents of a dataset; the same run always writes the same bytes.
 
     `generation` is the number of earlier commits in the folder, so that each commit has
@@ -221,12 +233,12 @@ class Manifest(_Entry):
     rows_rejected: Count
     generation: Count = 0
     appended: Annotated[int, Field(ge=0, le=MAX_APPENDS)] = 0
-    files: dict[PlainName, FileEntry] = Field(default={})
-    rejects: RejectsEntry | None = None
-    map: MapEntry | None = None
-    sampling: SamplingEntry | None = None
+    files: dict[PlainName, ManifestFile] = Field(default={})
+    rejects: ManifestRejects | None = None
+    map: MapTotals | None = None
+    sampling: SamplingTotals | None = None
     about: dict[AboutKey, str] = Field(default={})
-    splits: dict[PlainName, SplitEntry]
+    splits: dict[PlainName, ManifestSplit]
 
     _omitted = (
         *("container", "generation", "appended", "files", "rejects", "map"),
@@ -248,8 +260,8 @@ class Manifest(_Entry):
     @field_validator("splits")
     @classmethod
     def _check_shard_names(
-        cls, splits: dict[str, SplitEntry], info: ValidationInfo
-    ) -> dict[str, SplitEntry]:
+        cls, splits: dict[str, ManifestSplit], info: ValidationInfo
+    ) -> dict[str, ManifestSplit]:
         """Checks the file names of shards, exported shards and their index files."""
         for split, manifest_split in splits.items():
             exported = shard_file_name(
@@ -260,9 +272,9 @@ class Manifest(_Entry):
         return splits
 
     @property
-    def mark(self) -> str:
+    def commit_id(self) -> str:
         """Returns the ID of the commit that published the manifest."""
-        return commit_mark(self.fingerprint, self.generation)
+        return format_commit_id(self.fingerprint, self.generation)
 
     @property
     def description(self) -> Description:
@@ -270,7 +282,7 @@ class Manifest(_Entry):
         return Description(self.about, CARD_NAME in self.files)
 
     @property
-    def shards(self) -> list[ShardEntry]:
+    def shards(self) -> list[ManifestShard]:
         """Returns all shards, in order."""
         return [shard for split in self.splits.values() for shard in split.shards]
 
@@ -280,7 +292,7 @@ class Manifest(_Entry):
         return [shard.file for shard in self.shards]
 
     @property
-    def index_files(self) -> dict[str, FileEntry]:
+    def index_files(self) -> dict[str, ManifestFile]:
         """Returns the index files that were written with the shards, by name."""
         return {index_file_name(s.file): s.index for s in self.shards if s.index}
 
@@ -308,7 +320,7 @@ class Manifest(_Entry):
 
     def to_bytes(self) -> bytes:
         """Returns the file's bytes: UTF-8 JSON, keys in the order of the fields."""
-        return json_bytes(self.model_dump(mode="json", exclude_none=False))
+        return format_json(self.model_dump(mode="json", exclude_none=False))
 
     @classmethod
     def from_bytes(cls, content: bytes, uri: str) -> Manifest:
@@ -344,13 +356,13 @@ def schema_of(
     )
 
 
-def publish_as(staged: Manifest, generation: int) -> Manifest:
+def with_published_names(staged: Manifest, generation: int) -> Manifest:
     """Returns the manifest of a staged part with its published file names."""
-    mark = commit_mark(staged.fingerprint, generation)
+    mark = format_commit_id(staged.fingerprint, generation)
     splits = {}
     for name, split in staged.splits.items():
         shards = tuple(
-            shard.model_copy(update={"file": marked_file_name(shard.file, mark)})
+            shard.model_copy(update={"file": published_file_name(shard.file, mark)})
             for shard in split.shards
         )
         splits[name] = split.model_copy(update={"shards": shards})
@@ -381,14 +393,14 @@ def join_manifests(
     shared_fields |= {"payload", "features"}
     if base.model_dump(include=shared_fields) != more.model_dump(include=shared_fields):
         raise ValueError(f"{more.name}: cannot be appended to another job's dataset")
-    empty_split = SplitEntry(records=0, bytes=0, shards=())
+    empty_split = ManifestSplit(records=0, bytes=0, shards=())
     splits = {}
     for name in base.splits | more.splits:
         old, new = (
             base.splits.get(name, empty_split),
             more.splits.get(name, empty_split),
         )
-        splits[name] = SplitEntry(
+        splits[name] = ManifestSplit(
             records=old.records + new.records,
             bytes=old.bytes + new.bytes,
             shards=(*old.shards, *new.shards),
@@ -396,7 +408,7 @@ def join_manifests(
     files = {**base.files, **more.files}
     map_totals = base.map
     if map_totals is not None and more.map is not None:
-        map_totals = MapEntry(
+        map_totals = MapTotals(
             rows_dropped=map_totals.rows_dropped + more.map.rows_dropped,
             rows_added=map_totals.rows_added + more.map.rows_added,
             features=map_totals.features,
@@ -417,10 +429,10 @@ def join_manifests(
     )
 
 
-def _join_rejects(base: Manifest, more: Manifest) -> RejectsEntry | None:
+def _join_rejects(base: Manifest, more: Manifest) -> ManifestRejects | None:
     reject_totals = [
         manifest.rejects for manifest in (base, more) if manifest.rejects is not None
     ]
     totals = sum((part_rejects.totals for part_rejects in reject_totals), NO_REJECTS)
     marks = tuple(mark for part_rejects in reject_totals for mark in part_rejects.marks)
-    return RejectsEntry.of(totals, marks)
+    return ManifestRejects.from_totals(totals, marks)

@@ -25,59 +25,60 @@ from recordmill.schemas.text import is_utf8
 REJECTS_NAME = "rejects"  # the folder of rejected rows
 MAX_APPENDS = 99_999  # five digits, so that names sort
 MAX_SHARDS = 99_999  # maximum number of shards of a split
-MARK = r"(?:g\d{5,}-)?[0-9a-f]{8}"  # pattern of a commit ID in file names
+COMMIT_ID_PATTERN = r"(?:g\d{5,}-)?[0-9a-f]{8}"  # pattern of a commit ID in file names
 CONTAINERS = ("tfrecord", "array_record")  # containers, as in names of shards
 _CONTAINER = rf"(?:{'|'.join(CONTAINERS)})-"
 
 
-def commit_mark(fingerprint: str, generation: int) -> str:
+def format_commit_id(fingerprint: str, generation: int) -> str:
     """Returns the commit ID for the names of the files that a commit adds.
 
     `generation` is the number of earlier commits in this folder.
 
-    >>> commit_mark("0123456789abcdef", 0), commit_mark("0123456789abcdef", 12)
+    >>> format_commit_id("0123456789abcdef", 0), format_commit_id("0123456789abcdef", 12)
     ('01234567', 'g00012-01234567')
     """
     return (f"g{generation:05d}-" if generation else "") + fingerprint[:8]
 
 
-def generation_of(mark: str) -> int:
+def parse_generation(mark: str) -> int:
     """Returns the generation in a commit ID; 0 for the first commit."""
     return int(mark[1:].partition("-")[0]) if mark.startswith("g") else 0
 
 
-def mark_of(shard_file: str) -> str:
+def parse_commit_id(shard_file: str) -> str:
     """Returns the commit ID in a shard's name, or "" if the name has none.
 
-    >>> mark_of("digits-train.g00001-01234567.tfrecord-00000-of-00008")
+    >>> parse_commit_id("digits-train.g00001-01234567.tfrecord-00000-of-00008")
     'g00001-01234567'
     """
     match = re.search(
-        rf"\.({MARK})(?:\.{_CONTAINER}|\.a\d{{5}}-|-\d+-of-\d+\.)", shard_file
+        rf"\.({COMMIT_ID_PATTERN})(?:\.{_CONTAINER}|\.a\d{{5}}-|-\d+-of-\d+\.)",
+        shard_file,
     )
     return match[1] if match else ""
 
 
-def mark_of_rejects(file: str) -> str:
+def parse_rejects_commit_id(file: str) -> str:
     """Returns the commit ID in the name of a published rejects file, or ""."""
-    match = re.match(rf"{REJECTS_NAME}/({MARK})-", file)
+    match = re.match(rf"{REJECTS_NAME}/({COMMIT_ID_PATTERN})-", file)
     return match[1] if match else ""
 
 
-def marked_rejects(file: str, mark: str) -> str:
+def published_rejects_name(file: str, mark: str) -> str:
     """Returns the published name of a staged rejects file."""
     return f"{REJECTS_NAME}/{mark}-{file.removeprefix(f'{REJECTS_NAME}/')}"
 
 
-def part_mark(part: int) -> str:
+def format_part_mark(part: int) -> str:
     """Returns the mark of a part in file names; "" for the first run."""
     return f"a{part:05d}" if part else ""
 
 
-def part_of(shard_file: str) -> int:
+def parse_part(shard_file: str) -> int:
     """Returns the number of the part that a shard belongs to, by its name.
 
-    >>> part_of("digits-train.tfrecord-a00001-00000-of-00002")
+    >>> parse_part("digits-train.tfrecord-a00001-00000-of-00002")
     1
     """
     mark = re.search(rf"\.(?:{_CONTAINER})?a(\d{{5}})-", shard_file)
@@ -89,24 +90,26 @@ def is_shard_name(file: str) -> bool:
     return any(f".{container}" in file for container in CONTAINERS)
 
 
-def inputs_name(part: int) -> str:
+def inputs_file_name(part: int) -> str:
     """Returns the name of the file with the checksums of the inputs of a part."""
-    return f"inputs-{part_mark(part)}.jsonl.gz" if part else "inputs.jsonl.gz"
+    return f"inputs-{format_part_mark(part)}.jsonl.gz" if part else "inputs.jsonl.gz"
 
 
-def inventory_name(part: int) -> str:
+def inventory_file_name(part: int) -> str:
     """Returns the name of the file with the inventory of a part."""
-    return f"inventory-{part_mark(part)}.jsonl.gz" if part else "inventory.jsonl.gz"
+    return (
+        f"inventory-{format_part_mark(part)}.jsonl.gz" if part else "inventory.jsonl.gz"
+    )
 
 
 def run_metadata_name(part: int) -> str:
     """Returns the name of the file about the run that created a part."""
-    return f"run-{part_mark(part)}.json" if part else "run.json"
+    return f"run-{format_part_mark(part)}.json" if part else "run.json"
 
 
 def rejects_prefix(part: int) -> str:
     """Returns the prefix of the names of a part's rejects files."""
-    return f"{part_mark(part)}-" if part else ""
+    return f"{format_part_mark(part)}-" if part else ""
 
 
 LABELS_ENDING = ".labels.txt"
@@ -172,7 +175,7 @@ def shard_file_name(
     start = f"{name}-{split}.{mark}" if mark else f"{name}-{split}"
     suffix = f"{shard_index:05d}-of-{num_shards:05d}"
     if part:
-        suffix = f"{part_mark(part)}-{suffix}"
+        suffix = f"{format_part_mark(part)}-{suffix}"
     if compression == "gzip":
         return f"{start}{'.' if part else '-'}{suffix}.tfrecord.gz"
     return f"{start}.{container}-{suffix}"
@@ -184,14 +187,14 @@ def staged_file_name(shard_file: str) -> str:
     >>> staged_file_name("digits-train.g00002-01234567.tfrecord-00000-of-00008")
     'digits-train.tfrecord-00000-of-00008'
     """
-    mark = mark_of(shard_file)
+    mark = parse_commit_id(shard_file)
     return shard_file.replace(f".{mark}", "", 1) if mark else shard_file
 
 
-def marked_file_name(staged: str, mark: str) -> str:
+def published_file_name(staged: str, mark: str) -> str:
     """Returns the published name of a staged shard.
 
-    >>> marked_file_name("digits-train-00000-of-00008.tfrecord.gz", "01234567")
+    >>> published_file_name("digits-train-00000-of-00008.tfrecord.gz", "01234567")
     'digits-train.01234567-00000-of-00008.tfrecord.gz'
     """
     start, dot, end = staged.partition(".")

@@ -30,7 +30,7 @@ WEIGHT = "sample_weight"  # the feature of `balance=COLUMN=weights`; Keras's wor
 Compression = Literal["none", "gzip"]
 Container = Literal["tfrecord", "array_record"]
 Payload = Literal["example", "sequence_example", "json", "raw"]
-WantedExchange = Literal["auto", "reference", "scratch", "engine"]
+RequestedExchange = Literal["auto", "reference", "scratch", "engine"]
 Grace = Literal["next-run", "0"]
 Duplicates = Literal["ignore", "report", "fail"]
 VerifyLevel = Literal["quick", "full"]
@@ -43,9 +43,9 @@ class Option:
     """An option of a job or of its run."""
 
     name: str  # name in job files and Python
-    kind: str  # kind of its values; job_options.py defines the type of each kind
-    fronts: str  # the front ends that have the option
-    help: str  # one sentence for all front ends, without its full stop
+    value_kind: str  # kind of its values; job_options.py defines the type of each kind
+    front_ends: str  # the front ends that have the option
+    help_text: str  # one sentence for all front ends, without its full stop
     # default value; None if the default is not a single value
     default: Default = None
     # the default as text if `default` does not describe it; names other options in
@@ -56,7 +56,7 @@ class Option:
     bounds: tuple[int | None, int | None] = (None, None)
     flag: str = ""  # the flag without "--" if it differs from the name
     metavar: str = ""  # placeholder of the value in the command's help
-    page: str = ""  # page of docs/ about the option
+    docs_page: str = ""  # page of docs/ about the option
     # heading in the help, in the template's form and in docs/options.md
     group: str = ""
 
@@ -68,10 +68,10 @@ class Option:
     @property
     def is_repeated(self) -> bool:
         """Returns whether the command accepts the option several times."""
-        return self.kind in ("splits", "globs", "storage", "settings")
+        return self.value_kind in ("splits", "globs", "storage", "settings")
 
     @property
-    def shown_default(self) -> str:
+    def default_description(self) -> str:
         """Returns the default as text for users, or ""."""
         if self.default_text or self.default is None:
             return self.default_text
@@ -91,11 +91,11 @@ OPTIONS = (
                "format of the input: images, cifar, csv, parquet, arrow, jsonl, or "
                "one that another package adds"),
         Option("inputs", "inputs", "JT", "files, folders, archives or globs",
-               page="inputs.md"),
+               docs_page="inputs.md"),
         Option("exclude", "globs", "CRJT",
                "files and folders to leave out: names at any depth, or paths relative "
                "to the input folder", default_text="no file",
-               metavar="GLOB", page="archives.md#leave-files-out"),
+               metavar="GLOB", docs_page="archives.md#leave-files-out"),
         Option("output", "folder", "RJPT",
                "output folder of the dataset, or of its versions", metavar="DIR"),
         Option("overwrite", "flag", "CRJPT",
@@ -104,13 +104,13 @@ OPTIONS = (
         Option("grace", "choice", "CRJPT",
                "how long to keep the files of a replaced dataset for its readers; 0: "
                "delete them at once", default="next-run", choices=get_args(Grace),
-               page="output-files.md#replaced-datasets"),
+               docs_page="output-files.md#replaced-datasets"),
         Option("append", "flag", "CRJT",
                "convert only new input files and add them to the dataset",
-               default=False, page="jobs.md#appending"),
+               default=False, docs_page="jobs.md#appending"),
         Option("storage", "storage", "CRJPT",
                "option of a file system, never a secret", flag="storage-option",
-               metavar="KEY=VALUE", page="storage.md"),
+               metavar="KEY=VALUE", docs_page="storage.md"),
     ),
     *_group(
         "Dataset",
@@ -119,13 +119,13 @@ OPTIONS = (
         Option("version", "version", "CRJPT",
                "version of the dataset; auto: publish each change as the next version, "
                "in its own folder", default="1.0.0", flag="dataset-version",
-               metavar="X.Y.Z|auto", page="jobs.md#versions"),
+               metavar="X.Y.Z|auto", docs_page="jobs.md#versions"),
         Option("keep", "integer", "CRJT",
                "number of versions to keep; requires `version=auto`", default_text="all",
                bounds=(1, None), metavar="N"),
         Option("payload", "choice", "CRJPT", "content of a record", default="example",
                choices=get_args(Payload),
-               page="schema.md"),
+               docs_page="schema.md"),
         Option("compression", "choice", "CRJPT",
                "compression of the shards; TFDS reads only uncompressed shards",
                default="none", choices=get_args(Compression)),
@@ -137,16 +137,16 @@ OPTIONS = (
                "file format of the shards; array_record is for Grain and "
                "tfds.data_source", default="tfrecord",
                choices=get_args(Container),
-               page="reading-datasets.md#arrayrecord"),
+               docs_page="reading-datasets.md#arrayrecord"),
         Option("index", "flag", "CRJPT",
                "write SHARD.idx next to each shard, an index that lets readers find "
-               "single records", default=False, page="reading-datasets.md#rows-by-number"),
+               "single records", default=False, docs_page="reading-datasets.md#rows-by-number"),
     ),
     *_group(
         "Description",
         Option("description", "prose", "CRJT",
                "description of the dataset for people who find it", default_text="none",
-               metavar="TEXT", page="output-files.md#description"),
+               metavar="TEXT", docs_page="output-files.md#description"),
         Option("license", "license", "CRJT",
                "license of the dataset: an SPDX identifier like CC-BY-4.0, or a URL",
                default_text="none", metavar="TEXT"),
@@ -161,24 +161,24 @@ OPTIONS = (
         Option("card", "flag", "CRJT",
                "write croissant.json for search engines and other tools, with the "
                "SHA-256 of each shard", default=False,
-               page="output-files.md#croissant"),
+               docs_page="output-files.md#croissant"),
     ),
     *_group(
         "Schema and rejects",
         Option("schema", "schema", "CRJPT",
                "schema file with the declared features: YAML or schema.pbtxt",
                default_text="inferred, or the format's own", metavar="FILE",
-               page="schema.md"),
+               docs_page="schema.md"),
         Option("expect_schema", "file", "CRJT",
                "schema file or dataset; publish nothing if the features differ from it",
                metavar="FILE|DATASET"),
         Option("map", "function", "CRJT",
                "Python function that transforms each batch of input rows: "
                "FILE.py:FUNCTION or MODULE:FUNCTION; recordmill runs its code",
-               metavar="FILE.py:FUNCTION", page="map.md"),
+               metavar="FILE.py:FUNCTION", docs_page="map.md"),
         Option("label", "text", "CRJT",
                "column to store as a class label, with the names of its classes", default_text="no column", metavar="COLUMN",
-               page="splits.md#class-labels"),
+               docs_page="splits.md#class-labels"),
         Option("max_rejects", "limit", "CRJPT",
                "maximum number of rejected rows: a count like 10, or a share like 0.5%",
                default="0", metavar="N|P%"),
@@ -195,39 +195,39 @@ OPTIONS = (
         Option("split_exact", "flag", "CRJT",
                "assign exactly the requested share of the rows to each split; requires "
                "an extra pass over the input", default=False,
-               page="splits.md#exact-splits"),
+               docs_page="splits.md#exact-splits"),
         Option("stratify_by", "text", "CRJT",
                "split each value of COLUMN, such as the label, in exactly the "
                "requested shares",
                default_text="no column", metavar="COLUMN",
-               page="splits.md#exact-splits"),
+               docs_page="splits.md#exact-splits"),
         Option("limit", "integer", "CRJT",
                "keep the first N rows of the whole dataset, in the order of the "
                "dataset; requires an extra pass over the input", default_text="all rows",
-               bounds=(1, None), metavar="N", page="sampling.md"),
+               bounds=(1, None), metavar="N", docs_page="sampling.md"),
         Option("sample", "share", "CRJT",
                "keep this share of the rows, like 1% or 0.01; `seed` selects them",
-               default_text="all rows", metavar="P%", page="sampling.md"),
+               default_text="all rows", metavar="P%", docs_page="sampling.md"),
         Option("balance", "balance", "CRJT",
                "balance the classes in COLUMN: drop rows (undersample), repeat rows of "
                "the split train (oversample), or add a feature sample_weight "
                "(weights); reads the input twice",
                default_text="all rows",
                metavar="COLUMN=undersample|oversample|weights",
-               page="sampling.md#balanced-classes"),
+               docs_page="sampling.md#balanced-classes"),
         Option("split_column", "text", "CRJPT",
                "column with the split of each row; it does not become a feature",
                default_text="as `splits` says", metavar="COLUMN",
-               page="splits.md#by-a-column"),
+               docs_page="splits.md#by-a-column"),
         Option("split_by_time", "split_times", "CRJPT",
                "column with times or numbers, and the splits with the boundaries "
                "between them, like date=train,2026-01-01,test", default_text="as `splits` says",
-               metavar="COLUMN=A,TIME,B", page="splits.md#by-time"),
+               metavar="COLUMN=A,TIME,B", docs_page="splits.md#by-time"),
         Option("duplicates", "choice", "CRJT",
                "find records with the same content in different splits. report: show a "
                "warning with their number. fail: publish nothing", default="ignore",
                choices=get_args(Duplicates),
-               page="splits.md#the-same-content-in-several-splits"),
+               docs_page="splits.md#the-same-content-in-several-splits"),
         Option("shuffle", "flag", "CRJT",
                "shuffle the whole dataset or keep the input order",
                default=True),
@@ -250,21 +250,21 @@ OPTIONS = (
         "Run",
         Option("exchange", "choice", "CRJPT",
                "how records reach the writers of their shards; never changes the bytes",
-               default="auto", choices=get_args(WantedExchange),
-               page="architecture.md#exchange"),
+               default="auto", choices=get_args(RequestedExchange),
+               docs_page="architecture.md#exchange"),
         Option("scratch", "folder", "CRJP", "directory for temporary sorted files",
                default_text="in the output folder", metavar="DIR"),
         Option("memory", "memory", "CRJ",
                "memory for sorted records, before they are written to scratch; auto: a "
                "quarter of the free memory, at most 1 GiB", default="auto",
-               metavar="SIZE|auto", page="guarantees.md"),
+               metavar="SIZE|auto", docs_page="guarantees.md"),
         Option("verify", "choice", "CRJT",
                "check before publishing. quick: compare sizes, counts and stored "
                "checksums. full: also read every byte again", default="quick",
                choices=get_args(VerifyLevel)),
         Option("strict", "flag", "CRJT",
                "publish nothing if there is a warning; for scheduled runs",
-               default=False, page="jobs.md#warnings"),
+               default=False, docs_page="jobs.md#warnings"),
         Option("workers", "integer", "CRJ",
                "number of workers of the embedded runner: threads, or processes for "
                "large inputs; 0: one per core, or two per core if inputs or output are "
@@ -273,10 +273,10 @@ OPTIONS = (
         Option("beam", "beam", "J",
                "options of Beam, like --runner=...; on the command line, write them "
                "after --",
-               page="clusters.md"),
+               docs_page="clusters.md"),
         Option("detach", "flag", "CR",
                "submit the job to the runner and do not wait until it ends",
-               default=False, page="clusters.md"),
+               default=False, docs_page="clusters.md"),
         Option("plan", "flag", "C", "show what would happen; write nothing",
                default=False),
     ),
@@ -286,7 +286,7 @@ OPTIONS = (
                "Prometheus textfile to write when the run ends", metavar="FILE"),
         Option("metrics_push", "text", "CRJ",
                "URL of a Prometheus Pushgateway to send the metrics to when the run ends",
-               metavar="URL", page="monitoring.md"),
+               metavar="URL", docs_page="monitoring.md"),
         Option("log_format", "choice", "CRJT",
                "write log lines to stderr in this format; for scheduled runs",
                default_text="bars and a summary", choices=get_args(LogFormat)),
@@ -299,7 +299,7 @@ OPTIONS = (
                default_text="{{ date }} is today, UTC", metavar="KEY=VALUE"),
         Option("params", "params", "J",
                "parameters and their defaults; null: `set` must pass a value",
-               page="jobs.md#parameters"),
+               docs_page="jobs.md#parameters"),
     ),
 )
 # fmt: on
@@ -307,44 +307,44 @@ OPTIONS = (
 BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 
 
-def offered_by(front: str) -> tuple[Option, ...]:
+def options_of(front: str) -> tuple[Option, ...]:
     """Returns the options of a front end, group by group."""
-    return tuple(option for option in OPTIONS if front in option.fronts)
+    return tuple(option for option in OPTIONS if front in option.front_ends)
 
 
 Style = Literal["command", "job_file", "python"]
 
-_MARKED = re.compile(r"`([a-z][a-z_]*)(?:=([^`\n]+))?`")
+_OPTION_REFERENCE = re.compile(r"`([a-z][a-z_]*)(?:=([^`\n]+))?`")
 # Values that need quotes in YAML to be read as this text.
-_NOT_PLAIN = re.compile(r"^[?:,\[\]{}#&*!|>'\"%@]|^- |: | #|:$")
+_NEEDS_QUOTES = re.compile(r"^[?:,\[\]{}#&*!|>'\"%@]|^- |: | #|:$")
 _POSITIONAL = {"inputs": "INPUT", "output": "OUTPUT"}  # arguments of convert
 
 
-def spell(message: str, style: Style) -> str:
+def spell_options(message: str, style: Style) -> str:
     """Replaces the options in backticks in a message by their spelling in a front end.
 
     A name that is not declared here is treated as an option of an input format.
 
     >>> message = "raise `max_rejects`, or use `shuffle=false` and `exchange=auto`"
-    >>> spell(message, "command")
+    >>> spell_options(message, "command")
     'raise --max-rejects, or use --no-shuffle and --exchange auto'
-    >>> spell(message, "job_file")
+    >>> spell_options(message, "job_file")
     'raise max_rejects, or use shuffle: false and exchange: auto'
-    >>> spell(message, "python")
+    >>> spell_options(message, "python")
     "raise max_rejects=, or use shuffle=False and exchange='auto'"
-    >>> spell("use `label_table=my table.csv`", "command")  # as a shell reads it
+    >>> spell_options("use `label_table=my table.csv`", "command")  # as a shell reads it
     "use --label-table 'my table.csv'"
-    >>> spell("use `exclude=*_mask.png`", "job_file")  # as YAML reads it
+    >>> spell_options("use `exclude=*_mask.png`", "job_file")  # as YAML reads it
     "use exclude: '*_mask.png'"
-    >>> spell("`expect_schema`: other features; run without `append`", "job_file")
+    >>> spell_options("`expect_schema`: other features; run without `append`", "job_file")
     'expect_schema: other features; run without append: true'
     """
 
     def spelled(match: re.Match[str]) -> str:
         name, value = match[1], match[2] or ""
         option = BY_NAME.get(name) or Option(name, "text", "CJ", "")
-        flag, is_flag = option.command_flag, option.kind == "flag"
-        in_file = style == "job_file" and JOB_FILE in option.fronts
+        flag, is_flag = option.command_flag, option.value_kind == "flag"
+        in_file = style == "job_file" and JOB_FILE in option.front_ends
         if style != "python" and not in_file:
             if name in _POSITIONAL:
                 return _POSITIONAL[name]
@@ -354,17 +354,17 @@ def spell(message: str, style: Style) -> str:
         if in_file:
             if message.startswith(":", match.end()):
                 return name
-            if _NOT_PLAIN.search(value):
+            if _NEEDS_QUOTES.search(value):
                 value = "'" + value.replace("'", "''") + "'"
             value = value or ("true" if is_flag else "")
             return f"{name}: {value}" if value else name
         if is_flag:
             value = value.capitalize()
-        elif value and option.kind != "integer":
+        elif value and option.value_kind != "integer":
             value = repr(value)
         return f"{name}={value}"
 
-    return _MARKED.sub(spelled, message)
+    return _OPTION_REFERENCE.sub(spelled, message)
 
 
 def parse_pairs(

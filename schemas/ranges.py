@@ -13,42 +13,42 @@ from typing import Any, Literal
 
 from recordmill.schemas.input_files import (
     NO_CHECKSUMS,
+    FileStat,
     InputFile,
-    Seen,
     TaskChecksums,
-    as_call,
+    reduce_to_call,
 )
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 
-Bytes = bytes  # the type, because classes below have an attribute `bytes`
+BytesType = bytes  # the type, because classes below have an attribute `bytes`
 
 _DIGEST_SPACE = 1 << 64
 
 
-def pack(value: Any) -> bytes:
+def pack_value(value: Any) -> bytes:
     """Packs a value for the runner; lists of similar values are compressed well."""
     return zlib.compress(pickle.dumps(value), 1)
 
 
-def unpack(packed: bytes | memoryview) -> Any:
+def unpack_value(packed: bytes | memoryview) -> Any:
     """Unpacks a value that `pack` packed."""
     return pickle.loads(zlib.decompress(packed))
 
 
-def pack_long(values: Iterable[Any]) -> bytes:
+def pack_list(values: Iterable[Any]) -> bytes:
     """Packs a long list in parts; 600,000 runs at once would take 0.4 GB."""
     remaining_values = iter(values)
-    return pack(
+    return pack_value(
         [
-            pack(part)
+            pack_value(part)
             for part in iter(lambda: list(islice(remaining_values, 1 << 14)), [])
         ]
     )
 
 
-def unpack_long(packed: bytes) -> Iterator[Any]:
-    """Yields the values of a list that `pack_long` packed."""
-    return chain.from_iterable(map(unpack, unpack(packed)))
+def unpack_list(packed: bytes) -> Iterator[Any]:
+    """Yields the values of a list that `pack_list` packed."""
+    return chain.from_iterable(map(unpack_value, unpack_value(packed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class RejectTotals:
     rows: int = 0  # number of rejects, which is the number of lines
     bytes: int = 0  # size of all lines, including line ends
     digest: int = 0  # sum of a 64-bit hash of each line, modulo 2**64
-    __reduce__ = as_call
+    __reduce__ = reduce_to_call
 
     def __add__(self, other: RejectTotals) -> RejectTotals:
         return RejectTotals(
@@ -72,7 +72,7 @@ class RejectTotals:
         )
 
     @classmethod
-    def of(cls, content: Bytes) -> RejectTotals:
+    def from_content(cls, content: BytesType) -> RejectTotals:
         """Computes the totals of a rejects file from its content."""
         digest = 0
         lines = content.split(b"\n")
@@ -111,15 +111,15 @@ class InputRange:
     split: str = ""  # split of its file by the rule of the format, or ""
     # quote states at `start` and `stop` for CSV (QuoteState in sources/csv/quotes.py); 0
     # at the start and the end of a file
-    quoted: tuple[int, int] = (0, 0)
+    quote_states: tuple[int, int] = (0, 0)
     # byte offset of a quote whose field is never closed (CSV), or -1
-    unclosed: int = -1
+    unclosed_quote: int = -1
     # size and version of its file; None for a range of several files
-    seen: Seen | None = field(default=None, compare=False)
+    stat: FileStat | None = field(default=None, compare=False)
     # the whole files of the range, in order, if there are several and the source has no
     # inventory of its own; `path` and `uri` belong to the first file
     files: tuple[InputFile, ...] = ()
-    __reduce__ = as_call
+    __reduce__ = reduce_to_call
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop:
@@ -139,14 +139,14 @@ class InputRange:
         return self.stop - self.start
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Returns the location of the range for messages."""
         if self.files:
-            other_files = count(len(self.files) - 1, "file")
+            other_files = format_count(len(self.files) - 1, "file")
             return f"{self.uri} (or one of the {other_files} after it)"
         return f"{self.uri}: bytes {self.start} to {self.stop}"
 
-    def by_file(self) -> list[InputRange]:
+    def split_by_file(self) -> list[InputRange]:
         """Returns a range for each of its files, or itself if it has one file."""
         if not self.files:
             return [self]
@@ -159,7 +159,7 @@ class InputRange:
                 start=0,
                 stop=file.size,
                 first_position=self.first_position + end - file.size,
-                seen=file.seen,
+                stat=file.stat,
                 files=(),
             )
             for file, end in zip(self.files, ends, strict=True)
@@ -197,7 +197,7 @@ class RowIssue:
     changes: tuple[str, ...] = ()  # changes that were made to images
 
     @staticmethod
-    def merged(parts: Iterable[tuple[RowIssue, ...]]) -> tuple[RowIssue, ...]:
+    def merge_issues(parts: Iterable[tuple[RowIssue, ...]]) -> tuple[RowIssue, ...]:
         """Adds up the counts of equal issues; the order of the parts does not matter."""
         issues_by_kind: dict[tuple[str, str, tuple[str, ...]], RowIssue] = {}
         for issue in chain.from_iterable(parts):
@@ -223,7 +223,7 @@ class SortedRunRef:
     in_memory: bool = False
     # path and link of the file in memory from which other processes read it
     memory_file: tuple[str, str] | None = None
-    __reduce__ = as_call
+    __reduce__ = reduce_to_call
 
 
 # Rejects checkpoints of versions with other keys, instead of dropping the keys.
@@ -239,64 +239,66 @@ class RangeResult:
     range: InputRange  # the converted range
     rows_read: int  # number of rows, including rejects
     rows_rejected: int  # number of rows in the rejects file
-    runs: tuple[SortedRunRef, ...]  # sorted runs written, in row order
+    sorted_runs: tuple[SortedRunRef, ...]  # sorted runs written, in row order
     observed_types: TypeFlags = ()  # observed types of each column
     # types of each column with which the rows were encoded
     encoded_types: TypeFlags = ()
-    nulls: tuple[int, ...] = ()  # number of missing values of each column
+    null_counts: tuple[int, ...] = ()  # number of missing values of each column
     rejects: RejectTotals = NO_REJECTS  # totals of the rejects file
     issues: tuple[RowIssue, ...] = ()  # issues to report at the end of the run
     checksums: TaskChecksums = NO_CHECKSUMS  # checksums of the bytes read
     rows_dropped: int = 0  # number of rows that a function (`map`) dropped
     rows_added: int = 0  # number of extra rows that it created
-    rows_left_out: int = 0  # number of rows that sampling dropped
+    rows_sampled_out: int = 0  # number of rows that sampling dropped
     rows_copied: int = 0  # number of copies that balancing added
-    __reduce__ = as_call
+    __reduce__ = reduce_to_call
 
     @staticmethod
-    def pack(range_results: Sequence[RangeResult]) -> Bytes:
+    def pack(range_results: Sequence[RangeResult]) -> BytesType:
         """Packs the results of consecutive ranges into one value for the runner.
 
         The value begins with the index of the first range, so that packed results can be
         sorted, and with the number of results.
         """
-        head = _HEAD.pack(range_results[0].range.index, len(range_results))
-        return head + pack(range_results)
+        head = _RESULT_HEADER.pack(range_results[0].range.index, len(range_results))
+        return head + pack_value(range_results)
 
     @staticmethod
-    def unpack(packed: Iterable[Bytes]) -> Collection[RangeResult]:
+    def unpack(packed: Iterable[BytesType]) -> Collection[RangeResult]:
         """Returns results in the order of their ranges.
 
-        More than MOST_UNPACKED results stay packed, and are unpacked at each iteration.
+        More than MAX_UNPACKED_RESULTS results stay packed, and are unpacked at each iteration.
         """
-        range_results = _Packed(sorted(packed))
+        range_results = _PackedResults(sorted(packed))
         return (
-            range_results if len(range_results) > MOST_UNPACKED else list(range_results)
+            range_results
+            if len(range_results) > MAX_UNPACKED_RESULTS
+            else list(range_results)
         )
 
 
-_HEAD = struct.Struct(">QI")
+_RESULT_HEADER = struct.Struct(">QI")
 # A result for a table of 40 columns takes 2 to 4 kB; packed, it takes 320 bytes alone, or
 # 50 in a group of ten. Unpacking takes 10 microseconds per result, and publishing reads
 # all results 26 times.
-MOST_UNPACKED = 100_000
+MAX_UNPACKED_RESULTS = 100_000
 
 
-class _Packed(Collection[RangeResult]):
+class _PackedResults(Collection[RangeResult]):
     """A collection of range results that stay packed."""
 
     def __init__(self, packed: list[bytes]) -> None:
         self._packed = packed
 
     def __len__(self) -> int:
-        return sum(_HEAD.unpack_from(packed)[1] for packed in self._packed)
+        return sum(_RESULT_HEADER.unpack_from(packed)[1] for packed in self._packed)
 
     def __contains__(self, value: object) -> bool:
         return any(range_result == value for range_result in self)
 
     def __iter__(self) -> Iterator[RangeResult]:
         for packed in self._packed:
-            yield from unpack(memoryview(packed)[_HEAD.size :])
+            yield from unpack_value(memoryview(packed)[_RESULT_HEADER.size :])
 
 
 KEY_SPACE = 1 << 64  # order keys are u64
@@ -366,7 +368,7 @@ class ShardPlan:
             number -= split.num_shards
         raise IndexError(f"there are {self.num_shards} shards")
 
-    def rows_of(self, number: int) -> int:
+    def num_rows_of(self, number: int) -> int:
         """Returns the planned number of records of the shard with this number."""
         task = self.task(number)
         return self.splits[task.split_index].shard_records[task.shard_index]

@@ -26,7 +26,7 @@ import yaml
 
 from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema, parse_declared
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.text import printable
+from recordmill.schemas.text import escape_unprintable
 from recordmill.schemas.yaml_lines import YamlDocument, write_yaml
 
 # Fields whose values stay text, even if they look like numbers or booleans.
@@ -54,8 +54,8 @@ def load_schema(content: bytes, uri: str) -> DeclaredSchema:
 
         return load_pbtxt(content, uri)
     document = YamlDocument(content, uri)
-    declaration = texts_as_written(document.value, document.as_written())
-    return parse_declared(declaration, uri, document.line)
+    declaration = restore_texts(document.value, document.written_value())
+    return parse_declared(declaration, uri, document.line_of)
 
 
 def dump_yaml(
@@ -72,15 +72,17 @@ def dump_yaml(
       comments: Comment lines above each feature, by its name.
       head: Comment lines at the start of the file.
     """
-    lines = [_comment(line) for line in head]
+    lines = [_format_comment(line) for line in head]
     lines.append("features:")
     for name, feature in schema.features.items():
-        lines += [f"  {_comment(line)}" for line in (comments or {}).get(name, ())]
-        lines.append(_entry(name, feature))
+        lines += [
+            f"  {_format_comment(line)}" for line in (comments or {}).get(name, ())
+        ]
+        lines.append(_format_feature(name, feature))
     return "\n".join(lines) + "\n"
 
 
-def texts_as_written(schema: Any, written: Any) -> Any:
+def restore_texts(schema: Any, written: Any) -> Any:
     """Returns the plain values of a schema, with text as written in the file.
 
     `classes: [yes, no]`, `[1, 2]` and `default: 007` are text, although YAML parses them
@@ -103,31 +105,32 @@ def texts_as_written(schema: Any, written: Any) -> Any:
     return schema | {"features": features_as_written}
 
 
-def _entry(name: str, feature: DeclaredFeature) -> str:
+def _format_feature(name: str, feature: DeclaredFeature) -> str:
     """Formats a feature for the file, on one line if it fits."""
     fields = feature.model_dump(exclude_defaults=True)
     if fields.keys() <= {"dtype", "shape", "optional"}:
-        declaration: Any = _short_form(feature)
+        declaration: Any = _format_short_form(feature)
     elif feature.picture or feature.bytes_from:
         declaration = fields
     else:
         declaration = {"dtype": feature.dtype, **fields}
     try:
         if not isinstance(declaration, str):
-            if line := _flow(name, declaration, 2):
+            if line := _format_flow(name, declaration, 2):
                 return line
-            head = _block(name, None, 2).removesuffix(" null")
+            head = _format_block(name, None, 2).removesuffix(" null")
             if head.endswith(":"):  # not the YAML syntax for long keys (? KEY)
                 lines = (
-                    _flow(f, v, 4) or _block(f, v, 4) for f, v in declaration.items()
+                    _format_flow(f, v, 4) or _format_block(f, v, 4)
+                    for f, v in declaration.items()
                 )
                 return "\n".join([head, *lines])
-        return _block(name, declaration, 2)
+        return _format_block(name, declaration, 2)
     except yaml.YAMLError as error:
         raise SchemaError(f"feature {name!r}: cannot be written: {error}") from error
 
 
-def _flow(key: str, value: Any, indent: int) -> str:
+def _format_flow(key: str, value: Any, indent: int) -> str:
     """Formats `key: value` on one line; returns "" if that is too long."""
     line = " " * indent + write_yaml({key: value}, flow=True)[1:-2]
     # A line that starts with "? " has only a key.
@@ -135,12 +138,12 @@ def _flow(key: str, value: Any, indent: int) -> str:
     return line if fits else ""
 
 
-def _block(key: str, value: Any, indent: int) -> str:
+def _format_block(key: str, value: Any, indent: int) -> str:
     lines = write_yaml({key: value}, flow=False).splitlines()
     return "\n".join(" " * indent + line for line in lines)
 
 
-def _short_form(feature: DeclaredFeature) -> str:
+def _format_short_form(feature: DeclaredFeature) -> str:
     shape = ""
     if feature.shape == (None,):
         shape = "[]"
@@ -150,21 +153,23 @@ def _short_form(feature: DeclaredFeature) -> str:
     return f"{feature.dtype}{shape}{'?' if feature.optional else ''}"
 
 
-def _comment(line: str) -> str:
-    return f"# {printable(line)}" if line else "#"
+def _format_comment(line: str) -> str:
+    return f"# {escape_unprintable(line)}" if line else "#"
 
 
-DRAFT = "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes
+JSON_SCHEMA_DRAFT = (
+    "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes
+)
 
 
-def without_titles(json_schema: Any) -> Any:
+def remove_titles(json_schema: Any) -> Any:
     """Removes the titles that pydantic creates from names."""
     if isinstance(json_schema, list):
-        return [without_titles(inner_schema) for inner_schema in json_schema]
+        return [remove_titles(inner_schema) for inner_schema in json_schema]
     if not isinstance(json_schema, dict):
         return json_schema
     return {
-        key: without_titles(inner_schema)
+        key: remove_titles(inner_schema)
         for key, inner_schema in json_schema.items()
         if key != "title" or not isinstance(inner_schema, str)
     }

@@ -19,11 +19,11 @@ from recordmill.schemas.declared import FrozenModel
 from recordmill.schemas.options import BY_NAME, CONVERT, JOB_FILE, TEMPLATE, Option
 
 PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files
-LEAVE_OUT: Final = "use `extra_columns=ignore` to ignore new columns"
+IGNORE_COLUMNS_HINT: Final = "use `extra_columns=ignore` to ignore new columns"
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]*$"  # pattern of a format's name
 
 
-def _as_text(texts: Any) -> Any:
+def _join_texts(texts: Any) -> Any:
     """Joins a list of texts, or the pairs of a mapping, from YAML with commas."""
     if isinstance(texts, dict):
         texts = [f"{name}={path}" for name, path in texts.items()]
@@ -33,27 +33,28 @@ def _as_text(texts: Any) -> Any:
 
 
 # A text with commas on the command line, which can also be a list in a job file.
-AS_TEXT: Final = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
+JOIN_TEXTS: Final = BeforeValidator(_join_texts, json_schema_input_type=str | list[str])
 
 
 class SourceOptions(FrozenModel):
     """Options of one input format; the base class has no options."""
 
-    def undo_splits(self) -> str:
+    def undo_splits_hint(self) -> str:
         """Returns the advice for input whose own splits are not wanted."""
         if "split_from" in type(self).model_fields:
             return "use `split_from=none`"
         return "leave out the files of that split"
 
 
-def declared_options(source: str, model: type[SourceOptions]) -> tuple[Option, ...]:
+def declare_options(source: str, model: type[SourceOptions]) -> tuple[Option, ...]:
     """Converts the fields of a format's options to declarations (options.py)."""
     return tuple(
-        _declare(source, name, field) for name, field in model.model_fields.items()
+        _declare_option(source, name, field)
+        for name, field in model.model_fields.items()
     )
 
 
-def _declare(source: str, name: str, field: FieldInfo) -> Option:
+def _declare_option(source: str, name: str, field: FieldInfo) -> Option:
     kind, choices = "text", ()
     if get_origin(field.annotation) is Literal:
         kind, choices = "choice", get_args(field.annotation)

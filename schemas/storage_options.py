@@ -56,15 +56,15 @@ _PASSWORD = re.compile(
 )
 # A name and a value of a query; a colon or comma after it belongs to the sentence.
 _QUERY = re.compile(r"([?&;#])([^\s?&;#=]+)=[^\s&;#]*[^\s&;#:,]")
-_HIDDEN = "***"
+_REDACTED = "***"
 
-_WAY_OUT = (
+_CREDENTIALS_HINT = (
     "credentials come from the environment, a profile or workload identity, never "
     "from options (docs/storage.md)"
 )
 SECRET_REFUSED = (
     "looks like a secret, but options are sent to workers and may be logged: "
-    f"{_WAY_OUT}"
+    f"{_CREDENTIALS_HINT}"
 )
 
 
@@ -72,14 +72,16 @@ SECRET_REFUSED = (
 class StorageOptions:
     """Options for the constructor of a file system, without secrets."""
 
-    items: tuple[tuple[str, str], ...] = ()  # name and value as JSON, sorted by name
+    json_values: tuple[
+        tuple[str, str], ...
+    ] = ()  # name and value as JSON, sorted by name
 
     def __post_init__(self) -> None:
-        for name, json_text in self.items:
+        for name, json_text in self.json_values:
             _refuse_secrets(name, json.loads(json_text))
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> StorageOptions:
+    def from_values(cls, options: Mapping[str, Any]) -> StorageOptions:
         """Creates options from JSON values.
 
         Raises:
@@ -90,25 +92,25 @@ class StorageOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the options as new values, for the file system's constructor."""
-        return {name: json.loads(json_text) for name, json_text in self.items}
+        return {name: json.loads(json_text) for name, json_text in self.json_values}
 
     def __repr__(self) -> str:
         # Names only, so that an undetected secret is not shown.
-        return f"StorageOptions({', '.join(name for name, _ in self.items)})"
+        return f"StorageOptions({', '.join(name for name, _ in self.json_values)})"
 
 
 NO_OPTIONS = StorageOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class BothSides:
+class StorageOptionsPair:
     """The options of the inputs and of the output."""
 
     input: StorageOptions = NO_OPTIONS
     output: StorageOptions = NO_OPTIONS
 
 
-def parse_storage_options(option_texts: Sequence[str]) -> BothSides:
+def parse_storage_options(option_texts: Sequence[str]) -> StorageOptionsPair:
     """Parses the options of each side from texts like `output:key=value`.
 
     Messages do not show the text: without a name before "=", all of it can be a secret,
@@ -128,10 +130,10 @@ def parse_storage_options(option_texts: Sequence[str]) -> BothSides:
                 "`storage`: expected key=value, input:key=value or output:key=value, found "
                 f"{'no name before the =' if equals else 'no ='}"
             )
-        sides[side][name] = _value(right)
-    return BothSides(
-        StorageOptions.of(sides[""] | sides["input"]),
-        StorageOptions.of(sides[""] | sides["output"]),
+        sides[side][name] = _parse_value(right)
+    return StorageOptionsPair(
+        StorageOptions.from_values(sides[""] | sides["input"]),
+        StorageOptions.from_values(sides[""] | sides["output"]),
     )
 
 
@@ -148,25 +150,25 @@ def require_whole_scheme(name: str) -> None:
         )
 
 
-def without_secrets(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """Replaces the passwords, keys and signatures of addresses in a text by ***.
 
-    >>> without_secrets("http://me:hunter2@h/f.py:f"), without_secrets("s3://b/x?sig=a&v=1")
+    >>> redact_secrets("http://me:hunter2@h/f.py:f"), redact_secrets("s3://b/x?sig=a&v=1")
     ('http://***@h/f.py:f', 's3://b/x?sig=***&v=1')
-    >>> without_secrets("http://h:9000/a@b?part=1, or a user: me@example.org")
+    >>> redact_secrets("http://h:9000/a@b?part=1, or a user: me@example.org")
     'http://h:9000/a@b?part=1, or a user: me@example.org'
     """
 
     # Not by urlsplit, because brackets and question marks can belong to a glob.
     def hidden(pair: re.Match[str]) -> str:
         is_secret = names_secret(unquote(pair[2]))
-        return f"{pair[1]}{pair[2]}={_HIDDEN}" if is_secret else pair[0]
+        return f"{pair[1]}{pair[2]}={_REDACTED}" if is_secret else pair[0]
 
-    scheme, mark, address = _PASSWORD.sub(rf"\1{_HIDDEN}@", text).partition("://")
+    scheme, mark, address = _PASSWORD.sub(rf"\1{_REDACTED}@", text).partition("://")
     return scheme + mark + (_QUERY.sub(hidden, address) if mark else address)
 
 
-def require_secretless_url(url: str, option: str = "") -> None:
+def require_url_without_secret(url: str, option: str = "") -> None:
     """Rejects an address with a password, a key or a signature.
 
     Args:
@@ -176,14 +178,14 @@ def require_secretless_url(url: str, option: str = "") -> None:
     Raises:
       UsageError: the address has a secret, which the message does not show.
     """
-    if without_secrets(url) != url:
+    if redact_secrets(url) != url:
         location = f"`{option}`: " if option else ""
-        raise UsageError(f"{location}{secret_refusal(url)}")
+        raise UsageError(f"{location}{describe_secret(url)}")
 
 
-def secret_refusal(text: str) -> str:
+def describe_secret(text: str) -> str:
     """Returns the message that rejects a text with a secret, without the secret."""
-    return f"{without_secrets(text)}: the URL contains a secret; remove it: {_WAY_OUT}"
+    return f"{redact_secrets(text)}: the URL contains a secret; remove it: {_CREDENTIALS_HINT}"
 
 
 def addresses_with_secrets(
@@ -198,34 +200,34 @@ def addresses_with_secrets(
     """
     if isinstance(options, Mapping):
         for key, inner in options.items():
-            below = (*place, without_secrets(str(key)))
+            below = (*place, redact_secrets(str(key)))
             if below[-1] != str(key):
-                yield below, secret_refusal(str(key))
+                yield below, describe_secret(str(key))
             yield from addresses_with_secrets(inner, below)
     elif isinstance(options, list | tuple):
         for index, inner in enumerate(options):
             yield from addresses_with_secrets(inner, (*place, index))
-    elif isinstance(options, str) and without_secrets(options) != options:
-        yield place, secret_refusal(options)
+    elif isinstance(options, str) and redact_secrets(options) != options:
+        yield place, describe_secret(options)
 
 
-def require_secretless_words(words: Iterable[str]) -> None:
+def require_words_without_secrets(words: Iterable[str]) -> None:
     """Rejects a command line with a secret in an address, before it is parsed."""
     flag = ""
     for word in words:
-        if without_secrets(word) != word:
-            raise UsageError(f"{flag}{secret_refusal(word)}")
+        if redact_secrets(word) != word:
+            raise UsageError(f"{flag}{describe_secret(word)}")
         flag = f"{word} " if word.startswith("-") else ""
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def require_secretless_arguments(arguments: Iterable[str]) -> None:
+def require_beam_options_without_secrets(arguments: Iterable[str]) -> None:
     """Rejects a pipeline option of Beam that has a value and the name of a secret."""
     terminated_arguments = [*arguments, "-"]
     for argument, following in pairwise(terminated_arguments):
@@ -247,7 +249,7 @@ def names_secret(name: str) -> bool:
 
 
 def _refuse_secrets(name: str, option_value: Any) -> None:
-    for path, inner in _leaves(name, option_value):
+    for path, inner in _iterate_leaves(name, option_value):
         last = path.rpartition(".")[2]
         if last == "token" and inner in _HARMLESS_TOKENS:
             continue
@@ -256,13 +258,13 @@ def _refuse_secrets(name: str, option_value: Any) -> None:
             raise UsageError(f"{path} {SECRET_REFUSED}")
 
 
-def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yields every plain value inside a value, with its key path."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from _leaves(f"{path}.{name}", inner)
+            yield from _iterate_leaves(f"{path}.{name}", inner)
     elif isinstance(value, list) and value:
         for inner in value:
-            yield from _leaves(path, inner)
+            yield from _iterate_leaves(path, inner)
     else:
         yield path, value

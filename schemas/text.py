@@ -13,7 +13,7 @@ _NOT_ASCII = re.compile("[^ -~]")
 _MESSAGE_LINES = re.compile(r"\n(?=  |[A-Z])")
 
 
-def count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Returns a number with its noun, like "2,000 classes"."""
     plural = f"{noun}es" if noun.endswith(("s", "x")) else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
@@ -24,13 +24,13 @@ def a_or_an(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def first_names(names: Sequence[str], limit: int = 10) -> str:
+def format_names(names: Sequence[str], limit: int = 10) -> str:
     """Returns the first names as text, like "cat, dog and 1 more"."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def human_bytes(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Returns a size in decimal units, like "23.4 kB"."""
     if size < 1000:
         return f"{size:.0f} B"
@@ -41,14 +41,14 @@ def human_bytes(size: float) -> str:
     return f"{size:.1f} {_UNITS[power - 1]}"
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""Escapes text to one line that can neither control a terminal nor hide text.
 
     All characters that are not printable in Python are escaped: control characters, line
     ends, characters without a width, characters that change the direction of writing (all
     of Unicode's Cc, Cf, Zl, Zp and Cs), blanks other than " ", and unassigned characters.
 
-    >>> print(printable("a\x1b[2J\nwarning: \u202eb"))
+    >>> print(escape_unprintable("a\x1b[2J\nwarning: \u202eb"))
     a\x1b[2J\nwarning: \u202eb
     """
     if text.isprintable():
@@ -61,32 +61,32 @@ def printable(text: str) -> str:
     )
 
 
-def printable_lines(text: str) -> str:
+def escape_lines(text: str) -> str:
     """Escapes each line of a text of several lines, like code or YAML."""
-    return "\n".join(map(printable, text.split("\n")))
+    return "\n".join(map(escape_unprintable, text.split("\n")))
 
 
-def printable_message(text: str) -> str:
+def escape_message(text: str) -> str:
     r"""Escapes a message of one or more lines, and indents the lines after the first.
 
     A further line of a message begins with two blanks, or with a capital letter if it
     explains how to fix the problem. Any other line end belongs to a name and is escaped.
 
-    >>> print(printable_message("a\x07\nwarning: all is well:\n  one\nGo on"))
+    >>> print(escape_message("a\x07\nwarning: all is well:\n  one\nGo on"))
     a\x07\nwarning: all is well:
       one
       Go on
     """
     first, *following = _MESSAGE_LINES.split(text)
-    lines = (printable(line) for line in following)
+    lines = (escape_unprintable(line) for line in following)
     indented = (line if line.startswith("  ") else f"  {line}" for line in lines)
-    return "\n".join([printable(first), *indented])
+    return "\n".join([escape_unprintable(first), *indented])
 
 
-def printable_json(text: str) -> str:
+def escape_json(text: str) -> str:
     r"""Escapes the characters of JSON text that are not printable as \uXXXX.
 
-    >>> print(printable_json('{"name": "a\x7f\u202eb"}'))
+    >>> print(escape_json('{"name": "a\x7f\u202eb"}'))
     {"name": "a\u007f\u202eb"}
     """
     return "\n".join(
@@ -103,10 +103,10 @@ def _json_escape(match: re.Match[str]) -> str:
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
-def escaped(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     r"""Escapes bytes that are not UTF-8, and halves of surrogate pairs, in a text.
 
-    >>> print(escaped("a\udcff"), escaped("a\ud800"))
+    >>> print(escape_surrogates("a\udcff"), escape_surrogates("a\ud800"))
     a\xff a\ud800
     """
     try:
@@ -126,13 +126,13 @@ def is_utf8(text: str) -> bool:
 
 
 # Exceptions that Python raises for foreign JSON that is damaged or has unexpected values.
-NOT_VALID = (
+INVALID_JSON_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError),
     *(OverflowError, RecursionError),
 )
 
 
-def json_bytes(document: Any) -> bytes:
+def format_json(document: Any) -> bytes:
     """Returns indented UTF-8 JSON with a newline at its end; rejects NaN."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
     return f"{text}\n".encode()

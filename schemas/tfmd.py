@@ -69,7 +69,7 @@ _Shape = tuple[int | None, ...]
 
 def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Message]]:
     """Yields name, declared fields and message of each feature, by TFMD's fields."""
-    ragged, row_lengths = _ragged_features(proto)
+    ragged, row_lengths = _find_ragged_features(proto)
     domains = {
         domain.name: domain
         for kind in (proto.int_domain, proto.float_domain, proto.string_domain)
@@ -82,11 +82,11 @@ def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Messa
         for message in feature.struct_domain.feature if in_steps else [feature]:
             name = message.name
             if in_steps:  # the first level of value_counts counts the steps
-                shape = _shape_of_counts(message.value_counts.value_count[1:])
+                shape = _parse_value_counts(message.value_counts.value_count[1:])
             elif name in ragged:
                 name, shape = ragged[name]
             else:
-                shape = _shape_of(message)
+                shape = _parse_shape(message)
             fields: Fields = {"sequence": True} if in_steps else {}
             if shape:
                 fields["shape"] = shape
@@ -125,7 +125,7 @@ def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> 
         case "INT", "int_domain":
             if names := _class_names(domain, domains):
                 return fields | {"dtype": "int64", "classes": names}
-            return fields | {"dtype": "int64"} | _bounds(domain)
+            return fields | {"dtype": "int64"} | _parse_bounds(domain)
         case "INT", "time_domain":
             formats = schema_pb2.TimeDomain.IntegerTimeFormat
             for unit, name in TIME_FORMATS.items():
@@ -135,7 +135,7 @@ def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> 
         case "INT", _:
             return fields | {"dtype": "int64"}
         case "FLOAT", _:
-            bounds = _bounds(domain) if field == "float_domain" else {}
+            bounds = _parse_bounds(domain) if field == "float_domain" else {}
             return fields | {"dtype": "float32"} | bounds
         case "STRUCT", _:
             raise SchemaError(
@@ -145,7 +145,7 @@ def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> 
     raise SchemaError(f"{location}: has no type; expected INT, FLOAT or BYTES")
 
 
-def _shape_of(feature: Message) -> _Shape:
+def _parse_shape(feature: Message) -> _Shape:
     match feature.WhichOneof("shape_type"):
         case "shape":
             return tuple(
@@ -153,13 +153,13 @@ def _shape_of(feature: Message) -> _Shape:
                 for dim in feature.shape.dim
             )
         case "value_counts":
-            return _shape_of_counts(feature.value_counts.value_count)
+            return _parse_value_counts(feature.value_counts.value_count)
         case "value_count":
-            return _shape_of_counts([feature.value_count])
+            return _parse_value_counts([feature.value_count])
     return (None,)
 
 
-def _shape_of_counts(counts: Any) -> _Shape:
+def _parse_value_counts(counts: Any) -> _Shape:
     shape = tuple(
         count.min if count.HasField("max") and count.min == count.max else None
         for count in counts
@@ -180,7 +180,7 @@ def _class_names(domain: Message, domains: dict[str, Message]) -> tuple[str, ...
     return names if domain.max == len(names) - 1 else ()
 
 
-def _bounds(domain: Message) -> Fields:
+def _parse_bounds(domain: Message) -> Fields:
     bounds: Fields = {}
     for name in ("min", "max"):
         bound = getattr(domain, name)
@@ -192,7 +192,9 @@ def _bounds(domain: Message) -> Fields:
     return bounds
 
 
-def _ragged_features(proto: Message) -> tuple[dict[str, tuple[str, _Shape]], set[str]]:
+def _find_ragged_features(
+    proto: Message,
+) -> tuple[dict[str, tuple[str, _Shape]], set[str]]:
     """Returns ragged features by the key of their values, and all row length keys."""
     ragged: dict[str, tuple[str, _Shape]] = {}
     row_lengths: set[str] = set()
@@ -243,23 +245,25 @@ def dump_pbtxt(schema: DeclaredSchema | Schema) -> bytes:
     if not isinstance(schema, Schema):
         proto = to_proto(schema)
     elif all(map(_is_simple, schema.features)):
-        proto = _simple_proto(schema)
+        proto = _convert_simple_schema(schema)
     else:
         proto = to_proto(declare_schema(schema))
-    return _text_of(proto).encode()
+    return _format_proto(proto).encode()
 
 
 def _is_simple(spec: FeatureSpec) -> bool:
     """Returns whether the message of a feature has its name only once and no bounds."""
     return (
         spec.column == spec.name
-        and not (spec.is_ragged or spec.sequence or spec.nested or spec.class_names)
+        and not (
+            spec.is_ragged or spec.is_sequence or spec.is_nested or spec.class_names
+        )
         and spec.minimum is None
         and spec.maximum is None
     )
 
 
-def _simple_proto(schema: Schema) -> Message:
+def _convert_simple_schema(schema: Schema) -> Message:
     """Converts a schema of simple features, and copies the message of equal features.
 
     This is faster for thousands of columns, most of which have equal types.
@@ -279,7 +283,7 @@ def _simple_proto(schema: Schema) -> Message:
     return proto
 
 
-def _text_of(proto: Message) -> str:
+def _format_proto(proto: Message) -> str:
     """Returns a schema in text form, as protobuf's text_format writes it.
 
     text_format is Python code, and takes most of the time for thousands of features. The
@@ -317,11 +321,11 @@ def to_proto(schema: DeclaredSchema) -> Message:
 
     proto = schema_pb2.Schema()
     specs = [feature.to_spec(name) for name, feature in schema.features.items()]
-    plain = [spec for spec in specs if not spec.sequence]
+    plain = [spec for spec in specs if not spec.is_sequence]
     for spec in plain:
         values_key, *row_lengths = spec.keys
         target = proto.feature.add(name=values_key)
-        _fill(target, proto, schema.features[spec.name], spec)
+        _fill_message(target, proto, schema.features[spec.name], spec)
         for key in row_lengths:
             lengths = proto.feature.add(name=key, type=schema_pb2.INT)
             lengths.presence.CopyFrom(target.presence)
@@ -329,13 +333,13 @@ def to_proto(schema: DeclaredSchema) -> Message:
     if len(plain) < len(specs):
         steps = proto.feature.add(name=SEQUENCES, type=schema_pb2.STRUCT)
         for spec in specs:
-            if spec.sequence:
+            if spec.is_sequence:
                 target = steps.struct_domain.feature.add(name=spec.name)
-                _fill(target, proto, schema.features[spec.name], spec)
+                _fill_message(target, proto, schema.features[spec.name], spec)
     if any(spec.is_ragged for spec in plain):
         _add_representations(proto, plain)
     for name, fields, target in read_features(proto, ""):
-        _annotate(target, schema.features[name], fields)
+        _add_comment(target, schema.features[name], fields)
     return proto
 
 
@@ -345,11 +349,11 @@ def from_proto(proto: Message, uri: str) -> DeclaredSchema:
     for name, fields, source in read_features(proto, uri):
         if name in features:
             raise SchemaError(f"{uri}: feature {name!r} is defined twice")
-        features[name] = fields | _annotated(source, uri)
+        features[name] = fields | _parse_comment(source, uri)
     return parse_declared({"features": features}, uri)
 
 
-def _fill(
+def _fill_message(
     target: Message, proto: Message, feature: DeclaredFeature, spec: FeatureSpec
 ) -> None:
     """Fills the fields of TFMD for a feature."""
@@ -365,7 +369,7 @@ def _fill(
     number = math.prod(known_sizes) if len(known_sizes) == len(shape) else None
     if number is not None and number >= 1 << 63:
         number = None  # larger than an int64; no example has so many values
-    if spec.sequence:
+    if spec.is_sequence:
         target.value_counts.value_count.add()  # any number of steps
         target.value_counts.value_count.add(min=number, max=number)
     elif number is not None and not spec.optional:
@@ -422,7 +426,9 @@ def _add_representations(proto: Message, specs: Sequence[FeatureSpec]) -> None:
                 tensor.partition.add(uniform_row_length=size)
 
 
-def _annotate(target: Message, feature: DeclaredFeature, stated_fields: Fields) -> None:
+def _add_comment(
+    target: Message, feature: DeclaredFeature, stated_fields: Fields
+) -> None:
     """Adds a comment with the properties that the fields of TFMD do not restore."""
     declared_fields = _DEFAULTS | feature.model_dump(exclude_defaults=True)
     readable_fields = _DEFAULTS | stated_fields
@@ -438,7 +444,7 @@ def _annotate(target: Message, feature: DeclaredFeature, stated_fields: Fields) 
         target.annotation.comment.append(_COMMENT + text)
 
 
-def _annotated(source: Message, uri: str) -> Fields:
+def _parse_comment(source: Message, uri: str) -> Fields:
     for comment in source.annotation.comment:
         if comment.startswith(_COMMENT):
             location = f"{uri}: comment of feature {source.name!r}"

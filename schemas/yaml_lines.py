@@ -27,17 +27,17 @@ from yaml.reader import ReaderError
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.input_text import describe_failure
-from recordmill.schemas.storage_options import without_secrets
-from recordmill.schemas.text import printable_json
+from recordmill.schemas.storage_options import redact_secrets
+from recordmill.schemas.text import escape_json
 
 KeyPath = Sequence[str | int]  # keys and indices from the document's root
 
-_TAG = "tag:yaml.org,2002:"
+_TAG_PREFIX = "tag:yaml.org,2002:"
 _MAX_NODES = 1_000_000  # aliases of aliases could exceed the memory
 _MAX_LEVELS = 100  # maximum depth of nested lists and mappings
-_TOO_DEEP = f"lists or mappings nested more than {_MAX_LEVELS} levels deep"
+_DEPTH_PROBLEM = f"lists or mappings nested more than {_MAX_LEVELS} levels deep"
 _MAX_DIGITS = 4000  # maximum length of an integer; the limit of int() is 4,300
-_PATTERNS = {
+_SCALAR_PATTERNS = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
     "int": r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+",
@@ -46,7 +46,7 @@ _PATTERNS = {
 }
 
 # Parsers of scalars by tag.
-_VALUES: Mapping[str, Callable[[str], Any]] = {
+_SCALAR_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "str": str,
     "null": lambda _: None,
     "bool": lambda text: {"true": True, "false": False}[text.lower()],
@@ -78,7 +78,7 @@ class _Reader(yaml.SafeLoader):
         self._num_nodes += 1
         limit = ""
         if self._level > _MAX_LEVELS:
-            limit = _TOO_DEEP
+            limit = _DEPTH_PROBLEM
         elif self._num_nodes > _MAX_NODES:
             limit = f"more than {_MAX_NODES:,} values"
         if limit:
@@ -97,17 +97,17 @@ class _Writer(yaml.SafeDumper):
         return True
 
 
-def _quoted_if_odd(writer: _Writer, text: str) -> ScalarNode:
+def _represent_text(writer: _Writer, text: str) -> ScalarNode:
     # YAML has more line ends than "\n"; escapes are unambiguous.
     style = None if text.isprintable() else '"'
-    return writer.represent_scalar(_TAG + "str", text, style)
+    return writer.represent_scalar(_TAG_PREFIX + "str", text, style)
 
 
-_Writer.add_representer(str, _quoted_if_odd)
-for _name, _pattern in _PATTERNS.items():
+_Writer.add_representer(str, _represent_text)
+for _name, _pattern in _SCALAR_PATTERNS.items():
     for _class in (_Reader, _Writer):
         _class.add_implicit_resolver(
-            _TAG + _name, re.compile(rf"(?:{_pattern})\Z"), [None]
+            _TAG_PREFIX + _name, re.compile(rf"(?:{_pattern})\Z"), [None]
         )
 
 
@@ -121,7 +121,7 @@ class YamlDocument:
           SchemaError: the text is no YAML, with the line.
         """
         self._uri = uri
-        self._root = _compose(content, uri)
+        self._root = _parse_nodes(content, uri)
 
     @cached_property
     def value(self) -> Any:
@@ -130,15 +130,15 @@ class YamlDocument:
         Raises:
           SchemaError: a scalar does not fit its tag, or a key is repeated.
         """
-        self._left = _MAX_NODES
-        return self._build(self._root, self._scalar, ())
+        self._num_remaining_nodes = _MAX_NODES
+        return self._build_value(self._root, self._parse_scalar, ())
 
-    def as_written(self) -> Any:
+    def written_value(self) -> Any:
         """Returns the value with every scalar as written text, and None for null."""
-        self._left = _MAX_NODES
-        return self._build(self._root, _text, ())
+        self._num_remaining_nodes = _MAX_NODES
+        return self._build_value(self._root, _scalar_text, ())
 
-    def line(self, path: KeyPath) -> int:
+    def line_of(self, path: KeyPath) -> int:
         """Returns the line (from 1) of a part, or of its nearest existing parent."""
         node = nearest_node = self._root
         for step in path:
@@ -153,42 +153,46 @@ class YamlDocument:
                 nearest_node = node = node.value[step]
             else:
                 break
-        return _line(nearest_node)
+        return _line_number(nearest_node)
 
-    def _build(
+    def _build_value(
         self, node: Node, scalar: Callable[[ScalarNode], Any], above: tuple[Node, ...]
     ) -> Any:
-        self._left -= 1
-        if node in above or self._left < 0:
-            raise self._error(
+        self._num_remaining_nodes -= 1
+        if node in above or self._num_remaining_nodes < 0:
+            raise self._create_error(
                 node, "aliases that contain themselves, or too many aliases"
             )
         if len(above) > _MAX_LEVELS:  # aliases of aliases
-            raise self._error(node, _TOO_DEEP)
+            raise self._create_error(node, _DEPTH_PROBLEM)
         if isinstance(node, ScalarNode):
             return scalar(node)
         above = (*above, node)
-        if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
-            return [self._build(item_node, scalar, above) for item_node in node.value]
-        if not isinstance(node, MappingNode) or node.tag != _TAG + "map":
+        if isinstance(node, SequenceNode) and node.tag == _TAG_PREFIX + "seq":
+            return [
+                self._build_value(item_node, scalar, above) for item_node in node.value
+            ]
+        if not isinstance(node, MappingNode) or node.tag != _TAG_PREFIX + "map":
             raise self._unknown_tag(node)
         mapping: dict[str, Any] = {}
         lines: dict[str, int] = {}
         for key, value_node in node.value:
             if not isinstance(key, ScalarNode):
-                raise self._error(key, "a key must be text, found a list or a mapping")
+                raise self._create_error(
+                    key, "a key must be text, found a list or a mapping"
+                )
             if key.value in mapping:
                 first = lines[key.value]
-                raise self._error(
+                raise self._create_error(
                     key, f"{key.value!r} is given twice, first on line {first}"
                 )
-            mapping[key.value] = self._build(value_node, scalar, above)
-            lines[key.value] = _line(key)
+            mapping[key.value] = self._build_value(value_node, scalar, above)
+            lines[key.value] = _line_number(key)
         return mapping
 
-    def _scalar(self, node: ScalarNode) -> Any:
-        tag, text = node.tag.removeprefix(_TAG), node.value
-        if (parse := _VALUES.get(tag)) is None:
+    def _parse_scalar(self, node: ScalarNode) -> Any:
+        tag, text = node.tag.removeprefix(_TAG_PREFIX), node.value
+        if (parse := _SCALAR_PARSERS.get(tag)) is None:
             raise self._unknown_tag(node)
         try:
             return parse(text)
@@ -197,15 +201,15 @@ class YamlDocument:
             if len(text) > _MAX_DIGITS and tag == "int":
                 problem = str(error)
             # Without the original error as cause, because it can show a secret.
-            raise self._error(node, problem) from None
+            raise self._create_error(node, problem) from None
 
     def _unknown_tag(self, node: Node) -> SchemaError:
-        tag = node.tag.replace(_TAG, "!!")
-        return self._error(node, f"the tag {tag} is not supported")
+        tag = node.tag.replace(_TAG_PREFIX, "!!")
+        return self._create_error(node, f"the tag {tag} is not supported")
 
-    def _error(self, node: Node, problem: str) -> SchemaError:
-        location = f"{self._uri}: line {_line(node)}"
-        return SchemaError(f"{location}: {without_secrets(problem)}")
+    def _create_error(self, node: Node, problem: str) -> SchemaError:
+        location = f"{self._uri}: line {_line_number(node)}"
+        return SchemaError(f"{location}: {redact_secrets(problem)}")
 
 
 def write_yaml(document: Any, *, flow: bool) -> str:
@@ -222,10 +226,10 @@ def write_yaml(document: Any, *, flow: bool) -> str:
         sort_keys=False,
         allow_unicode=True,
     )
-    return printable_json(text)
+    return escape_json(text)
 
 
-def _compose(content: bytes, uri: str) -> Node:
+def _parse_nodes(content: bytes, uri: str) -> Node:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -256,9 +260,9 @@ def _compose(content: bytes, uri: str) -> Node:
     return node
 
 
-def _text(node: ScalarNode) -> str | None:
-    return None if node.tag == _TAG + "null" else str(node.value)
+def _scalar_text(node: ScalarNode) -> str | None:
+    return None if node.tag == _TAG_PREFIX + "null" else str(node.value)
 
 
-def _line(node: Node) -> int:
+def _line_number(node: Node) -> int:
     return int(node.start_mark.line) + 1

@@ -175,9 +175,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     if "apache_beam.transforms.core" in sys.modules:
         # The tests run thousands of pipelines.
-        from recordmill.beam_jobs.runners.embedded import keeping_arguments
+        from recordmill.beam_jobs.runners.embedded import caching_signatures
 
-        keeping_arguments().__enter__()
+        caching_signatures().__enter__()
 
 
 @pytest.fixture
@@ -216,6 +216,6 @@ def flaky(
 ) -> Iterator[Flaky]:
     place = display_path("s3", tmp_path, monkeypatch, server)
     with proxy_to(server("s3")) as proxy:
-        options = StorageOptions.of({"endpoint_url": proxy.address})
+        options = StorageOptions.from_values({"endpoint_url": proxy.address})
         direct = RemoteStore(place.root, place.options)
         yield Flaky(proxy, RemoteStore(place.root, options), direct)

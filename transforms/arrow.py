@@ -178,7 +178,7 @@ def _padded(buffer: pa.Buffer, starts: I64, lengths: I64) -> U8:
     return rows
 
 
-def is_of_views(array: pa.Array) -> bool:
+def has_views(array: pa.Array) -> bool:
     """Checks whether an array has views of binary values."""
     return bool(array.type.id == pa.lib.Type_BINARY_VIEW)
 
@@ -225,7 +225,7 @@ def viewed_values(array: pa.Array) -> list[memoryview]:
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Returns the batch with its columns of views copied to plain binary columns."""
     for index, column in enumerate(batch.columns):
-        if is_of_views(column):
+        if has_views(column):
             plain = pa.array(viewed_values(column), pa.binary())
             batch = batch.set_column(index, batch.schema.names[index], plain)
     return batch
@@ -244,30 +244,32 @@ def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
 #     del first
 #     third = empty_bytes(n)     only the pool refers to the first array: a view of it
 
-_LEAST_BYTES = 256 << 10  # smaller blocks stay with the C library
-_MOST_KEPT = 4  # arrays in the pool of each thread
+_MIN_POOLED_BYTES = 256 << 10  # smaller blocks stay with the C library
+_MAX_KEPT_ARRAYS = 4  # arrays in the pool of each thread
 _probe = [np.empty(1, np.uint8)]
-_NOBODY = sys.getrefcount(_probe[0])  # references to an array that only a list holds
+_UNUSED_REFERENCES = sys.getrefcount(
+    _probe[0]
+)  # references to an array that only a list holds
 
 _local = threading.local()
 
 
 def empty_bytes(num_bytes: int) -> U8:
     """Returns an uninitialized array of bytes, like `numpy.empty`."""
-    if num_bytes < _LEAST_BYTES:
+    if num_bytes < _MIN_POOLED_BYTES:
         return np.empty(num_bytes, np.uint8)
     if not hasattr(_local, "kept"):
         _local.kept = []
     pool: list[U8] = _local.kept
     unfit = None
     for index in range(len(pool)):
-        if sys.getrefcount(pool[index]) == _NOBODY:
+        if sys.getrefcount(pool[index]) == _UNUSED_REFERENCES:
             # At most half of an array is unused, to limit the wasted memory.
             if num_bytes <= len(pool[index]) <= 2 * num_bytes:
                 return pool[index][:num_bytes]
             unfit = index
     fresh = np.empty(num_bytes, np.uint8)
-    if len(pool) < _MOST_KEPT:
+    if len(pool) < _MAX_KEPT_ARRAYS:
         pool.append(fresh)
     elif unfit is not None:
         pool[unfit] = fresh

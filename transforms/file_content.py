@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.input_files import FileChecksum
-from recordmill.transforms.native.numpy_loops import combine
+from recordmill.transforms.native.numpy_loops import combine_crcs
 from recordmill.transforms.tfrecord import crc32c
 
 _PREFIX = "crc32c:"
@@ -44,15 +44,15 @@ class Checksums:
 
     def __init__(self, checksums: Iterable[FileChecksum] = ()) -> None:
         self._batches: list[pa.RecordBatch] = []
-        self._last: list[FileChecksum] = []  # not yet in columns
+        self._pending: list[FileChecksum] = []  # not yet in columns
         self.extend(checksums)
 
     def append(self, checksum: FileChecksum) -> None:
         """Adds one checksum."""
-        self._last.append(checksum)
-        if len(self._last) == _CHECKSUMS_IN_BATCH:
+        self._pending.append(checksum)
+        if len(self._pending) == _CHECKSUMS_IN_BATCH:
             self._batches = self.batches
-            self._last = []
+            self._pending = []
 
     def extend(self, checksums: Iterable[FileChecksum]) -> None:
         """Adds several checksums."""
@@ -62,9 +62,9 @@ class Checksums:
     @property
     def batches(self) -> list[pa.RecordBatch]:
         """Returns all checksums, in columns."""
-        if not self._last:
+        if not self._pending:
             return self._batches
-        columns = map(pa.array, zip(*self._last, strict=True), CHECKSUMS.types)
+        columns = map(pa.array, zip(*self._pending, strict=True), CHECKSUMS.types)
         last = pa.RecordBatch.from_arrays(list(columns), schema=CHECKSUMS)
         return [*self._batches, last]
 
@@ -77,10 +77,10 @@ class Checksums:
         return crc32c(sink.getvalue()).to_bytes(4) + sink.getvalue()
 
     def __len__(self) -> int:
-        return sum(map(len, self._batches)) + len(self._last)
+        return sum(map(len, self._batches)) + len(self._pending)
 
     def __iter__(self) -> Iterator[FileChecksum]:
-        return chain(checksums_in(self._batches), self._last)
+        return chain(checksums_in(self._batches), self._pending)
 
 
 def parse_checksums(file_bytes: bytes) -> list[pa.RecordBatch]:
@@ -97,7 +97,7 @@ def checksums_in(batches: Iterable[pa.RecordBatch]) -> Iterator[FileChecksum]:
         yield from map(FileChecksum, *columns)
 
 
-def contents(files: pa.Table, parts: pa.Table) -> pa.Array:
+def compute_contents(files: pa.Table, parts: pa.Table) -> pa.Array:
     """Returns the content text of each file; null for a file of which nothing was read.
 
     `parts` are checksums, in any order and possibly repeated. Checksums of other files
@@ -137,7 +137,7 @@ def contents(files: pa.Table, parts: pa.Table) -> pa.Array:
         path = next(iter(file_checksums)).path
         if is_read[index]:
             file_checksums.add(FileChecksum(path, 0, size, int(whole[index])))
-        texts.append(content_of(path, file_checksums, size))
+        texts.append(combine_checksums(path, file_checksums, size))
     mask = np.zeros(len(sizes), np.bool_)
     mask[numbers] = True
     return pc.replace_with_mask(
@@ -145,7 +145,7 @@ def contents(files: pa.Table, parts: pa.Table) -> pa.Array:
     )
 
 
-def content_of(path: str, checksums: Iterable[FileChecksum], size: int) -> str:
+def combine_checksums(path: str, checksums: Iterable[FileChecksum], size: int) -> str:
     """Returns the content text of a file, from the checksums of its parts.
 
     Raises:
@@ -162,7 +162,7 @@ def content_of(path: str, checksums: Iterable[FileChecksum], size: int) -> str:
     for part in parts:
         if part.start in crcs and part.stop not in crcs:
             length = part.stop - part.start
-            crcs[part.stop] = combine(crcs[part.start], part.crc32c, length)
+            crcs[part.stop] = combine_crcs(crcs[part.start], part.crc32c, length)
     stop = max(crcs)
     if stop == size:
         return f"{_PREFIX}{crcs[stop]:08x}"

@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.arrow import I64, value_offsets
-from recordmill.transforms.join import AT, POSITION, are_sorted, ask
+from recordmill.transforms.join import ROW_INDEX, ROW_INDEX_TYPE, are_sorted, join_rows
 from recordmill.transforms.native.numpy_loops import offsets_of
 from recordmill.transforms.temporary import (
     BATCH_ROWS,
     TEMPORARY,
-    gather,
+    gather_batches,
     is_long,
-    spilled,
+    spill_bytes,
     take_batches,
 )
 
@@ -53,7 +53,7 @@ class FileTable:
         """Returns the size of each file in bytes."""
         return np.asarray(self.table["size"])
 
-    def where(self, mask: Any) -> Self:
+    def filter(self, mask: Any) -> Self:
         """Returns the files for which a mask is true."""
         if pc.all(mask, skip_nulls=False).as_py():
             return self
@@ -66,36 +66,36 @@ class FileTable:
             batch.filter(flat.slice(start, batch.num_rows))
             for start, batch in zip(starts, batches, strict=False)
         )
-        return replace(self, table=gather(kept_batches, self.table.schema))
+        return replace(self, table=gather_batches(kept_batches, self.table.schema))
 
     def parts(self) -> Iterator[Self]:
         """Yields the files in parts that are small enough to process in memory."""
         for batch in self.batches():
             yield replace(self, table=pa.Table.from_batches([batch]))
 
-    def ask(self, question: Callable[[Self], pa.ChunkedArray]) -> pa.ChunkedArray:
+    def map_parts(self, question: Callable[[Self], pa.ChunkedArray]) -> pa.ChunkedArray:
         """Returns a column with the answer of `question` for each file, part by part."""
         if len(self) <= BATCH_FILES:
             return question(self)
         answers = (question(part).combine_chunks() for part in self.parts())
         return pa.chunked_array([*answers])
 
-    def without(self, paths: Iterable[str] | pa.ChunkedArray) -> Self:
+    def without_paths(self, paths: Iterable[str] | pa.ChunkedArray) -> Self:
         """Returns the files whose paths are not among these."""
         if not isinstance(paths, pa.ChunkedArray):
             paths = pa.chunked_array([pa.array(list(paths), pa.string())])
         if not (len(paths) and len(self)):
             return self
         excluded_files = FileTable(pa.table({"path": paths}))
-        return self.where(excluded_files.find(self.paths).is_null())
+        return self.filter(excluded_files.find_paths(self.paths).is_null())
 
-    def find(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    def find_paths(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
         """Returns the row index of each path; null if the path is not in the table."""
         if len(self) <= BATCH_FILES:
             return pc.index_in(paths, value_set=self.paths)
-        return self.look_up(AT, POSITION, paths)
+        return self.look_up_column(ROW_INDEX, ROW_INDEX_TYPE, paths)
 
-    def look_up(
+    def look_up_column(
         self, name: str, kind: pa.DataType, paths: pa.ChunkedArray
     ) -> pa.ChunkedArray:
         """Returns a column's cell for each path; null if the path is not in the table."""
@@ -104,9 +104,9 @@ class FileTable:
             at = pc.index_in(requested_rows["path"], value_set=file_rows["path"])
             return file_rows[name].take(at).combine_chunks()
 
-        return ask(pa.table({"path": paths}), self.table, find_cells, kind)
+        return join_rows(pa.table({"path": paths}), self.table, find_cells, kind)
 
-    def each_once(self) -> Self:
+    def unique_paths(self) -> Self:
         """Returns each path once: its last row, at the position of its first one.
 
         Two names that are not UTF-8 may become the same path.
@@ -114,7 +114,7 @@ class FileTable:
         if are_sorted((batch["path"] for batch in self.batches()), strictly=True):
             return self
         at = np.arange(len(self))
-        first = np.asarray(self.find(self.paths))
+        first = np.asarray(self.find_paths(self.paths))
         again = np.flatnonzero(first != at)
         at[first[again]] = again
         return self.take(pa.array(np.delete(at, again))) if len(again) else self
@@ -124,9 +124,9 @@ class FileTable:
         if not is_long(self.table):
             return replace(self, table=self.table.take(positions))
         batches = take_batches(self.table, positions)
-        return replace(self, table=gather(batches, self.table.schema))
+        return replace(self, table=gather_batches(batches, self.table.schema))
 
-    def having(self, name: str, column: pa.Array | pa.ChunkedArray) -> Self:
+    def with_column(self, name: str, column: pa.Array | pa.ChunkedArray) -> Self:
         """Returns the files with one column replaced."""
         at = self.table.column_names.index(name)
         return replace(self, table=self.table.set_column(at, name, column))
@@ -152,7 +152,7 @@ class Inventory(FileTable, Sequence[InputFile]):
     root: str = ""
 
     @classmethod
-    def of(cls, files: Iterable[InputFile]) -> Inventory:
+    def from_files(cls, files: Iterable[InputFile]) -> Inventory:
         """Returns the inventory of some files, in their order."""
         if isinstance(files, Inventory):
             return files
@@ -182,12 +182,12 @@ class Inventory(FileTable, Sequence[InputFile]):
                 arrays = map(pa.array, columns, _SCHEMA.types)
                 yield pa.RecordBatch.from_arrays(list(arrays), schema=_SCHEMA)
 
-        return cls.gathered(batches(), root)
+        return cls.from_batches(batches(), root)
 
     @classmethod
-    def gathered(cls, batches: Iterable[pa.RecordBatch], root: str) -> Inventory:
+    def from_batches(cls, batches: Iterable[pa.RecordBatch], root: str) -> Inventory:
         """Returns the inventory of batches with its columns."""
-        return cls(gather(batches, _SCHEMA), root)
+        return cls(gather_batches(batches, _SCHEMA), root)
 
     @property
     def uris(self) -> pa.ChunkedArray:
@@ -203,7 +203,7 @@ class Inventory(FileTable, Sequence[InputFile]):
     @property
     def unreadable(self) -> Inventory:
         """Returns the files that have a problem."""
-        return self.where(self.table["problem"].is_valid())
+        return self.filter(self.table["problem"].is_valid())
 
     def ends_with(self, endings: Iterable[str]) -> pa.ChunkedArray:
         """Returns a mask of the files with one of these endings; case is ignored."""
@@ -212,18 +212,18 @@ class Inventory(FileTable, Sequence[InputFile]):
             lower = pc.ascii_lower(part.paths)
             return reduce(pc.or_, (pc.ends_with(lower, ending) for ending in endings))
 
-        return self.ask(has_ending)
+        return self.map_parts(has_ending)
 
     @cached_property
     def folders(self) -> pa.DictionaryArray:
         """Returns the folder of each path, as a dictionary array."""
-        return folders_of(self.paths)
+        return parent_folders(self.paths)
 
     def __add__(self, other: Inventory) -> Inventory:
         if not (self and other):
             return self or other
         if self.root != other.root:
-            return Inventory.of([*self, *other])
+            return Inventory.from_files([*self, *other])
         return Inventory(pa.concat_tables([self.table, other.table]), self.root)
 
     def __iter__(self) -> Iterator[InputFile]:
@@ -266,10 +266,10 @@ class Inventory(FileTable, Sequence[InputFile]):
 NO_FILES = Inventory(_SCHEMA.empty_table())
 
 
-def folders_of(paths: pa.ChunkedArray) -> pa.DictionaryArray:
+def parent_folders(paths: pa.ChunkedArray) -> pa.DictionaryArray:
     """Returns the text before the last "/" of each path, as a dictionary array.
 
-    >>> folders_of(pa.chunked_array([["a/b/1.jpg", "2.jpg", "a/b/3.jpg"]])).to_pylist()
+    >>> parent_folders(pa.chunked_array([["a/b/1.jpg", "2.jpg", "a/b/3.jpg"]])).to_pylist()
     ['a/b', '', 'a/b']
     """
     codes_by_folder = dict[str, int]()
@@ -288,25 +288,25 @@ def folders_of(paths: pa.ChunkedArray) -> pa.DictionaryArray:
             )
             yield folder_codes[folders.indices].tobytes()
 
-    data = pa.py_buffer(spilled(codes()))
+    data = pa.py_buffer(spill_bytes(codes()))
     indices = pa.Array.from_buffers(pa.int64(), len(paths), [None, data])
     return pa.DictionaryArray.from_arrays(
         indices, pa.array(codes_by_folder, pa.string())
     )
 
 
-def names_of(paths: pa.Array | pa.ChunkedArray) -> pa.StringArray:
+def base_names(paths: pa.Array | pa.ChunkedArray) -> pa.StringArray:
     """Returns the text after the last "/" of each path."""
     names = pc.replace_substring_regex(paths, "^.*/", "")
     return names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
 
 
-def without_endings(paths: pa.StringArray) -> pa.StringArray:
+def strip_extensions(paths: pa.StringArray) -> pa.StringArray:
     """Returns each path without the file extension of its name."""
     return pc.replace_substring_regex(paths, r"\.[^./]*$", "")
 
 
-def joined(*parts: Any) -> memoryview:
+def join_texts(*parts: Any) -> memoryview:
     """Returns the bytes of all rows, each the concatenation of its texts."""
     row_texts = pc.binary_join_element_wise(*parts, "")
     offsets = value_offsets(row_texts)

@@ -20,15 +20,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.transforms.temporary import TEMPORARY, gather, take_batches
+from recordmill.transforms.temporary import TEMPORARY, gather_batches, take_batches
 
 RUN_ROWS = 1 << 18
 """Rows of one sorted run."""
 
-AT = "at"
+ROW_INDEX = "at"
 """The column of windows with the index of each row in its list."""
 
-POSITION = pa.int32()  # the type of that column
+ROW_INDEX_TYPE = pa.int32()  # the type of that column
 
 
 def by_folders(names: pa.Array) -> pa.Array:
@@ -55,7 +55,7 @@ def are_sorted(parts: Iterable[pa.Array], *, strictly: bool = False) -> bool:
     return True
 
 
-def in_order(table: pa.Table) -> list[pa.Table]:
+def sorted_runs(table: pa.Table) -> list[pa.Table]:
     """Returns the rows of a list as runs that are sorted by path."""
     batches = table.to_batches(RUN_ROWS)
     if are_sorted(batch["path"] for batch in batches):
@@ -63,21 +63,23 @@ def in_order(table: pa.Table) -> list[pa.Table]:
 
     def run(start: int) -> pa.RecordBatch:
         (rows,) = table.slice(start, RUN_ROWS).combine_chunks().to_batches()
-        at = pa.array(np.arange(start, start + len(rows)), POSITION)
+        at = pa.array(np.arange(start, start + len(rows)), ROW_INDEX_TYPE)
         order = pc.sort_indices(by_folders(rows["path"]))
-        return rows.append_column(AT, at).take(order)
+        return rows.append_column(ROW_INDEX, at).take(order)
 
     starts = range(0, len(table), RUN_ROWS)
-    rows = gather(map(run, starts), table.schema.append(pa.field(AT, POSITION)))
+    rows = gather_batches(
+        map(run, starts), table.schema.append(pa.field(ROW_INDEX, ROW_INDEX_TYPE))
+    )
     return [rows.slice(start, RUN_ROWS) for start in starts]
 
 
-def windows(
+def iterate_windows(
     runs: Sequence[pa.Table], other: pa.Table
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yields all rows of a list, with the rows of another list in the same path range."""
     run_cursors, other_cursors = (
-        [[run, 0] for run in tables] for tables in (runs, in_order(other))
+        [[run, 0] for run in tables] for tables in (runs, sorted_runs(other))
     )
     step = max(1, RUN_ROWS // 2 // len(run_cursors))
     while keys := [
@@ -99,9 +101,9 @@ def _read(cursors: list[list[Any]], key: str) -> pa.Table:
         run, start = cursor
         stop = cursor[1] = bisect_right(run["path"], key, start, key=_key)
         part = run.slice(start, stop - start)
-        if AT not in part.column_names:
-            at = pa.array(np.arange(start, stop), POSITION)
-            part = part.append_column(AT, at)
+        if ROW_INDEX not in part.column_names:
+            at = pa.array(np.arange(start, stop), ROW_INDEX_TYPE)
+            part = part.append_column(ROW_INDEX, at)
         parts.append(part)
     return pa.concat_tables(parts)
 
@@ -110,7 +112,7 @@ def _key(path: pa.StringScalar) -> str:
     return str(path.as_py()).replace("/", "\0")
 
 
-def ask(
+def join_rows(
     table: pa.Table,
     other: pa.Table,
     question: Callable[[pa.Table, pa.Table], pa.Array],
@@ -121,16 +123,20 @@ def ask(
     `question` is called with some of the rows and the rows of the other list in the same
     path range, and returns an answer for each of the former.
     """
-    runs, schema = in_order(table), pa.schema({AT: POSITION, "answer": kind})
+    runs, schema = (
+        sorted_runs(table),
+        pa.schema({ROW_INDEX: ROW_INDEX_TYPE, "answer": kind}),
+    )
     answers = (
         pa.RecordBatch.from_arrays(
-            [rows[AT].combine_chunks(), question(rows, candidate_rows)], schema=schema
+            [rows[ROW_INDEX].combine_chunks(), question(rows, candidate_rows)],
+            schema=schema,
         )
-        for rows, candidate_rows in windows(runs, other)
+        for rows, candidate_rows in iterate_windows(runs, other)
     )
-    answer_table = gather(answers, schema)
+    answer_table = gather_batches(answers, schema)
     if runs[0] is not table:
         order = np.empty(len(answer_table), np.int64)
-        order[answer_table[AT].to_numpy()] = np.arange(len(answer_table))
-        answer_table = gather(take_batches(answer_table, order), schema)
+        order[answer_table[ROW_INDEX].to_numpy()] = np.arange(len(answer_table))
+        answer_table = gather_batches(take_batches(answer_table, order), schema)
     return answer_table["answer"]

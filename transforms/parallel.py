@@ -13,7 +13,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def ahead(
+def map_ahead(
     items: Iterable[_Item],
     function: Callable[[_Item], _Result],
     threads: int,

@@ -16,7 +16,7 @@ from weakref import ref
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import FULL, InputError
+from recordmill.schemas.errors import FULL_ERRNOS, InputError
 from recordmill.transforms.native.numpy_loops import offsets_of
 
 SPILL_BYTES = 64 << 20
@@ -40,24 +40,26 @@ class TemporaryFiles:
             next(ancestor for ancestor in (path, *path.parents) if ancestor.is_dir())
         )
 
-    def usable(self) -> str | None:
+    def usable_folder(self) -> str | None:
         """Returns the chosen folder if it is writable; None for TMPDIR."""
         can_write = self.folder and os.access(self.folder, os.W_OK)
         return self.folder if can_write else None
 
     @contextmanager
-    def writing(self, failure: str, way_out: str = "") -> Iterator[IO[bytes]]:
+    def open_file(self, failure: str, way_out: str = "") -> Iterator[IO[bytes]]:
         """Yields a new file to write to; it stays open.
 
         Raises:
           InputError: `failure`, if the disk is full or the folder is not writable.
         """
-        folder = self.usable()
-        codes = {*FULL, errno.EROFS, errno.EACCES}
+        folder = self.usable_folder()
+        codes = {*FULL_ERRNOS, errno.EROFS, errno.EACCES}
         try:
             with ExitStack() as failed:
                 file = failed.enter_context(tempfile.TemporaryFile(dir=folder))
-                codes = {*FULL}  # other errors may come from files read meanwhile
+                codes = {
+                    *FULL_ERRNOS
+                }  # other errors may come from files read meanwhile
                 yield file
                 file.flush()
                 failed.pop_all()
@@ -119,7 +121,7 @@ def is_long(table: pa.Table) -> bool:
     return bool(table.nbytes > SPILL_BYTES)
 
 
-def gather(
+def gather_batches(
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
     *,
@@ -135,7 +137,7 @@ def gather(
     else:
         return pa.Table.from_batches(kept_batches, schema)
     with (
-        TEMPORARY.writing("the list of input files cannot be written") as file,
+        TEMPORARY.open_file("the list of input files cannot be written") as file,
         pa.ipc.new_stream(file, schema) as out,
     ):
         while kept_batches:
@@ -147,14 +149,14 @@ def gather(
         return pa.ipc.open_stream(TEMPORARY.map(file)).read_all()
 
 
-def spilled(parts: Iterable[bytes]) -> bytes | memoryview:
+def spill_bytes(parts: Iterable[bytes]) -> bytes | memoryview:
     """Returns the bytes of all parts; above SPILL_BYTES they are mapped from a file."""
     left, kept_parts = iter(parts), list[bytes]()
     while sum(map(len, kept_parts)) <= SPILL_BYTES:
         if (part := next(left, None)) is None:
             return b"".join(kept_parts)
         kept_parts.append(part)
-    with TEMPORARY.writing("the list of input files cannot be written") as file:
+    with TEMPORARY.open_file("the list of input files cannot be written") as file:
         file.writelines(chain(kept_parts, left))
     with file:
         return memoryview(TEMPORARY.map(file)).cast("B")

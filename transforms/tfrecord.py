@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import (
     I64,
@@ -44,14 +44,14 @@ TAIL_BYTES = numpy_loops.TAIL_BYTES  # the data's checksum
 FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 MAX_EXAMPLE_BYTES = (1 << 31) - 1  # protobuf's limit for any message
 
-MOST_FRAMES = 1 << 17  # maximum number of frames that one search finds
-_TRIED_AT_ONCE = 1 << 18  # bytes that are tried together as starts of frames
+MAX_FRAMES = 1 << 17  # maximum number of frames that one search finds
+_BYTES_PER_TRY = 1 << 18  # bytes that are tried together as starts of frames
 
 crc32c = numpy_loops.crc32c
-mask = numpy_loops.mask
+mask = numpy_loops.mask_crc
 
 
-def seal(framed: pa.BinaryArray) -> None:
+def frame_records(framed: pa.BinaryArray) -> None:
     """Writes lengths and checksums into the free bytes around every example.
 
     Rows are 12 free bytes, the example, 4 free bytes. The buffer is changed in place, so
@@ -83,7 +83,7 @@ def damaged_frame(buffer: U8, starts: I64, lengths: I64) -> int | None:
 
     Frames have at least 16 bytes and may be anywhere in the buffer.
     """
-    frame_index = native.loops.damaged(
+    frame_index = native.loops.first_damaged_frame(
         buffer, np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
     )
     return None if frame_index < 0 else frame_index
@@ -93,10 +93,10 @@ def find_frames(data: U8, at: int = 0) -> I64:
     """Returns the starts of consecutive frames, and the end of the last one.
 
     Only the heads of the frames are checked, from `at` on. The search ends before a frame
-    that is not completely in the data or whose length is damaged, and after MOST_FRAMES.
+    that is not completely in the data or whose length is damaged, and after MAX_FRAMES.
     """
-    starts = np.empty(min(MOST_FRAMES, len(data) // FRAME_BYTES) + 1, np.int64)
-    count = native.loops.frames(data, at, starts)
+    starts = np.empty(min(MAX_FRAMES, len(data) // FRAME_BYTES) + 1, np.int64)
+    count = native.loops.find_frames(data, at, starts)
     return starts[: count + 1]
 
 
@@ -123,7 +123,7 @@ def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
     needed = 0
     last = len(data) - FRAME_BYTES
     while at <= last:
-        stop = min(at + _TRIED_AT_ONCE, last + 1)
+        stop = min(at + _BYTES_PER_TRY, last + 1)
         heads = unaligned_rows(data, numpy_loops.HEAD)[at:stop]
         few = np.flatnonzero(heads["length"] <= MAX_EXAMPLE_BYTES)
         likely = heads[few]
@@ -146,14 +146,14 @@ def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
 
 WINDOW_BYTES = 4 << 20  # bytes that are read together; a record may be larger
 SEARCH_BYTES = 1 << 20  # searched at first for the next whole frame; then more
-MOST_SEARCHED = 64 << 20  # after that, the remaining bytes of the file are skipped
-_MOST_BYTES = MAX_EXAMPLE_BYTES + FRAME_BYTES  # of a frame
+MAX_SEARCH_BYTES = 64 << 20  # after that, the remaining bytes of the file are skipped
+_MAX_FRAME_BYTES = MAX_EXAMPLE_BYTES + FRAME_BYTES  # of a frame
 
 # The bytes after some frames: none, too few to decide, a head, or damage.
 _State = Literal["done", "more", "head", "broken"]
 
 
-class Lost(NamedTuple):
+class LostBytes(NamedTuple):
     """A span of bytes without a whole record: offset, reason and its first bytes."""
 
     offset: int
@@ -169,7 +169,7 @@ class FrameWindow:
     data: U8  # bytes of the file
     starts: I64  # start of each whole frame in the data
     lengths: I64  # bytes of each whole frame
-    lost: tuple[Lost, ...] = ()  # damaged spans between and after the frames
+    lost: tuple[LostBytes, ...] = ()  # damaged spans between and after the frames
 
     @property
     def offsets(self) -> I64:
@@ -233,7 +233,7 @@ def read_frames(
             edges = edges[: int(np.searchsorted(edges[:-1], stop - at)) + 1]
         good = _whole_frames(data, edges)
         is_end = len(data) < limit - at
-        state = _state(data, int(edges[-1]), at, stop, is_end=is_end)
+        state = _next_state(data, int(edges[-1]), at, stop, is_end=is_end)
         if len(good) and not good[-1] and state in ("more", "broken"):
             # Its length may be wrong: only the head of the next frame can confirm it.
             if state == "more" and len(good) == 1:
@@ -243,10 +243,10 @@ def read_frames(
         end = int(edges[-1])
         window = _window(at, data, edges, good)
         if state == "broken" and not (is_cut and is_end):
-            lost = Lost(at + end, frame_problem(data[end:], len(data) - end), b"")
+            lost = LostBytes(at + end, frame_problem(data[end:], len(data) - end), b"")
             following = None
             if searches:
-                lost, following = _search(read, at + end, stop)
+                lost, following = _find_next_frame(read, at + end, stop)
             yield replace(window, lost=(*window.lost, lost))
             if following is None:
                 return
@@ -260,7 +260,9 @@ def read_frames(
         needed = HEAD_BYTES if len(next_head) < HEAD_BYTES else frame_bytes(next_head)
 
 
-def _state(data: U8, end: int, at: int, stop: int | None, *, is_end: bool) -> _State:
+def _next_state(
+    data: U8, end: int, at: int, stop: int | None, *, is_end: bool
+) -> _State:
     """Returns the state of the bytes after the frames, which end at `end`."""
     remaining_bytes = data[end:]
     if (stop is not None and at + end >= stop) or (is_end and not len(remaining_bytes)):
@@ -271,7 +273,7 @@ def _state(data: U8, end: int, at: int, stop: int | None, *, is_end: bool) -> _S
     size = frame_bytes(head)
     if (
         not is_head(head)
-        or size > _MOST_BYTES
+        or size > _MAX_FRAME_BYTES
         or (is_end and size > len(remaining_bytes))
     ):
         return "broken"
@@ -296,11 +298,13 @@ def _window(
     for row in np.flatnonzero(~good).tolist():
         start, stop = edges[row : row + 2].tolist()
         raw = data[start:stop]
-        lost.append(Lost(offset + start, frame_problem(raw), bytes(raw)))
+        lost.append(LostBytes(offset + start, frame_problem(raw), bytes(raw)))
     return FrameWindow(offset, data, starts[good], lengths[good], tuple(lost))
 
 
-def _search(read: ReadPart, at: int, stop: int | None) -> tuple[Lost, int | None]:
+def _find_next_frame(
+    read: ReadPart, at: int, stop: int | None
+) -> tuple[LostBytes, int | None]:
     """Returns the bytes lost before the next whole frame, and its offset or None."""
     span = SEARCH_BYTES
     while True:
@@ -309,7 +313,7 @@ def _search(read: ReadPart, at: int, stop: int | None) -> tuple[Lost, int | None
             data = data[: stop - at]
         is_end = len(data) < span
         frame_start, needed = find_whole_frame(data, 1)
-        if needed > len(data) and not is_end and needed <= _MOST_BYTES + span:
+        if needed > len(data) and not is_end and needed <= _MAX_FRAME_BYTES + span:
             span = max(2 * span, needed)  # a frame may begin before the one found
             continue
         if frame_start is not None:
@@ -317,8 +321,8 @@ def _search(read: ReadPart, at: int, stop: int | None) -> tuple[Lost, int | None
                 f"{frame_problem(data[:frame_start])}; reading continues {frame_start:,} bytes later, "
                 "where the next whole record begins"
             )
-            return Lost(at, reason, bytes(data[:frame_start])), at + frame_start
-        if is_end or span >= MOST_SEARCHED:
+            return LostBytes(at, reason, bytes(data[:frame_start])), at + frame_start
+        if is_end or span >= MAX_SEARCH_BYTES:
             break
         span *= 2
     lost = len(data)
@@ -330,7 +334,7 @@ def _search(read: ReadPart, at: int, stop: int | None) -> tuple[Lost, int | None
         lost = stop - at
     problem = frame_problem(data, lost)
     reason = f"{problem}; no whole record follows: {lost:,} bytes are lost"
-    return Lost(at, reason, bytes(data)), None
+    return LostBytes(at, reason, bytes(data)), None
 
 
 def frame_problem(data: U8, left: int | None = None) -> str:
@@ -341,7 +345,7 @@ def frame_problem(data: U8, left: int | None = None) -> str:
     head = data[:HEAD_BYTES].data
     if len(head) < HEAD_BYTES:
         return (
-            f"the file ends {count(len(data), 'byte')} after the start of a record, which "
+            f"the file ends {format_count(len(data), 'byte')} after the start of a record, which "
             f"begins with {HEAD_BYTES}"
         )
     if not is_head(head):

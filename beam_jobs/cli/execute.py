@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recordmill.beam_jobs.cli.signals import STATE_SECONDS, Signals
+from recordmill.beam_jobs.cli.signals import PUBLISHED_CHECK_SECONDS, Signals
 from recordmill.beam_jobs.report.monitoring import (
     LogLines,
     RunEnd,
@@ -23,17 +23,22 @@ from recordmill.beam_jobs.report.monitoring import (
 from recordmill.beam_jobs.report.progress import Bars, PlainLines
 from recordmill.beam_jobs.report.streams import FinishedWork
 from recordmill.beam_jobs.report.summary import (
-    outcome_facts,
+    outcome_fields,
     show_outcome,
     show_submitted,
 )
 from recordmill.beam_jobs.report.terminal import echo_message, make_console
 from recordmill.beam_jobs.service.outcome import Outcome
-from recordmill.beam_jobs.service.run import JobSubmitted, LastWords, run_versioned
-from recordmill.schemas.errors import Interrupted, RecordmillError, exit_status, kind_of
+from recordmill.beam_jobs.service.run import FailureReport, JobSubmitted, run_versioned
+from recordmill.schemas.errors import (
+    Interrupted,
+    RecordmillError,
+    error_kind,
+    exit_status,
+)
 from recordmill.schemas.job import JobSpec, RunOptions
-from recordmill.schemas.options import spell
-from recordmill.schemas.storage_options import without_secrets
+from recordmill.schemas.options import spell_options
+from recordmill.schemas.storage_options import redact_secrets
 from recordmill.transforms.tasks.progress_reader import Reporter
 
 if TYPE_CHECKING:
@@ -41,45 +46,45 @@ if TYPE_CHECKING:
 
 
 # Environment variables with these prefixes enable receivers (report/receivers.py).
-_OF_RECEIVERS = ("OPENLINEAGE_", "OTEL_EXPORTER_OTLP_")
+_RECEIVER_PREFIXES = ("OPENLINEAGE_", "OTEL_EXPORTER_OTLP_")
 
 
-def execute(job: JobSpec, options: RunOptions, signals: Signals) -> FinishedWork:
+def execute_job(job: JobSpec, options: RunOptions, signals: Signals) -> FinishedWork:
     """Runs a job; reports its outcome or failure, also to metrics, receivers and log."""
     without_metrics = replace(options, metrics_file="")
     if options.metrics_file:
         with report_failure(signals, without_metrics, job.name):
             require_metrics_file(options.metrics_file)
-    reporter = _reporter(options)
-    receivers = _receivers(options, job.name)
+    reporter = _make_reporter(options)
+    receivers = _make_receivers(options, job.name)
     if receivers:
         reporter.on_begin = receivers.begin
-    last_words = LastWords()
-    watched = reporter.seconds, last_words, receivers
+    last_words = FailureReport()
+    watched = reporter.seconds_by_stage, last_words, receivers
     started = time.time()
     with report_failure(signals, options, job.name, *watched):
         try:
             with reporter:
                 outcome = run_versioned(job, options, reporter, last_words)
         except RecordmillError as error:
-            last_words.add_to(error)
+            last_words.add_to_error(error)
             raise
         except JobSubmitted as end:
             # The metrics describe datasets, so the metrics of the last run stay.
-            return _finish(
+            return _report_finished_work(
                 f"The job for {end.output} was {end.status}",
                 options,
                 partial(_report_submitted, options, end, reporter),
             )
     times = started, time.time()
-    return _finish(
-        f"The dataset is published in {outcome.output}",
+    return _report_finished_work(
+        f"The dataset was published in {outcome.output}",
         options,
         partial(_report_outcome, job, options, times, outcome, reporter, receivers),
     )
 
 
-def _finish(
+def _report_finished_work(
     sentence: str, options: RunOptions, report: Callable[[], None]
 ) -> FinishedWork:
     """Reports finished work, and returns it even if the report fails."""
@@ -87,7 +92,7 @@ def _finish(
     try:
         report()
     except Interrupted as interrupted:
-        interrupted.state = f"{sentence[0].lower()}{sentence[1:]}"
+        interrupted.progress = f"{sentence[0].lower()}{sentence[1:]}"
         raise
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -102,7 +107,7 @@ def _report_submitted(
     lines = reporter if isinstance(reporter, LogLines) else None
     if lines:
         destinations = {"output": end.output, "template": end.template}
-        lines.event(f"run_{end.status}", **destinations, job=end.job)
+        lines.write_event(f"run_{end.status}", **destinations, job=end.job)
     if options.as_json or not lines:
         show_submitted(end, as_json=options.as_json)
 
@@ -116,10 +121,16 @@ def _report_outcome(
     receivers: Receivers | None,
 ) -> None:
     """Reports a successful run to metrics, receivers, log, and people."""
-    input_report = outcome.understood.spelled(partial(spell, style=options.style))
-    outcome = replace(outcome, understood=input_report, stages=reporter.seconds)
+    input_report = outcome.input_report.with_spelling(
+        partial(spell_options, style=options.style)
+    )
+    outcome = replace(
+        outcome, input_report=input_report, stages=reporter.seconds_by_stage
+    )
     place = job.name, options.output
-    _report(options, RunEnd(*place, *times, reporter.seconds, outcome), receivers)
+    _report_end(
+        options, RunEnd(*place, *times, reporter.seconds_by_stage, outcome), receivers
+    )
     lines = reporter if isinstance(reporter, LogLines) else None
     if lines:
         _log_outcome(lines, outcome)
@@ -133,7 +144,7 @@ def report_failure(
     options: RunOptions,
     dataset: str,
     stages: Mapping[str, float] | None = None,
-    last_words: LastWords | None = None,
+    last_words: FailureReport | None = None,
     receivers: Receivers | None = None,
 ) -> Iterator[None]:
     """Reports a failure within the block to the metrics, the receivers and the log.
@@ -145,24 +156,30 @@ def report_failure(
 
     def report_error(error: BaseException, seconds: float | None = None) -> None:
         if isinstance(error, Interrupted):
-            error.state = (last_words or LastWords()).state(seconds)
-        message = without_secrets(spell(str(error), options.style))
+            error.progress = (last_words or FailureReport()).describe_published_state(
+                seconds
+            )
+        message = redact_secrets(spell_options(str(error), options.style))
         place, times = (dataset, options.output), (started, time.time())
         end = RunEnd(*place, *times, stages or {}, None, error, message)
-        _report(options, end, receivers or _receivers(options, dataset), seconds)
+        _report_end(
+            options, end, receivers or _make_receivers(options, dataset), seconds
+        )
         if options.log_format:
-            LogLines(options.log_format, stream).event(
+            LogLines(options.log_format, stream).write_event(
                 "run_failed",
                 "error",
                 dataset=dataset,
-                kind=kind_of(error),
+                kind=error_kind(error),
                 exit_status=exit_status(error),
                 message=message,
             )
             if isinstance(error, RecordmillError | Interrupted):
-                error.in_log = options.log_format
+                error.logged_format = options.log_format
 
-    with signals.told_at_the_deadline(partial(report_error, seconds=STATE_SECONDS)):
+    with signals.reporting_at_deadline(
+        partial(report_error, seconds=PUBLISHED_CHECK_SECONDS)
+    ):
         try:
             yield
         except BaseException as error:
@@ -170,10 +187,10 @@ def report_failure(
             raise
 
 
-def _receivers(options: RunOptions, dataset: str) -> Receivers | None:
+def _make_receivers(options: RunOptions, dataset: str) -> Receivers | None:
     """Returns the receivers on the network; None if no option or variable names any."""
     receiver_flags = (
-        bool(v) and n.startswith(_OF_RECEIVERS) for n, v in os.environ.items()
+        bool(v) and n.startswith(_RECEIVER_PREFIXES) for n, v in os.environ.items()
     )
     if not (options.metrics_push or any(receiver_flags)):
         return None
@@ -182,7 +199,7 @@ def _receivers(options: RunOptions, dataset: str) -> Receivers | None:
     return Receivers(dataset, options.output, options.metrics_push)
 
 
-def _report(
+def _report_end(
     options: RunOptions,
     end: RunEnd,
     receivers: Receivers | None,
@@ -204,19 +221,19 @@ def _report(
         problems = receivers.end(end, *([] if seconds is None else [seconds / 4]))
         failed += [("receiver_failed", problem) for problem in problems]
     for event, text in failed:
-        message = spell(text, options.style)
+        message = spell_options(text, options.style)
         if options.log_format:
-            LogLines(options.log_format, sys.stderr).event(
+            LogLines(options.log_format, sys.stderr).write_event(
                 event, "warning", message=message
             )
         else:
             echo_message(f"Warning: {message}")
 
 
-def _reporter(options: RunOptions) -> Reporter:
+def _make_reporter(options: RunOptions) -> Reporter:
     """Returns the reporter of a run, for stderr; silent if only JSON is requested."""
     # The run redirects its own stderr to the log.
-    stream, in_style = sys.stderr, partial(spell, style=options.style)
+    stream, in_style = sys.stderr, partial(spell_options, style=options.style)
     if options.log_format:
         return LogLines(options.log_format, stream, in_style)
     if options.as_json:
@@ -227,11 +244,11 @@ def _reporter(options: RunOptions) -> Reporter:
 
 
 def _log_outcome(lines: LogLines, outcome: Outcome) -> None:
-    facts = outcome_facts(outcome)
+    facts = outcome_fields(outcome)
     status, reasons, stages = map(facts.pop, ("status", "reasons", "stages"))
     del facts["classes"]  # too many numbers for one line
     if rejected := outcome.manifest.rows_rejected:
         reject_fields = {"rows": rejected, "kept": outcome.rejects}
-        lines.event("rows_rejected", "warning", **reject_fields, reasons=reasons)
-    lines.warn(outcome.understood)
-    lines.event(f"run_{status}", **facts, stages=stages)
+        lines.write_event("rows_rejected", "warning", **reject_fields, reasons=reasons)
+    lines.write_warnings(outcome.input_report)
+    lines.write_event(f"run_{status}", **facts, stages=stages)

@@ -17,10 +17,10 @@ import click
 
 from recordmill.beam_jobs.cli.options import (
     FormatGroup,
-    Name,
+    PathType,
     click_options,
     command,
-    examples_of,
+    find_examples,
 )
 from recordmill.beam_jobs.cli.signals import Invocation
 from recordmill.schemas.errors import SchemaError, UsageError
@@ -29,7 +29,7 @@ from recordmill.schemas.options import (
     JOB_FILE,
     RUN,
     Option,
-    offered_by,
+    options_of,
     parse_pairs,
 )
 
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 _HELP = """Converts INPUT... into a dataset in the folder OUTPUT.
 
-INPUT... are files, folders, archives or globs; these and OUTPUT may be URLs: s3://, gs://, az://.
+INPUT... are files, folders, archives or globs. INPUT and OUTPUT can be URLs: s3://, gs://, az://.
 
-Arguments after -- go to Beam: -- --runner=FnApiRunner (the default; docs/clusters.md names others).
+Arguments after -- are passed to Beam: -- --runner=FnApiRunner (the default; see docs/clusters.md for others).
 """
 # Options of the command that do not exist in a job file.
-_OWN = ("as_json", "plan", "detach")
+_COMMAND_ONLY_OPTIONS = ("as_json", "plan", "detach")
 
 
-def _command_of(source: SourceFormat[Any]) -> click.Command:
-    from recordmill.schemas.source_options import declared_options
+def _make_convert_command(source: SourceFormat[Any]) -> click.Command:
+    from recordmill.schemas.source_options import declare_options
 
-    format_options = declared_options(source.name, source.options)
+    format_options = declare_options(source.name, source.options)
 
     @click.pass_context
     def convert_format(
@@ -60,85 +60,102 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
     ) -> FinishedWork | None:
         if len(paths) < 2:
             raise click.UsageError("expected one or more INPUT, then OUTPUT")
-        if _are_reversed(paths):
+        if _is_output_first(paths):
             line = shlex.join([*ctx.command_path.split(), *paths[1:], paths[0]])
             raise click.UsageError(
                 f"{paths[-1]}: is a file, expected the folder OUTPUT as the last "
                 f"argument: {line}"
             )
-        section, values = _divided(values)
+        section, values = _split_format_options(values)
         values = {"source": source.name, **values, source.name: section}
         values |= {"inputs": list(paths[:-1]), "output": paths[-1]}
-        in_file = {name: value for name, value in values.items() if name not in _OWN}
-        loaded = _with_given(load_typed(in_file), ctx, values)
-        return _start(loaded, ctx, only_plan=values["plan"])
+        in_file = {
+            name: value
+            for name, value in values.items()
+            if name not in _COMMAND_ONLY_OPTIONS
+        }
+        loaded = _add_launch_options(load_typed_job(in_file), ctx, values)
+        return _run_or_plan(loaded, ctx, only_plan=values["plan"])
 
-    section_options = _own_options(format_options, group=f"Options of {source.name}")
+    section_options = _make_format_options(
+        format_options, group=f"Options of {source.name}"
+    )
     paths = click.Argument(
-        ["paths"], nargs=-1, required=True, type=Name("file"), metavar="INPUT... OUTPUT"
+        ["paths"],
+        nargs=-1,
+        required=True,
+        type=PathType("file"),
+        metavar="INPUT... OUTPUT",
     )
     decorator = command(
         source.name,
-        *examples_of(source, "convert"),
-        params=[paths, *section_options, *click_options(offered_by(CONVERT))],
+        *find_examples(source, "convert"),
+        params=[paths, *section_options, *click_options(options_of(CONVERT))],
         help=source.summary,
     )
     return decorator(convert_format)
 
 
-def _divided(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_format_options(
+    values: dict[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the typed options of the format, and all other typed options."""
-    format_keys = {name for name in values if name.endswith(_OF_FORMAT)}
+    format_keys = {name for name in values if name.endswith(_FORMAT_OPTION_SUFFIX)}
     section = {
-        name.removesuffix(_OF_FORMAT): values[name] for name in sorted(format_keys)
+        name.removesuffix(_FORMAT_OPTION_SUFFIX): values[name]
+        for name in sorted(format_keys)
     }
     return section, {name: values[name] for name in values if name not in format_keys}
 
 
-def _are_reversed(paths: Sequence[str]) -> bool:
+def _is_output_first(paths: Sequence[str]) -> bool:
     """Tests whether OUTPUT was typed first: a new path, and the last path is a file."""
     is_path = "://" not in paths[0] and not any(mark in paths[0] for mark in "*?[")
     is_new = is_path and paths[0] != "-" and not Path(paths[0]).exists()
     return is_new and Path(paths[-1]).is_file()
 
 
-_OF_FORMAT = " of the format"  # suffix of parameter names, only for a format's options
+_FORMAT_OPTION_SUFFIX = (
+    " of the format"  # suffix of parameter names, only for a format's options
+)
 
 
-def _own_options(options: Iterable[Option], **keywords: Any) -> list[click.Option]:
+def _make_format_options(
+    options: Iterable[Option], **keywords: Any
+) -> list[click.Option]:
     parameters = click_options(options, **keywords)
     for parameter in parameters:
-        parameter.name = f"{parameter.name}{_OF_FORMAT}"
+        parameter.name = f"{parameter.name}{_FORMAT_OPTION_SUFFIX}"
     return parameters
 
 
-def _options_of_formats() -> list[click.Option]:
+def _make_all_format_options() -> list[click.Option]:
     """Returns the options of all formats, because the job file determines the format."""
-    from recordmill.schemas.source_options import declared_options
+    from recordmill.schemas.source_options import declare_options
     from recordmill.transforms.sources.registry import format_names, load_format
 
     options_by_flag: dict[str, Option] = {}
     for name in format_names():
         with suppress(UsageError):  # a format of another package failed to load
-            for option in declared_options(name, load_format(name).options):
-                kind = "text" if option.kind == "choice" else option.kind
+            for option in declare_options(name, load_format(name).options):
+                kind = "text" if option.value_kind == "choice" else option.value_kind
                 options_by_flag.setdefault(
-                    option.command_flag, replace(option, kind=kind)
+                    option.command_flag, replace(option, value_kind=kind)
                 )
-    parameters = _own_options(options_by_flag.values(), replaces=True)
+    parameters = _make_format_options(options_by_flag.values(), replaces=True)
     for parameter in parameters:
         parameter.hidden = True
     return parameters
 
 
-convert = FormatGroup("convert", _HELP, _command_of)
+convert = FormatGroup("convert", _HELP, _make_convert_command)
 convert.examples = (
     ("options of a format", "recordmill convert images --help"),
     ("a table", "recordmill convert csv table.csv out/table"),
 )
 
 
-def _start(
+def _run_or_plan(
     loaded: LoadedJob, ctx: click.Context, *, only_plan: bool = False
 ) -> FinishedWork | None:
     """Runs a job, or shows its plan and returns None."""
@@ -150,20 +167,20 @@ def _start(
 
             show_plan(loaded.job, options)
             return None
-        from recordmill.beam_jobs.cli.execute import execute
+        from recordmill.beam_jobs.cli.execute import execute_job
 
-        return execute(loaded.job, options, Invocation.of(ctx).signals)
+        return execute_job(loaded.job, options, Invocation.of_context(ctx).signals)
 
 
-def load_typed(values: dict[str, Any]) -> LoadedJob:
+def load_typed_job(values: dict[str, Any]) -> LoadedJob:
     """Creates the job of the typed options, as if they were in a job file."""
-    from recordmill.schemas.declared import report
-    from recordmill.schemas.job_options import check_options, make_job
+    from recordmill.schemas.declared import format_problems
+    from recordmill.schemas.job_options import check_options, create_job
     from recordmill.transforms.sources.registry import InstalledFormats
     from recordmill.transforms.storage.reading import read_file
 
     section, storage = values["source"], values["storage"]
-    job_options = _as_in_a_file(values)
+    job_options = _to_job_file_options(values)
     job_options[section] = _without_none(job_options[section])
     problems: Problems = {}
     checked_options = check_options(job_options, InstalledFormats(), problems)
@@ -172,16 +189,16 @@ def load_typed(values: dict[str, Any]) -> LoadedJob:
         option, *steps = option_path[1:] if option_path[0] == section else option_path
         lines.append(": ".join([f"`{option}`", *map(str, steps), problem]))
     if lines:
-        raise UsageError(report("", lines))
+        raise UsageError(format_problems("", lines))
     try:
-        return make_job(
+        return create_job(
             checked_options, "command", lambda uri: read_file(uri, storage.input)
         )
     except SchemaError as error:
         raise UsageError(str(error)) from error
 
 
-def _as_in_a_file(values: dict[str, Any]) -> dict[str, Any]:
+def _to_job_file_options(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the typed options in the form of a job file."""
     options = _without_none(values)
     if "splits" in options:
@@ -195,12 +212,26 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, ())}
 
 
-_OF_RUNS = ("detach", "metrics_file", "metrics_push", "log_format")  # not for `plan`
-_PLAN_OPTIONS = [option for option in offered_by(RUN) if option.name not in _OF_RUNS]
+_RUN_ONLY_OPTIONS = (
+    "detach",
+    "metrics_file",
+    "metrics_push",
+    "log_format",
+)  # not for `plan`
+_PLAN_OPTIONS = [
+    option for option in options_of(RUN) if option.name not in _RUN_ONLY_OPTIONS
+]
 # These options are known before the job is loaded, or without it. The output of the job
 # file still determines the job's name.
-_APART = ("output", "metrics_file", "metrics_push", "log_format", "as_json", "detach")
-_JOB_FILE = click.Argument(["job_file"], type=Name("file"), metavar="JOB.yaml")
+_LAUNCH_OPTIONS = (
+    "output",
+    "metrics_file",
+    "metrics_push",
+    "log_format",
+    "as_json",
+    "detach",
+)
+_JOB_FILE = click.Argument(["job_file"], type=PathType("file"), metavar="JOB.yaml")
 
 
 def _print_schema(ctx: click.Context, _: click.Parameter, is_requested: bool) -> None:
@@ -221,7 +252,7 @@ def _print_schema(ctx: click.Context, _: click.Parameter, is_requested: bool) ->
     ("set {{ day }} in the file", "recordmill run job.yaml --set day=monday"),
     params=[
         _JOB_FILE,
-        *click_options(offered_by(RUN), replaces=True),
+        *click_options(options_of(RUN), replaces=True),
         click.Option(
             ["--job-schema"],
             is_flag=True,
@@ -237,21 +268,21 @@ def _print_schema(ctx: click.Context, _: click.Parameter, is_requested: bool) ->
 def run_command(ctx: click.Context, /, **values: Any) -> FinishedWork | None:
     """Runs the job in a file; does nothing if nothing has changed.
 
-    An option replaces what the file says. Options of the job's format, as `recordmill
-    convert FORMAT --help` lists them, do so, too. Arguments after -- go to Beam,
-    behind the file's own.
+    An option overrides the job file. Options of the job's format, as `recordmill
+    convert FORMAT --help` lists them, also do. Arguments after -- are passed to Beam,
+    after the arguments in the file.
     """
     from recordmill.beam_jobs.cli.execute import report_failure
     from recordmill.schemas.job import RunOptions
 
-    launch_options = {"output": ""} | _apart(values)
+    launch_options = {"output": ""} | _take_launch_options(values)
     run_options = RunOptions(inputs=(), style="job_file", **launch_options)
-    with report_failure(Invocation.of(ctx).signals, run_options, ""):
-        loaded = _load_file(ctx, values)
-    return _start(loaded, ctx)
+    with report_failure(Invocation.of_context(ctx).signals, run_options, ""):
+        loaded = _load_job_file(ctx, values)
+    return _run_or_plan(loaded, ctx)
 
 
-run_command.make_more = _options_of_formats
+run_command.make_hidden_options = _make_all_format_options
 
 
 @command(
@@ -262,17 +293,17 @@ run_command.make_more = _options_of_formats
 )
 @click.pass_context
 def plan_command(ctx: click.Context, /, **values: Any) -> None:
-    """Shows what running the job in a file would do, and does nothing.
+    """Shows what running the job in a file would do; writes nothing.
 
-    Exit status: that of the run, if it would not start.
+    Exit status: the status of the run if it would not start.
     """
-    _start(_load_file(ctx, values), ctx, only_plan=True)
+    _run_or_plan(_load_job_file(ctx, values), ctx, only_plan=True)
 
 
-plan_command.make_more = _options_of_formats
+plan_command.make_hidden_options = _make_all_format_options
 
 
-def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
+def _load_job_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
     """Reads the job file from local or remote storage; options replace its settings."""
     from datetime import UTC, datetime
 
@@ -280,9 +311,9 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
     from recordmill.transforms.sources.registry import InstalledFormats
     from recordmill.transforms.storage.reading import read_file
 
-    format_options, values = _divided(values)
-    uri, job_options = values["job_file"], _as_in_a_file(values)
-    names = {option.name for option in offered_by(JOB_FILE)}.difference(_APART)
+    format_options, values = _split_format_options(values)
+    uri, job_options = values["job_file"], _to_job_file_options(values)
+    names = {option.name for option in options_of(JOB_FILE)}.difference(_LAUNCH_OPTIONS)
     loaded = load_job(
         read_file(uri),
         uri,
@@ -293,17 +324,21 @@ def _load_file(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
         {name: job_options[name] for name in names & job_options.keys()},
         _without_none(format_options),
     )
-    return _with_given(loaded, ctx, values)
+    return _add_launch_options(loaded, ctx, values)
 
 
-def _with_given(
+def _add_launch_options(
     loaded: LoadedJob, ctx: click.Context, values: dict[str, Any]
 ) -> LoadedJob:
     """Adds the command-line options that are not part of the job."""
-    beam_args = (*loaded.options.beam_args, *Invocation.of(ctx).beam_args)
-    options = replace(loaded.options, beam_args=beam_args, **_apart(values))
+    beam_args = (*loaded.options.beam_args, *Invocation.of_context(ctx).beam_args)
+    options = replace(
+        loaded.options, beam_args=beam_args, **_take_launch_options(values)
+    )
     return loaded._replace(options=options)
 
 
-def _apart(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in _APART if values.get(name) is not None}
+def _take_launch_options(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: values[name] for name in _LAUNCH_OPTIONS if values.get(name) is not None
+    }

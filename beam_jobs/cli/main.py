@@ -30,11 +30,11 @@ from recordmill.beam_jobs.cli.dataset_commands import (
     verify_command,
 )
 from recordmill.beam_jobs.cli.job_commands import convert, plan_command, run_command
-from recordmill.beam_jobs.cli.options import LaidOutGroup, command
+from recordmill.beam_jobs.cli.options import HelpGroup, command
 from recordmill.beam_jobs.cli.schema_command import schema
 from recordmill.beam_jobs.cli.signals import Invocation, Signals
 from recordmill.beam_jobs.report.streams import (
-    Ending,
+    CommandEnding,
     FinishedWork,
     end_report,
     replace_standard_streams,
@@ -42,12 +42,22 @@ from recordmill.beam_jobs.report.streams import (
     reserve_standard_descriptors,
 )
 from recordmill.beam_jobs.report.terminal import echo_lines, echo_message, write_json
-from recordmill.schemas.errors import Interrupted, RecordmillError, exit_status, kind_of
-from recordmill.schemas.options import spell
-from recordmill.schemas.storage_options import require_secretless_words, without_secrets
-from recordmill.schemas.text import printable_message
+from recordmill.schemas.errors import (
+    Interrupted,
+    RecordmillError,
+    error_kind,
+    exit_status,
+)
+from recordmill.schemas.options import spell_options
+from recordmill.schemas.storage_options import (
+    redact_secrets,
+    require_words_without_secrets,
+)
+from recordmill.schemas.text import escape_message
 
-_VARIABLE = "_RECORDMILL_COMPLETE"  # click reads this variable when the command starts
+_COMPLETION_VARIABLE = (
+    "_RECORDMILL_COMPLETE"  # click reads this variable when the command starts
+)
 
 
 @command(
@@ -60,7 +70,7 @@ _VARIABLE = "_RECORDMILL_COMPLETE"  # click reads this variable when the command
 def completion_command(
     context: click.Context, shell: Literal["bash", "zsh", "fish"]
 ) -> None:
-    """Prints the script by which a shell completes this command.
+    """Prints a script that completes this command in a shell.
 
     \b
     bash:  eval "$(recordmill completion bash)"     in ~/.bashrc
@@ -70,49 +80,55 @@ def completion_command(
     completion_class = get_completion_class(shell)
     assert completion_class is not None  # click supports the three shells
     root = context.find_root()
-    click.echo(completion_class(root.command, {}, "recordmill", _VARIABLE).source())
+    click.echo(
+        completion_class(root.command, {}, "recordmill", _COMPLETION_VARIABLE).source()
+    )
 
 
 _NEEDED_BYTES = 1 << 30  # to load all libraries with two cores; measured: 0.6 to 0.9 GB
 
-_WORDS = ("failed to map segment", "annot allocate memory", "can't start new thread")
-_WAY_OUT = "raise the limit (ulimit -v, or the limit of the container or service)"
+_MEMORY_MESSAGES = (
+    "failed to map segment",
+    "annot allocate memory",
+    "can't start new thread",
+)
+_MEMORY_HINT = "raise the limit (ulimit -v, or the limit of the container or service)"
 
 
-def limit_warning() -> str:
+def memory_limit_warning() -> str:
     """Returns a warning if this process may have too little memory to start, or ""."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY or limit >= _NEEDED_BYTES:
         return ""
     return (
-        f"this process may use {limit >> 20:,} MiB of memory, about "
-        f"{_NEEDED_BYTES >> 20:,} MiB are needed: {_WAY_OUT}"
+        f"the memory limit of this process is {limit >> 20:,} MiB, but recordmill "
+        f"needs about {_NEEDED_BYTES >> 20:,} MiB: {_MEMORY_HINT}"
     )
 
 
-def shortage(error: BaseException) -> str:
+def describe_memory_shortage(error: BaseException) -> str:
     """Returns a message if an unexpected error is due to a lack of memory, or "".
 
     A library that cannot be loaded can fail in many ways. With a low memory limit, every
     unexpected error counts as a lack of memory, whatever its message is.
     """
     is_short = (
-        bool(limit_warning())
+        bool(memory_limit_warning())
         or isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     )
     if isinstance(error, ImportError | RuntimeError):
-        is_short |= any(words in str(error) for words in _WORDS)
+        is_short |= any(words in str(error) for words in _MEMORY_MESSAGES)
     if not is_short:
         return ""
     reason = str(error).strip().rpartition("\n")[2] or type(error).__name__
-    return f"memory is short ({reason}): {_WAY_OUT}"
+    return f"out of memory ({reason}): {_MEMORY_HINT}"
 
 
-_NEW_OBJECTS = 500_000  # new objects between two runs of the garbage collector
+_COLLECTOR_THRESHOLD = 500_000  # new objects between two runs of the garbage collector
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
-_BUG = (
+_BUG_MESSAGE = (
     "Error: this is a bug in recordmill. Please report the lines above and the command"
 )
 
@@ -130,7 +146,7 @@ def _show_version(
     context.exit()
 
 
-class _RecordmillGroup(LaidOutGroup):
+class _RecordmillGroup(HelpGroup):
     """The command `recordmill`, with all commands below it."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -187,7 +203,7 @@ def run(argv: Sequence[str], signals: Signals | None = None) -> int:
     ending = None
     with report_streams() as streams:
         try:
-            ending = _run(list(argv), signals)
+            ending = _run_arguments(list(argv), signals)
             return end_report(streams, ending, uses_stdout=_uses_stdout(argv))
         except Interrupted as error:  # the command has ended, but not its report
             return 0 if ending and ending.work else exit_status(error)
@@ -198,74 +214,81 @@ def _uses_stdout(argv: Sequence[str]) -> bool:
     return "--json" in argv or "".join(argv[:1]) not in _REPORTS_ON_STDERR
 
 
-def _run(arguments: list[str], signals: Signals | None) -> Ending:
+def _run_arguments(arguments: list[str], signals: Signals | None) -> CommandEnding:
     """Runs the command, and returns its ending."""
     words, beam_args = tuple(arguments), list[str]()
     if "--" in arguments:
         end = arguments.index("--")
         arguments, beam_args = arguments[:end], arguments[end + 1 :]
         if arguments[:1] not in (["convert"], ["run"], ["plan"]):
-            message = "Error: only convert, run and plan take arguments after --"
+            message = "Error: only convert, run and plan accept arguments after --"
             echo_message(message)
-            return Ending(_EXIT_USAGE, message)
+            return CommandEnding(_EXIT_USAGE, message)
     as_json = "--json" in arguments
     works = arguments[:1] in (["convert"], ["run"], ["plan"], ["schema"])
-    if works and (warning := limit_warning()):
+    if works and (warning := memory_limit_warning()):
         echo_message(f"Warning: {warning}")
     try:
-        require_secretless_words(words)
+        require_words_without_secrets(words)
         invocation = Invocation(signals or Signals(), tuple(beam_args))
         result = cli.main(
             arguments, "recordmill", standalone_mode=False, obj=invocation
         )
         if isinstance(result, FinishedWork):
-            return Ending(0, log_format=result.log_format, work=result)
-        return Ending(result if isinstance(result, int) else 0)
+            return CommandEnding(0, log_format=result.log_format, work=result)
+        return CommandEnding(result if isinstance(result, int) else 0)
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            error = _with_way_out(error, arguments[0])
+            error = _add_option_hint(error, arguments[0])
         usage = _usage_lines(error)
         echo_lines(usage, err=True)
         if as_json:
             _show_failure("usage", error.format_message())
-        return Ending(error.exit_code, usage)
+        return CommandEnding(error.exit_code, usage)
     except SystemExit as error:
-        return Ending(error.code if isinstance(error.code, int) else _EXIT_FAILED)
+        return CommandEnding(
+            error.code if isinstance(error.code, int) else _EXIT_FAILED
+        )
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | click.Abort):
             error = Interrupted(2, "Ctrl-C")
         if not isinstance(error, RecordmillError | Interrupted):
             if as_json:
-                _show_failure(kind_of(error), shortage(error) or str(error))
+                _show_failure(
+                    error_kind(error), describe_memory_shortage(error) or str(error)
+                )
             raise
         from_file = arguments[:1] in (["run"], ["plan"])
-        message = spell(str(error), "job_file" if from_file else "command")
-        message = without_secrets(message)
+        message = spell_options(str(error), "job_file" if from_file else "command")
+        message = redact_secrets(message)
         if as_json:
-            _show_failure(kind_of(error), message)
+            _show_failure(error_kind(error), message)
         if "--debug" in arguments:
             lines = "".join(traceback.format_exception(error))
-            echo_lines(without_secrets(lines).rstrip(), err=True)
+            echo_lines(redact_secrets(lines).rstrip(), err=True)
         message = f"Error: {message}"
         if isinstance(error, Interrupted):
-            message = error.for_people()
-        if not error.in_log:
+            message = error.to_sentence()
+        if not error.logged_format:
             echo_message(message)
-        return Ending(exit_status(error), message, error.in_log or None)
+        return CommandEnding(exit_status(error), message, error.logged_format or None)
 
 
-def _with_way_out(error: click.NoSuchOption, name: str) -> click.UsageError:
+def _add_option_hint(error: click.NoSuchOption, name: str) -> click.UsageError:
     """Returns the error of an unknown option, with a hint about the intended one."""
     option, known_options = error.option_name, error.possibilities or ()
     if option in ("-o", "--output") and name == "convert":
-        hint = "OUTPUT is the last argument: recordmill convert FORMAT INPUT... OUTPUT"
+        hint = (
+            "Write OUTPUT as the last argument: recordmill convert FORMAT INPUT... "
+            "OUTPUT"
+        )
     elif option == "--plan":
-        hint = "recordmill plan JOB.yaml shows what a run would do"
+        hint = "Use recordmill plan JOB.yaml to show what a run would do"
     elif option == "--runner" or (
         "_" in option
         and not get_close_matches(option.replace("_", "-"), known_options, 1, 0.8)
     ):
-        hint = f"Options of Beam come last, after --: -- {option}=..."
+        hint = f"Write Beam options last, after --: -- {option}=..."
     else:
         return error
     return click.UsageError(f"{error.message} {hint}", error.ctx)
@@ -280,7 +303,7 @@ def _usage_lines(error: click.ClickException) -> str:
     if not lines.endswith(f"Error: {unstyled}"):
         return lines
     choices = message.replace("\n\t", "\n  ")  # one line per choice
-    return lines.removesuffix(unstyled) + printable_message(choices)
+    return lines.removesuffix(unstyled) + escape_message(choices)
 
 
 def _show_failure(kind: str, message: str) -> None:
@@ -302,14 +325,14 @@ def _use_small_pages() -> None:
 def _end_crash(error: Exception, argv: Sequence[str]) -> int:
     """Shows an error that nothing else handles; returns the exit status."""
     with report_streams() as streams:
-        if shortage(error):
-            message = f"Error: {shortage(error)}"
+        if describe_memory_shortage(error):
+            message = f"Error: {describe_memory_shortage(error)}"
         else:
-            trace = without_secrets(traceback.format_exc()).rstrip()
+            trace = redact_secrets(traceback.format_exc()).rstrip()
             echo_lines(trace, err=True)
-            message = _BUG
+            message = _BUG_MESSAGE
         echo_message(message)
-        ending = Ending(_EXIT_FAILED, message)
+        ending = CommandEnding(_EXIT_FAILED, message)
         return end_report(streams, ending, uses_stdout=_uses_stdout(argv))
 
 
@@ -322,14 +345,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     # lists of files create a million objects that stay, and the searches took a sixth
     # of the time of 20,000 images. Cycles are rare in a run, so few objects stay
     # uncollected.
-    gc.set_threshold(_NEW_OBJECTS)
+    gc.set_threshold(_COLLECTOR_THRESHOLD)
     signals = Signals()
     try:
         status = _run_to_status(sys.argv[1:] if argv is None else argv, signals)
         signals.ignore()
     except Interrupted as error:  # while another error was shown, or at the very end
         signals.ignore()
-        echo_message(error.for_people())
+        echo_message(error.to_sentence())
         status = error.status
     sys.stdout.flush()  # report streams raise nothing
     sys.stderr.flush()

@@ -20,10 +20,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.options import BY_NAME, JOB_FILE, Option, spell
+from recordmill.schemas.options import BY_NAME, JOB_FILE, Option, spell_options
 
 if TYPE_CHECKING:
-    from recordmill.schemas.storage_options import BothSides
+    from recordmill.schemas.storage_options import StorageOptionsPair
 
 
 # (purpose of the example, shell line)
@@ -34,7 +34,7 @@ _Sections = dict[str, list[tuple[str, str]]]
 _FLAG = re.compile(r"--[\w-]+")
 _CHOICE = re.compile(r"[\w-]+: ")  # at the start of a help text
 _HYPHEN = "\N{NON-BREAKING HYPHEN}"  # replaces hyphens of flags while lines are wrapped
-_LEFT_COLUMNS = 28  # width for names; a longer name gets its own line
+_NAME_COLUMN_WIDTH = 28  # width for names; a longer name gets its own line
 
 DEBUG = click.Option(
     ["--debug"],
@@ -54,12 +54,12 @@ class GroupedOption(click.Option):
         return {k: v for k, v in super().get_help_extra(ctx).items() if k != "range"}
 
 
-class LaidOutCommand(click.Command):
+class HelpCommand(click.Command):
     """A command whose help shows options by group, and examples at the end."""
 
     examples: Examples = ()
     # creates hidden options, called if an argument is an unknown flag
-    make_more: Callable[[], Sequence[click.Option]] | None = None
+    make_hidden_options: Callable[[], Sequence[click.Option]] | None = None
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Returns the parameters; every command has --help and --debug."""
@@ -67,14 +67,14 @@ class LaidOutCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the arguments; adds the hidden options if an argument needs them."""
-        if self.make_more is not None:
+        if self.make_hidden_options is not None:
             params = self.get_params(ctx)
             known_flags = {
                 name for param in params for name in param.opts + param.secondary_opts
             }
             flags = {arg.partition("=")[0] for arg in args if arg.startswith("--")}
             if flags - known_flags:
-                ctx.meta[__name__] = self.make_more()
+                ctx.meta[__name__] = self.make_hidden_options()
         return super().parse_args(ctx, args)
 
     def format_options(
@@ -105,10 +105,10 @@ class LaidOutCommand(click.Command):
                 formatter.write(f"{indent}# {purpose}\n{indent}{line}\n")
 
 
-class LaidOutGroup(LaidOutCommand, click.Group):
+class HelpGroup(HelpCommand, click.Group):
     """A group of commands under headings by purpose."""
 
-    command_class = LaidOutCommand
+    command_class = HelpCommand
     headings: Mapping[str, str] = MappingProxyType({})  # heading by command name
 
     def add_commands(self, heading: str, *commands: click.Command) -> None:
@@ -135,7 +135,7 @@ class LaidOutGroup(LaidOutCommand, click.Group):
             rows = headings.setdefault(self.headings.get(name, "Commands"), [])
             rows.append((name, command.get_short_help_str(limit)))
         _write_sections(formatter, headings)
-        LaidOutCommand.format_options(self, ctx, formatter)
+        HelpCommand.format_options(self, ctx, formatter)
 
 
 def command(
@@ -143,15 +143,15 @@ def command(
     *examples: tuple[str, str],
     params: Iterable[click.Parameter] = (),
     **texts: str | None,
-) -> Callable[[Callable[..., object]], LaidOutCommand]:
+) -> Callable[[Callable[..., object]], HelpCommand]:
     """Returns a decorator that creates a command with examples in its help.
 
     `params` follow the parameters that click's decorators add. `texts` are keyword
     arguments of click.command, such as help and short_help.
     """
 
-    def decorate(function: Callable[..., object]) -> LaidOutCommand:
-        laid_out_command = click.command(name, cls=LaidOutCommand, **texts)(function)
+    def decorate(function: Callable[..., object]) -> HelpCommand:
+        laid_out_command = click.command(name, cls=HelpCommand, **texts)(function)
         laid_out_command.params += params
         laid_out_command.examples = examples
         return laid_out_command
@@ -162,7 +162,9 @@ def command(
 def _write_sections(formatter: click.HelpFormatter, sections: _Sections) -> None:
     """Writes sections of (name, help), with their second columns aligned."""
     lengths = [len(name) for rows in sections.values() for name, _ in rows]
-    left = max((length for length in lengths if length <= _LEFT_COLUMNS), default=0)
+    left = max(
+        (length for length in lengths if length <= _NAME_COLUMN_WIDTH), default=0
+    )
     for title, rows in sections.items():
         with formatter.section(title):
             padded = [
@@ -175,7 +177,7 @@ def _write_sections(formatter: click.HelpFormatter, sections: _Sections) -> None
             formatter.write_dl(padded, col_max=left)
 
 
-class Name(click.ParamType):  # type: ignore[type-arg]
+class PathType(click.ParamType):  # type: ignore[type-arg]
     """A parameter type for paths and URLs, for which a shell completes file names."""
 
     name = "text"
@@ -190,7 +192,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(incomplete, type=self._kind)]
 
 
-_COMPLETED: Mapping[str, Literal["file", "dir"]] = {
+_COMPLETION_KINDS: Mapping[str, Literal["file", "dir"]] = {
     "file": "file",
     "schema": "file",
     "function": "file",
@@ -198,7 +200,9 @@ _COMPLETED: Mapping[str, Literal["file", "dir"]] = {
 }
 
 
-def _storage_sides(_: click.Context, __: click.Parameter, pairs: Any) -> BothSides:
+def _parse_storage_sides(
+    _: click.Context, __: click.Parameter, pairs: Any
+) -> StorageOptionsPair:
     """Parses the storage options of both sides."""
     from recordmill.schemas.storage_options import parse_storage_options
 
@@ -208,25 +212,25 @@ def _storage_sides(_: click.Context, __: click.Parameter, pairs: Any) -> BothSid
 def _click_option(option: Option, *, replaces: bool, group: str | None) -> click.Option:
     flag = option.command_flag
     kind: click.ParamType | None = None  # type: ignore[type-arg]
-    is_flag = option.kind == "flag"
+    is_flag = option.value_kind == "flag"
     if is_flag and option.default is True:
         flag += f"/{flag.replace('--', '--no-', 1)}"
-    if option.kind == "choice":
+    if option.value_kind == "choice":
         kind = click.Choice(option.choices)
-    elif option.kind == "integer":
+    elif option.value_kind == "integer":
         kind = click.IntRange(*option.bounds)
         kind.name = "integer"  # in its messages
-    elif option.kind in _COMPLETED:
-        kind = Name(_COMPLETED[option.kind])
+    elif option.value_kind in _COMPLETION_KINDS:
+        kind = PathType(_COMPLETION_KINDS[option.value_kind])
     click_option = GroupedOption(
         [flag, option.name],
         type=kind,
         is_flag=is_flag,
         default=False if is_flag and not (replaces or option.default) else None,
         multiple=option.is_repeated,
-        metavar=option.metavar or ("N" if option.kind == "integer" else None),
-        callback=_storage_sides if option.kind == "storage" else None,
-        help=_help(option, replaces=replaces),
+        metavar=option.metavar or ("N" if option.value_kind == "integer" else None),
+        callback=_parse_storage_sides if option.value_kind == "storage" else None,
+        help=_option_help(option, replaces=replaces),
     )
     click_option.group = option.group if group is None else group
     return click_option
@@ -243,20 +247,22 @@ def click_options(
     return [_click_option(option, replaces=replaces, group=group) for option in options]
 
 
-def _help(option: Option, *, replaces: bool) -> str:
-    text = option.help
+def _option_help(option: Option, *, replaces: bool) -> str:
+    text = option.help_text
     if not _CHOICE.match(text):  # a choice is shown as the user types it
         text = f"{text[:1].upper()}{text[1:]}"
     if option.is_repeated:
         text += "; repeat for more"
-    if option.kind == "storage":
+    if option.value_kind == "storage":
         text += "; input:KEY=VALUE or output:KEY=VALUE for one side"
-    default = option.shown_default
-    if option.kind == "flag":
+    default = option.default_description
+    if option.value_kind == "flag":
         default = option.name if option.default is True else ""
-    if replaces and JOB_FILE in option.fronts:
+    if replaces and JOB_FILE in option.front_ends:
         default = ""
-    return spell(f"{text}.  [default: {default}]" if default else f"{text}.", "command")
+    return spell_options(
+        f"{text}.  [default: {default}]" if default else f"{text}.", "command"
+    )
 
 
 # Options for commands that have too few options for groups.
@@ -265,7 +271,7 @@ JSON_OPTION, STORAGE_OPTION, EXCLUDE_OPTION = click_options(
 )
 
 
-class FormatGroup(LaidOutGroup):
+class FormatGroup(HelpGroup):
     """A group with a subcommand for each format, created on first use."""
 
     def __init__(
@@ -339,7 +345,7 @@ def all_commands(group: FormatGroup) -> dict[str, click.Command]:
     return {name: command for name, command in commands.items() if command is not None}
 
 
-def examples_of(source: Any, command: str) -> Examples:
+def find_examples(source: Any, command: str) -> Examples:
     """Returns a format's examples of one command, such as "schema infer"."""
     start = f"recordmill {command} {source.name} "
     return tuple(example for example in source.examples if example[1].startswith(start))

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recordmill.beam_jobs.cli.job_commands import load_typed
+from recordmill.beam_jobs.cli.job_commands import load_typed_job
 from recordmill.beam_jobs.cli.options import (
     EXCLUDE_OPTION,
     JSON_OPTION,
     STORAGE_OPTION,
     FormatGroup,
-    LaidOutGroup,
-    Name,
+    HelpGroup,
+    PathType,
     click_options,
     command,
-    examples_of,
+    find_examples,
 )
 from recordmill.beam_jobs.report.terminal import echo, echo_lines, write_json
 from recordmill.schemas.errors import OutputError
-from recordmill.schemas.options import spell
-from recordmill.schemas.text import count
+from recordmill.schemas.options import spell_options
+from recordmill.schemas.text import format_count
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.registry import SourceFormat
-    from recordmill.transforms.statistics.input_statistics import Inferred
+    from recordmill.transforms.statistics.input_statistics import InferredSchema
 
 
-@click.group(cls=LaidOutGroup, short_help="Infers and checks schema files.")
+@click.group(cls=HelpGroup, short_help="Infers and checks schema files.")
 def schema() -> None:
     """Infers and checks schema files: which features the records have."""
 
@@ -48,11 +48,11 @@ Types are inferred from every row. Comments show ranges, missing and distinct va
 
 _INFER_PARAMS = (
     click.Argument(
-        ["inputs"], nargs=-1, required=True, type=Name("file"), metavar="INPUT..."
+        ["inputs"], nargs=-1, required=True, type=PathType("file"), metavar="INPUT..."
     ),
     click.Option(
         ["-o", "--output"],
-        type=Name("file"),
+        type=PathType("file"),
         metavar="FILE",
         help="File to write.  [default: stdout]",
     ),
@@ -61,7 +61,7 @@ _INFER_PARAMS = (
         ["--workers"],
         type=click.IntRange(0),
         default=0,
-        help="Threads.  [default: all cores]",
+        help="Number of threads.  [default: all cores]",
     ),
     JSON_OPTION,
     STORAGE_OPTION,
@@ -69,14 +69,14 @@ _INFER_PARAMS = (
 )
 
 
-def _infer_command(source: SourceFormat[Any]) -> click.Command:
-    from recordmill.schemas.source_options import declared_options
+def _make_infer_command(source: SourceFormat[Any]) -> click.Command:
+    from recordmill.schemas.source_options import declare_options
 
-    format_options = declared_options(source.name, source.options)
+    format_options = declare_options(source.name, source.options)
 
     @command(
         source.name,
-        *examples_of(source, "schema infer"),
+        *find_examples(source, "schema infer"),
         params=[*_INFER_PARAMS, *click_options(format_options, group="")],
         help=source.summary,
     )
@@ -96,11 +96,11 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
         options[source.name] = {
             option.name: options.pop(option.name) for option in format_options
         }
-        inferred = _infer(source, options, workers, shows_progress=not as_json)
+        inferred = _infer_schema(source, options, workers, shows_progress=not as_json)
         comments, head = feature_comments(inferred), header_lines(inferred)
         text = dump_yaml(inferred.declared, comments, head)
         if output is not None:
-            _write(text, output)
+            _write_schema(text, output)
         elif not as_json:
             echo_lines(text)
         seconds = time.perf_counter() - started
@@ -108,12 +108,12 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
             inferred_stats = stats_json(inferred) | {"seconds": round(seconds, 3)}
             write_json(inferred_stats, indented=False)
         else:
-            _show(inferred, output, seconds)
+            _show_inferred(inferred, output, seconds)
 
     return infer_format
 
 
-infer = FormatGroup("infer", _INFER_HELP, _infer_command)
+infer = FormatGroup("infer", _INFER_HELP, _make_infer_command)
 infer.short_help = "Writes a schema file from the whole input."
 infer.examples = (
     ("options of a format", "recordmill schema infer csv --help"),
@@ -132,7 +132,7 @@ schema.add_command(infer)
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def check(file: str, as_json: bool) -> None:
-    """Checks a schema file, and shows all that is wrong with it."""
+    """Checks a schema file and lists all errors."""
     from recordmill.schemas.schema_file import load_schema
 
     declared = load_schema(Path(file).read_bytes(), file)
@@ -140,42 +140,44 @@ def check(file: str, as_json: bool) -> None:
         names = list(declared.features)
         write_json({"file": file, "features": names}, indented=False)
         return
-    features = count(len(declared.features), "feature")
+    features = format_count(len(declared.features), "feature")
     echo(f"{file}: valid, {features}", err=True)
 
 
 schema.add_command(check)
 
 
-def _infer(
+def _infer_schema(
     source: SourceFormat[Any],
     typed: dict[str, Any],
     workers: int,
     *,
     shows_progress: bool,
-) -> Inferred:
+) -> InferredSchema:
     """Reads the whole input of a format, with the typed options."""
-    from recordmill.beam_jobs.report.progress import showing
+    from recordmill.beam_jobs.report.progress import show_progress
     from recordmill.beam_jobs.service.inputs import list_all_inputs
-    from recordmill.transforms.sources.other_format import naming_other_format
+    from recordmill.transforms.sources.other_format import report_other_format
     from recordmill.transforms.sources.registry import make_source
     from recordmill.transforms.statistics import input_statistics
 
     name, storage = source.name, typed["storage"]
-    job, options = load_typed(typed | {"source": name, "output": name})
+    job, options = load_typed_job(typed | {"source": name, "output": name})
     options = replace(options, output="")  # `schema infer` has no output folder
     doing = "listing the inputs"
-    with showing(
+    with show_progress(
         sys.stderr, "read", doing, unit="range", is_shown=shows_progress
     ) as on_progress:
         inputs = list_all_inputs(job, options)
         files = inputs.files
         input_source = make_source(job, storage.input, inputs.constants)
-        with naming_other_format(name, files, storage.input):
-            return input_statistics.infer(input_source, files, workers, on_progress)
+        with report_other_format(name, files, storage.input):
+            return input_statistics.infer_schema(
+                input_source, files, workers, on_progress
+            )
 
 
-def _write(text: str, output: str) -> None:
+def _write_schema(text: str, output: str) -> None:
     from recordmill.transforms.storage.local import write_named_file
 
     try:
@@ -185,15 +187,22 @@ def _write(text: str, output: str) -> None:
         raise OutputError(f"{output}: {problem}") from error
 
 
-def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
+def _show_inferred(
+    inferred: InferredSchema, output: str | None, seconds: float
+) -> None:
     """Shows the number of features and rows of an inferred schema, and the warnings."""
     from recordmill.transforms.statistics.input_statistics import reject_lines
 
     stats = inferred.stats
     location = f"{output}: " if output is not None else ""
-    features, rows = count(len(inferred.schema), "feature"), count(stats.rows, "row")
-    input_report = inferred.source.understood(inferred.found)
-    warnings = input_report.spelled(partial(spell, style="command")).warnings
+    features, rows = (
+        format_count(len(inferred.schema), "feature"),
+        format_count(stats.num_rows, "row"),
+    )
+    input_report = inferred.source.input_report(inferred.range_findings)
+    warnings = input_report.with_spelling(
+        partial(spell_options, style="command")
+    ).warnings
     lines = [f"{location}{features}, {rows}, {seconds:.1f} s", *reject_lines(stats)]
     lines += [f"Warning: {warning}" for warning in warnings]
     for line in lines:
@@ -206,7 +215,8 @@ def _require_writable(path: Path, overwrite: bool) -> None:
         raise OutputError(f"{path}: is a folder; name a file, like schema.yaml")
     if path.exists() and not overwrite:
         raise OutputError(
-            f"{path}: exists; choose another file, or replace it with `overwrite`"
+            f"{path}: already exists; choose another file, or replace it with "
+            "`overwrite`"
         )
     if not path.absolute().parent.is_dir():
         raise OutputError(

@@ -24,11 +24,11 @@ from typing import NamedTuple
 import click
 
 from recordmill.schemas.errors import Interrupted
-from recordmill.schemas.text import printable_message
+from recordmill.schemas.text import escape_message
 
 DEADLINE_SECONDS = 6.0
-LAST_WORDS_SECONDS = 3.0
-STATE_SECONDS = 2.0  # part of LAST_WORDS_SECONDS, to find out what was published
+REPORT_SECONDS = 3.0
+PUBLISHED_CHECK_SECONDS = 2.0  # part of REPORT_SECONDS, to find out what was published
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 
@@ -37,8 +37,8 @@ class Signals:
     """The signals that a process received, and the functions to call at the deadline."""
 
     def __init__(self) -> None:
-        self._seen: list[int] = []
-        self._last_words: list[Callable[[Interrupted], None]] = []
+        self._received_signals: list[int] = []
+        self._deadline_callbacks: list[Callable[[Interrupted], None]] = []
 
     def handle(self) -> None:
         """Installs the handlers; call it once, in the main thread.
@@ -62,21 +62,21 @@ class Signals:
             signal.signal(number, signal.SIG_IGN)
 
     @contextmanager
-    def told_at_the_deadline(
+    def reporting_at_deadline(
         self, report_interruption: Callable[[Interrupted], None]
     ) -> Iterator[None]:
         """Calls a function in another thread if the main thread does not end in time."""
-        self._last_words.append(report_interruption)
+        self._deadline_callbacks.append(report_interruption)
         try:
             yield
         finally:
-            self._last_words.remove(report_interruption)
+            self._deadline_callbacks.remove(report_interruption)
 
     def _interrupt(self, number: int, _: FrameType | None) -> None:
-        self._seen.append(number)
-        if len(self._seen) == 1:
-            raise _interrupted(number)
-        if self._seen.count(signal.SIGINT) > 1 and number == signal.SIGINT:
+        self._received_signals.append(number)
+        if len(self._received_signals) == 1:
+            raise _make_interruption(number)
+        if self._received_signals.count(signal.SIGINT) > 1 and number == signal.SIGINT:
             os._exit(128 + number)
 
     def _watch(self, read_end: int) -> None:
@@ -84,25 +84,27 @@ class Signals:
         while number not in _NAMES:
             number = os.read(read_end, 1)[0]
         time.sleep(DEADLINE_SECONDS)
-        interrupted = _interrupted(number)
-        teller = threading.Thread(target=self._tell, args=(interrupted,), daemon=True)
+        interrupted = _make_interruption(number)
+        teller = threading.Thread(
+            target=self._report_interruption, args=(interrupted,), daemon=True
+        )
         teller.start()
-        teller.join(LAST_WORDS_SECONDS)
+        teller.join(REPORT_SECONDS)
         os._exit(interrupted.status)
 
-    def _tell(self, interrupted: Interrupted) -> None:
-        for report_interruption in reversed(self._last_words):
+    def _report_interruption(self, interrupted: Interrupted) -> None:
+        for report_interruption in reversed(self._deadline_callbacks):
             with suppress(Exception):
                 report_interruption(interrupted)
-        if interrupted.in_log:
+        if interrupted.logged_format:
             return
         with suppress(Exception):
-            line = printable_message(interrupted.for_people())
+            line = escape_message(interrupted.to_sentence())
             sys.__stderr__.write(f"{line}\n")  # type: ignore[union-attr]
             sys.__stderr__.flush()  # type: ignore[union-attr]
 
 
-def _interrupted(number: int) -> Interrupted:
+def _make_interruption(number: int) -> Interrupted:
     return Interrupted(number, _NAMES[signal.Signals(number)])
 
 
@@ -113,6 +115,6 @@ class Invocation(NamedTuple):
     beam_args: tuple[str, ...] = ()  # the arguments after --
 
     @classmethod
-    def of(cls, context: click.Context) -> Invocation:
+    def of_context(cls, context: click.Context) -> Invocation:
         """Returns the invocation of a command; a new one if a test runs the command."""
         return context.find_root().obj or cls(Signals())

@@ -37,14 +37,14 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from recordmill.beam_jobs.pipelines.group_by_shard import (
     NO_SHARD,
-    Total,
-    ask_for_finished,
-    write_pieces,
+    TotalCombineFn,
+    emit_finished_shards,
+    write_shards_from_pieces,
 )
 from recordmill.beam_jobs.pipelines.lineage import report_lineage
 from recordmill.beam_jobs.runners.embedded import is_flink
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputReport
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.ranges import (
     InputRange,
@@ -55,11 +55,11 @@ from recordmill.schemas.ranges import (
     ShardTask,
     TypeFlags,
     merge_type_flags,
-    pack,
-    pack_long,
-    unpack,
+    pack_list,
+    pack_value,
+    unpack_value,
 )
-from recordmill.schemas.text import human_bytes, json_bytes
+from recordmill.schemas.text import format_bytes, format_json
 from recordmill.transforms.commit.build_manifest import (
     check_run_rejects,
     merge_column_info,
@@ -67,21 +67,21 @@ from recordmill.transforms.commit.build_manifest import (
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.staging import publish_detached, stage
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
-from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.base import Findings
+from recordmill.transforms.parallel import map_ahead
+from recordmill.transforms.sources.base import InputFindings
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.storage.reading import is_local
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.convert_range import (
-    SURVEYS_AT_ONCE,
+    PARALLEL_SCANS,
     convert_range,
     measure_range,
     range_histogram,
+    scan_boundaries,
     send_range,
-    survey_ranges,
 )
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
-from recordmill.transforms.tasks.progress_reader import note_end, save_plan_totals
+from recordmill.transforms.tasks.progress_reader import save_plan_totals, save_stage_end
 from recordmill.transforms.tasks.write_shard import finished_shards, write_shard
 
 
@@ -102,10 +102,10 @@ def convert_dataset(
             | "ConvertOneRange"
             >> beam.FlatMap(convert_one_range, ranges[0], context, run_metadata)
         )
-    input_ranges = input_ranges_of(pipeline, context, list(ranges))
+    input_ranges = emit_input_ranges(pipeline, context, list(ranges))
     # A single range determines the types alone, so no rows have to be encoded again.
     redo = context.source.infers_types and len(ranges) > 1
-    results, shards = exchange(input_ranges, context, redo=redo)
+    results, shards = exchange_rows(input_ranges, context, redo=redo)
     return (
         pipeline
         | beam.Create([None], reshuffle=False)
@@ -127,13 +127,13 @@ def convert_one_range(
     run_metadata: dict[str, object],
 ) -> Iterator[Manifest]:
     """Converts a single range into a dataset, with the functions of all steps."""
-    result = convert_some(pack([(input_range, ())]), context)
+    result = convert_ranges(pack_value([(input_range, ())]), context)
     histogram = Histogram.sum_of(
-        count_range(result, context), context.num_splits, context.bucket_bits
+        compute_histogram(result, context), context.num_splits, context.bucket_bits
     )
     plan = plan_dataset(histogram, context, [result])
-    runs = list_runs(plan, [result])
-    shards = [write_one(task, context, runs) for task in plan.tasks()]
+    runs = pack_sorted_runs(plan, [result])
+    shards = [write_planned_shard(task, context, runs) for task in plan.tasks()]
     yield from publish_dataset(None, context, run_metadata, [result], shards)
 
 
@@ -146,23 +146,25 @@ def publish_dataset(
 ) -> Iterator[Manifest]:
     """Checks all results, stages the metadata and commits; safe to repeat."""
     with report_errors_to_launcher(context.workspace):
-        note_end(context.workspace, "write")
+        save_stage_end(context.workspace, "write")
         roots, store = context.publishing.input_roots, context.workspace.store
         report_lineage(sources=roots, sink=store.uri)
         started = float(str(run_metadata.get("started_unix", time.time())))
         metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
         ordered = RangeResult.unpack(results)
-        metadata["understood"] = _understood(context, run_metadata, ordered, shards)
-        if not context.publishing.lease:
-            yield publish_detached(context, ordered, shards, json_bytes(metadata))
+        metadata["understood"] = _build_input_report(
+            context, run_metadata, ordered, shards
+        )
+        if not context.publishing.lease_nonce:
+            yield publish_detached(context, ordered, shards, format_json(metadata))
             return
-        staged = stage(context, ordered, shards, json_bytes(metadata))
-        lease = context.publishing.lease
+        staged = stage(context, ordered, shards, format_json(metadata))
+        lease = context.publishing.lease_nonce
         require_holder(store, lease)
         yield commit(context.workspace, staged, lease)
 
 
-def _understood(
+def _build_input_report(
     context: RunContext,
     run_metadata: dict[str, object],
     results: Collection[RangeResult],
@@ -170,31 +172,35 @@ def _understood(
 ) -> dict[str, object]:
     """Returns the input report for run.json, after all rows were read."""
     report_before_run = cast("dict[str, object]", run_metadata.get("understood", {}))
-    report_after_run = context.source.understood(_findings(context, results, shards))
+    report_after_run = context.source.input_report(
+        _collect_range_findings(context, results, shards)
+    )
     records = Counter[str]()
     for shard in shards:
         records[shard.split] += shard.records
-    input_report = InputSummary.from_dict(report_before_run).updated(report_after_run)
+    input_report = InputReport.from_dict(report_before_run).merged_with(
+        report_after_run
+    )
     input_report = input_report.with_warnings(context.warn_empty(records))
     if any(shard.rejects.rows for shard in shards) or any(
         range_result.rows_rejected
         or range_result.rows_dropped
         or range_result.rows_added
-        or range_result.rows_left_out
+        or range_result.rows_sampled_out
         or range_result.rows_copied
         for range_result in results
     ):
-        input_report = input_report.of_input()
+        input_report = input_report.with_input_counts()
     return input_report.to_dict()
 
 
-def _findings(
+def _collect_range_findings(
     context: RunContext,
     results: Collection[RangeResult],
     shards: Sequence[ShardResult] = (),
-) -> Findings:
+) -> InputFindings:
     """Returns the findings of all ranges, and of shards that read rows by reference."""
-    issues = RowIssue.merged(
+    issues = RowIssue.merge_issues(
         [
             *(range_result.issues for range_result in results),
             *(shard_result.issues for shard_result in shards),
@@ -216,20 +222,20 @@ def plan_dataset(
       SchemaError: the schema differs from the expected schema.
     """
     with report_errors_to_launcher(context.workspace):
-        note_end(context.workspace, "read")
+        save_stage_end(context.workspace, "read")
         results = RangeResult.unpack(packed)
         check_run_rejects(
             context,
             sum(result.rows_read for result in results),
             sum(result.rows_rejected for result in results),
         )
-        context.require(_findings(context, results))
+        context.require_acceptable_rows(_collect_range_findings(context, results))
         plan = plan_shards(histogram, context.job.sharding, context.split_names)
         save_plan_totals(context.workspace, plan)
         return plan
 
 
-def exchange(
+def exchange_rows(
     input_ranges: PCollection[bytes], context: RunContext, *, redo: bool
 ) -> tuple[PCollection[bytes], PCollection[ShardResult]]:
     """Converts all ranges and writes all shards into staging; returns their results.
@@ -238,7 +244,7 @@ def exchange(
     with types other than the final ones are read again.
     """
     results = input_ranges | "ConvertRanges" >> beam.Map(
-        convert_some, context
+        convert_ranges, context
     )  # lists of RangeResult, packed
     by_engine = context.exchange == "engine"
     if redo or by_engine:
@@ -246,38 +252,39 @@ def exchange(
             results
             | "ListResults"
             >> beam.CombineGlobally(ToListCombineFn()).without_defaults()
-            | "SettleTypes" >> beam.Map(settle_types, context)
+            | "SettleTypes" >> beam.Map(decide_types, context)
         )
     if redo:
         results = results | "RedoRanges" >> beam.Map(
-            redo_some, context, final_types=final_types
+            redo_ranges, context, final_types=final_types
         )
     create_histogram = partial(Histogram.empty, context.num_splits, context.bucket_bits)
     plan = (
         results
-        | "CountRanges" >> beam.FlatMap(count_range, context)  # PackedHistogram
+        | "CountRanges" >> beam.FlatMap(compute_histogram, context)  # PackedHistogram
         | "SumHistograms"
-        >> beam.CombineGlobally(Total(create_histogram)).without_defaults()
+        >> beam.CombineGlobally(TotalCombineFn(create_histogram)).without_defaults()
         | "PlanShards" >> beam.Map(plan_dataset, context, packed=AsList(results))
     )  # ShardPlan
     if by_engine:
         return exchange_by_engine(results, final_types, plan, context)
-    runs = plan | "ListRuns" >> beam.Map(list_runs, results=AsList(results))
+    runs = plan | "ListRuns" >> beam.Map(pack_sorted_runs, results=AsList(results))
     shards = (
         plan
         | "ListShards" >> beam.FlatMap(lambda plan: plan.tasks())  # ShardTask
         | "SpreadShards" >> beam.Reshuffle()
-        | "WriteShards" >> beam.Map(write_one, context, runs=AsSingleton(runs))
+        | "WriteShards"
+        >> beam.Map(write_planned_shard, context, runs=AsSingleton(runs))
     )
     return results, shards
 
 
-def settle_types(results: list[bytes], context: RunContext) -> TypeFlags:
-    range_findings = _findings(context, RangeResult.unpack(results))
-    return context.source.input.settle_types(range_findings)
+def decide_types(results: list[bytes], context: RunContext) -> TypeFlags:
+    range_findings = _collect_range_findings(context, RangeResult.unpack(results))
+    return context.source.input_source.final_type_flags(range_findings)
 
 
-def convert_some(packed: bytes, context: RunContext) -> bytes:
+def convert_ranges(packed: bytes, context: RunContext) -> bytes:
     """Converts ranges, or measures them for the engine exchange; returns the results.
 
     `packed` holds, for each range, the range, the assumed types of its columns, and
@@ -288,7 +295,7 @@ def convert_some(packed: bytes, context: RunContext) -> bytes:
         return context.execute_packed(convert, packed)
 
 
-def redo_some(packed: bytes, context: RunContext, final_types: TypeFlags) -> bytes:
+def redo_ranges(packed: bytes, context: RunContext, final_types: TypeFlags) -> bytes:
     """Converts the ranges again whose assumed types differ from the final types."""
     results = RangeResult.unpack([packed])
     ranges_to_redo = [
@@ -300,7 +307,9 @@ def redo_some(packed: bytes, context: RunContext, final_types: TypeFlags) -> byt
     ]
     if not ranges_to_redo:
         return packed
-    redone_results = RangeResult.unpack([convert_some(pack(ranges_to_redo), context)])
+    redone_results = RangeResult.unpack(
+        [convert_ranges(pack_value(ranges_to_redo), context)]
+    )
     results_by_index = {
         range_result.range.index: range_result
         for range_result in (*results, *redone_results)
@@ -308,20 +317,22 @@ def redo_some(packed: bytes, context: RunContext, final_types: TypeFlags) -> byt
     return RangeResult.pack(list(results_by_index.values()))
 
 
-def count_range(packed: bytes, context: RunContext) -> Iterator[PackedHistogram]:
+def compute_histogram(packed: bytes, context: RunContext) -> Iterator[PackedHistogram]:
     with report_errors_to_launcher(context.workspace):
         yield from context.execute(range_histogram, packed)
 
 
-def list_runs(_: ShardPlan, results: Iterable[bytes]) -> bytes:
+def pack_sorted_runs(_: ShardPlan, results: Iterable[bytes]) -> bytes:
     """Returns all sorted runs in range order, as one table for all shard tasks."""
     runs = chain.from_iterable(
-        range_result.runs for range_result in RangeResult.unpack(results)
+        range_result.sorted_runs for range_result in RangeResult.unpack(results)
     )
-    return pack_long(runs)
+    return pack_list(runs)
 
 
-def write_one(task: ShardTask, context: RunContext, runs: bytes) -> ShardResult:
+def write_planned_shard(
+    task: ShardTask, context: RunContext, runs: bytes
+) -> ShardResult:
     with report_errors_to_launcher(context.workspace):
         result: ShardResult = context.execute(write_shard, task, runs)
         return result
@@ -344,27 +355,27 @@ def exchange_by_engine(
     storage that workers have to share.
     """
     to_write = plan | "FindFinished" >> beam.Map(
-        find_finished, context
+        find_finished_shards, context
     )  # ShardsToWrite
     send = SendRange(context, on_flink=is_flink(measured.pipeline))
     sent = (
         measured
         | "KeyByIndex"
-        >> beam.FlatMap(key_by_index).with_output_types(tuple[int, bytes])
+        >> beam.FlatMap(key_results_by_index).with_output_types(tuple[int, bytes])
         | "SendRanges" >> beam.ParDo(send, final_types, AsSingleton(to_write))
     )  # (shard number, piece), and (NO_SHARD, result of a range)
-    written = write_pieces(sent, to_write)
+    written = write_shards_from_pieces(sent, to_write)
     results = written | "OnlyRanges" >> beam.Filter(isinstance, bytes)
     shards = written | "OnlyShards" >> beam.Filter(isinstance, ShardResult)
     return results, shards
 
 
-def key_by_index(packed: bytes) -> Iterator[tuple[int, bytes]]:
+def key_results_by_index(packed: bytes) -> Iterator[tuple[int, bytes]]:
     for result in RangeResult.unpack([packed]):
         yield result.range.index, RangeResult.pack([result])
 
 
-def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
+def find_finished_shards(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
     with report_errors_to_launcher(context.workspace):
         return ShardsToWrite(context, plan, finished_shards(context, plan))
 
@@ -397,10 +408,10 @@ class SendRange(beam.DoFn):
         context, (measured,) = self._context, RangeResult.unpack([element[1]])
         num_bytes = 0
         if measured.range.index == 0:
-            yield from ask_for_finished(to_write)
+            yield from emit_finished_shards(to_write)
         with report_errors_to_launcher(context.workspace):
             for sent in send_range(
-                context, measured, final_types, to_write.plan, to_write.finished
+                context, measured, final_types, to_write.plan, to_write.finished_shards
             ):
                 if isinstance(sent, RangeResult):
                     yield NO_SHARD, RangeResult.pack([sent])
@@ -408,75 +419,85 @@ class SendRange(beam.DoFn):
                 num_bytes += len(sent[1])
                 if self._max_bytes is not None and num_bytes > self._max_bytes:
                     raise InputError(
-                        f"{measured.range.where} make records of more than "
-                        f"{human_bytes(self._max_bytes)}, the limit of exchange engine "
-                        "for one range on Flink. Use `exchange=scratch`"
+                        f"{measured.range.location}: the records are larger than "
+                        f"{format_bytes(self._max_bytes)}, the limit per input range "
+                        "of exchange engine on Flink. Use `exchange=scratch`"
                     )
                 yield sent
 
 
 NUM_SAMPLES = 16  # ranges that are sampled to guess the types
 SAMPLES_AT_ONCE = 8  # in an object store, a sample mostly waits for a response
-SPREAD = 16  # minimum number of elements, so that all workers get some
+MIN_ELEMENTS = 16  # minimum number of elements, so that all workers get some
 # A runner holds ranges and results several times, with 300 bytes for each element. If
 # there are more ranges, several are packed into one element, and so are their results.
 # That takes a fifth of the bytes.
-MOST_ELEMENTS = 1 << 16
+MAX_ELEMENTS = 1 << 16
 
 
-def input_ranges_of(
+def emit_input_ranges(
     pipeline: beam.Pipeline, context: RunContext, ranges: list[InputRange]
 ) -> PCollection[bytes]:
     """Emits the input ranges with guessed types, after a boundary scan if needed."""
     if len(ranges) == 1:
-        only = pack([(ranges[0], ())])
+        only = pack_value([(ranges[0], ())])
         return pipeline | "Range" >> beam.Create([only], reshuffle=False)
     # Packed, because Beam copies each element and inspects the types of all its objects.
-    if context.source.input.needs_survey(ranges):
-        at_once = min(SURVEYS_AT_ONCE, len(ranges) // SPREAD)
+    if context.source.input_source.needs_boundary_scan(ranges):
+        at_once = min(PARALLEL_SCANS, len(ranges) // MIN_ELEMENTS)
         together = 1 if is_local(ranges[0].uri) else at_once
-        step = max(together, 1 + len(ranges) // MOST_ELEMENTS)
+        step = max(together, 1 + len(ranges) // MAX_ELEMENTS)
         parts = (ranges[start : start + step] for start in range(0, len(ranges), step))
         boundary_scans = (
             pipeline
-            | "Ranges" >> beam.Create([pack(part) for part in parts])
-            | "SurveyRanges" >> beam.Map(survey_part, context)
+            | "Ranges" >> beam.Create([pack_value(part) for part in parts])
+            | "ScanBoundaries" >> beam.Map(scan_packed_ranges, context)
             | beam.CombineGlobally(ToListCombineFn()).without_defaults()
         )
     else:
-        unread = pack(ranges), list[int]()
+        unread = pack_value(ranges), list[int]()
         boundary_scans = pipeline | "Ranges" >> beam.Create([[unread]], reshuffle=False)
     return (
         boundary_scans
-        | "ResolveRanges" >> beam.FlatMap(resolve_ranges, context)
+        | "ApplyBoundaries" >> beam.FlatMap(apply_boundaries, context)
         # Lists of (InputRange, guessed TypeFlags), packed.
         | "SpreadRanges" >> beam.Reshuffle()
     )
 
 
-def survey_part(packed_ranges: bytes, context: RunContext) -> tuple[bytes, list[int]]:
+def scan_packed_ranges(
+    packed_ranges: bytes, context: RunContext
+) -> tuple[bytes, list[int]]:
     """Returns packed ranges, with the boundaries that a scan of each range found."""
     with report_errors_to_launcher(context.workspace):
-        return packed_ranges, context.execute(survey_ranges, unpack(packed_ranges))
+        return packed_ranges, context.execute(
+            scan_boundaries, unpack_value(packed_ranges)
+        )
 
 
-def resolve_ranges(
+def apply_boundaries(
     boundary_scans: list[tuple[bytes, list[int]]], context: RunContext
 ) -> Iterator[bytes]:
     """Yields the ranges with exact boundaries, and with types guessed from samples."""
     with report_errors_to_launcher(context.workspace):
-        parts = [(unpack(packed), boundaries) for packed, boundaries in boundary_scans]
+        parts = [
+            (unpack_value(packed), boundaries) for packed, boundaries in boundary_scans
+        ]
         parts.sort(key=lambda part: [input_range.index for input_range in part[0][:1]])
         resolved = [input_range for ranges, _ in parts for input_range in ranges]
         if all_boundaries := [
             boundary for _, boundaries in parts for boundary in boundaries
         ]:
-            resolved = context.source.input.resolve_ranges(resolved, all_boundaries)
+            resolved = context.source.input_source.apply_boundaries(
+                resolved, all_boundaries
+            )
         step = max(1, len(resolved) // NUM_SAMPLES)
-        samples = ahead(resolved[::step], context.source.sample, SAMPLES_AT_ONCE)
+        samples = map_ahead(
+            resolved[::step], context.source.sample_type_flags, SAMPLES_AT_ONCE
+        )
         guess: TypeFlags = reduce(merge_type_flags, samples, ())
-    step = 1 + len(resolved) // MOST_ELEMENTS
+    step = 1 + len(resolved) // MAX_ELEMENTS
     for start in range(0, len(resolved), step):
-        yield pack(
+        yield pack_value(
             [(input_range, guess) for input_range in resolved[start : start + step]]
         )

@@ -33,13 +33,13 @@ from recordmill.transforms.exchange.pieces import ShardPieces
 from recordmill.transforms.tasks.context import ShardsToWrite
 from recordmill.transforms.tasks.launches import report_errors_to_launcher
 from recordmill.transforms.tasks.memory import release_memory
-from recordmill.transforms.tasks.write_shard import write_inline
+from recordmill.transforms.tasks.write_shard import write_shard_from_pieces
 
 # In place of a shard's number: the piece is the packed result of a range.
 NO_SHARD = -1
 
 
-class Total(beam.CombineFn):
+class TotalCombineFn(beam.CombineFn):
     """A CombineFn that adds elements to a total, first within each bundle.
 
     `create_empty` returns an empty total: an object with the methods `add` (for an
@@ -47,17 +47,17 @@ class Total(beam.CombineFn):
     """
 
     def __init__(self, create_empty: Callable[[], Any]) -> None:
-        self._nothing = create_empty
+        self._create_empty = create_empty
 
     def create_accumulator(self) -> Any:
-        return self._nothing()
+        return self._create_empty()
 
     def add_input(self, accumulator: Any, element: Any) -> Any:
         accumulator.add(element)
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
-        merged = self._nothing()
+        merged = self._create_empty()
         for accumulator in accumulators:
             merged.merge(accumulator)
         return merged
@@ -66,13 +66,13 @@ class Total(beam.CombineFn):
         return accumulator
 
 
-def write_pieces(
+def write_shards_from_pieces(
     pieces: PCollection[tuple[int, bytes]], to_write: PCollection[ShardsToWrite]
 ) -> PCollection[ShardResult | bytes]:
     """Groups (shard number, piece) by shard; writes every planned shard into staging.
 
     A finished shard has no pieces; an empty piece requests its result
-    (`ask_for_finished`).
+    (`emit_finished_shards`).
     Emits the results of the shards, and the results of ranges that were sent as pieces.
     """
     keyed = pieces | "SetPieceType" >> beam.Map(lambda pair: pair).with_output_types(
@@ -89,12 +89,12 @@ def write_pieces(
     return (
         keyed
         | "GroupByShard" >> beam.GroupByKey()
-        | "WriteShards" >> beam.FlatMap(write_group, to_write=side)
+        | "WriteShards" >> beam.FlatMap(write_shard_group, to_write=side)
     )
 
 
-def ask_for_finished(to_write: ShardsToWrite) -> Iterator[tuple[int, bytes]]:
-    return ((number, b"") for number in to_write.finished)
+def emit_finished_shards(to_write: ShardsToWrite) -> Iterator[tuple[int, bytes]]:
+    return ((number, b"") for number in to_write.finished_shards)
 
 
 class WriteWhenComplete(beam.DoFn):
@@ -121,18 +121,21 @@ class WriteWhenComplete(beam.DoFn):
     ) -> Iterator[ShardResult | bytes]:
         number, piece = element
         if number == NO_SHARD or not piece:
-            yield from write_group((number, [piece]), to_write)
+            yield from write_shard_group((number, [piece]), to_write)
             return
         if number not in self._shards:
-            self._shards[number], self._to_write = _no_pieces(to_write), to_write
+            self._shards[number], self._to_write = (
+                _empty_shard_pieces(to_write),
+                to_write,
+            )
         pieces = self._shards[number]
         if pieces is None:
             return
         with report_errors_to_launcher(to_write.context.workspace):
             pieces.add(piece)
-            if pieces.planned_rows < to_write.plan.rows_of(number):
+            if pieces.planned_rows < to_write.plan.num_rows_of(number):
                 return
-            result = write_inline(to_write, number, pieces)
+            result = write_shard_from_pieces(to_write, number, pieces)
             self._shards[number] = pieces = None
         release_memory()
         yield result
@@ -142,15 +145,15 @@ class WriteWhenComplete(beam.DoFn):
         for number, pieces in self._shards.items():
             if pieces is not None:
                 with report_errors_to_launcher(self._to_write.context.workspace):
-                    write_inline(self._to_write, number, pieces)
+                    write_shard_from_pieces(self._to_write, number, pieces)
 
 
-def _no_pieces(to_write: ShardsToWrite) -> ShardPieces:
+def _empty_shard_pieces(to_write: ShardsToWrite) -> ShardPieces:
     workspace = to_write.context.workspace
-    return ShardPieces(None if workspace.shared else workspace.local_path("runs"))
+    return ShardPieces(None if workspace.is_in_store else workspace.local_path("runs"))
 
 
-def write_group(
+def write_shard_group(
     grouped: tuple[int, Iterable[bytes]], to_write: ShardsToWrite
 ) -> Iterator[ShardResult | bytes]:
     """Writes a shard from its pieces; a finished shard has a single, empty piece."""
@@ -159,7 +162,7 @@ def write_group(
         yield from pieces
         return
     with report_errors_to_launcher(to_write.context.workspace):
-        shard_pieces = _no_pieces(to_write)
+        shard_pieces = _empty_shard_pieces(to_write)
         for piece in filter(None, pieces):
             shard_pieces.add(piece)
-        yield write_inline(to_write, number, shard_pieces)
+        yield write_shard_from_pieces(to_write, number, shard_pieces)

@@ -12,24 +12,24 @@ from apache_beam.metrics.metric import Lineage
 
 from recordmill.transforms.storage.reading import full_uri, is_local
 
-_SYSTEMS = {"gs": "gcs", "az": "abs", "abfs": "abs", "abfss": "abs"}
+_SYSTEM_BY_SCHEME = {"gs": "gcs", "az": "abs", "abfs": "abs", "abfss": "abs"}
 
 
 def report_lineage(*, sources: Sequence[str] = (), sink: str = "") -> None:
     """Adds folders to the lineage of the pipeline whose step calls this function."""
     for uris, lineage in (sources, Lineage.sources()), ([sink], Lineage.sinks()):
         for uri in filter(None, uris):
-            if place := _place(uri):
+            if place := _lineage_segments(uri):
                 lineage.add(*place, last_segment_sep="/")
 
 
-def _place(uri: str) -> tuple[str, ...]:
+def _lineage_segments(uri: str) -> tuple[str, ...]:
     """Returns the system and its segments; () if a container's account is unknown."""
     if is_local(uri):
         return "filesystem", "localhost", full_uri(uri)
     scheme, _, address = uri.rstrip("/").partition("://")
     system, segments = (
-        _SYSTEMS.get(scheme, scheme),
+        _SYSTEM_BY_SCHEME.get(scheme, scheme),
         list(filter(None, address.split("/", 1))),
     )
     if system == "abs":  # az://container/path, abfs://container@account.host/path

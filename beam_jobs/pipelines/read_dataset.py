@@ -25,13 +25,13 @@ from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
+from recordmill.transforms.dataset.reader import ReadableShard, shards_to_read
 from recordmill.transforms.rows.read_rows import to_dicts
 from recordmill.transforms.storage import Store, open_store
 
-As = Literal["bytes", "example", "dict", "batch"]
+ElementType = Literal["bytes", "example", "dict", "batch"]
 
-_ELEMENTS: dict[As, type] = {
+_ELEMENTS: dict[ElementType, type] = {
     "bytes": bytes,
     "example": object,
     "dict": dict[str, Any],
@@ -64,7 +64,7 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
         dataset: str | PathLike[str],
         split: str | Sequence[str] | None = None,
         *,
-        as_: As = "bytes",
+        as_: ElementType = "bytes",
         storage: Mapping[str, Any] | None = None,
     ) -> None:
         """Stores the arguments; the manifest is read when the pipeline runs.
@@ -86,25 +86,27 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
         folder = fspath(dataset).removesuffix(f"/{MANIFEST_NAME}")
         if folder == MANIFEST_NAME:
             folder = "."
-        self._store = open_store(folder, StorageOptions.of(storage or {}))
+        self._store = open_store(folder, StorageOptions.from_values(storage or {}))
         self._split = split
-        self._as: As = as_
+        self._element_type: ElementType = as_
 
     def expand(self, begin: PBegin) -> PCollection[Any]:
         return (
             begin
             | "Begin" >> beam.Create([None], reshuffle=False)
             | "ListShards"
-            >> beam.FlatMap(_list_shards, self._store, self._split, self._as)
-            | "SpreadShards" >> beam.Reshuffle()  # ShardToRead
+            >> beam.FlatMap(_list_shards, self._store, self._split, self._element_type)
+            | "SpreadShards" >> beam.Reshuffle()  # ReadableShard
             | "ReadShards"
-            >> beam.FlatMap(read_shard, self._as).with_output_types(_ELEMENTS[self._as])
+            >> beam.FlatMap(read_shard, self._element_type).with_output_types(
+                _ELEMENTS[self._element_type]
+            )
         )
 
 
 def _list_shards(
-    _: None, store: Store, split: str | Sequence[str] | None, as_: As
-) -> list[ShardToRead]:
+    _: None, store: Store, split: str | Sequence[str] | None, as_: ElementType
+) -> list[ReadableShard]:
     manifest = read_manifest(store)
     report_lineage(sources=[store.uri])
     if as_ == "example" and manifest.payload not in _MESSAGES:
@@ -116,7 +118,7 @@ def _list_shards(
     return shards_to_read(store, manifest, split)
 
 
-def read_shard(shard: ShardToRead, as_: As) -> Iterator[Any]:
+def read_shard(shard: ReadableShard, as_: ElementType) -> Iterator[Any]:
     """Yields the elements of one shard."""
     if as_ == "bytes":
         yield from shard.records()

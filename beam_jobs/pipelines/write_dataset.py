@@ -27,9 +27,9 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.beam_jobs.pipelines.group_by_shard import (
-    Total,
-    ask_for_finished,
-    write_pieces,
+    TotalCombineFn,
+    emit_finished_shards,
+    write_shards_from_pieces,
 )
 from recordmill.beam_jobs.pipelines.lineage import report_lineage
 from recordmill.beam_jobs.runners.embedded import is_flink
@@ -45,9 +45,20 @@ from recordmill.schemas.job import (
     is_embedded_runner,
     parse_split_times,
 )
-from recordmill.schemas.job_options import LoadedJob, Problems, check_options, make_job
+from recordmill.schemas.job_options import (
+    LoadedJob,
+    Problems,
+    check_options,
+    create_job,
+)
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.options import Compression, Container, Grace, Payload, spell
+from recordmill.schemas.options import (
+    Compression,
+    Container,
+    Grace,
+    Payload,
+    spell_options,
+)
 from recordmill.schemas.ranges import (
     KEY_SPACE,
     ShardPlan,
@@ -86,9 +97,9 @@ from recordmill.transforms.storage.shard_file import require_container
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.launches import (
     HeartbeatTimer,
-    judge_error,
+    handle_task_error,
     keep_alive,
-    keeping_alive,
+    with_heartbeat,
 )
 from recordmill.transforms.tasks.write_shard import write_shard
 
@@ -100,7 +111,7 @@ def is_embedded(pipeline: beam.Pipeline) -> bool:
     return is_embedded_runner(type(pipeline.runner).__name__)
 
 
-def exchange_for(pipeline: beam.Pipeline) -> RowsExchange:
+def choose_rows_exchange(pipeline: beam.Pipeline) -> RowsExchange:
     """Returns the exchange for rows that a user's own steps emit.
 
     The embedded runner's shuffle holds all records in memory. Flink's batch runner puts
@@ -118,7 +129,7 @@ AnySchema = DeclaredSchema | Schema | Mapping[str, Any] | str | PathLike[str]
 AnySplits = Mapping[str, str | float | Fraction] | Sequence[str]
 
 
-def _shares_of(arguments: Mapping[str, Any]) -> dict[str, str] | None:
+def _parse_split_shares(arguments: Mapping[str, Any]) -> dict[str, str] | None:
     """Returns the shares of the splits, or None if a column names the splits."""
     splits, column = arguments["splits"], arguments["split_column"]
     if isinstance(splits, Mapping):
@@ -138,7 +149,7 @@ def _shares_of(arguments: Mapping[str, Any]) -> dict[str, str] | None:
     )
 
 
-def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
+def _make_rows_job(arguments: Mapping[str, Any]) -> LoadedJob:
     """Returns the job of the arguments, with the checks that a job file gets.
 
     If a column names the split of each row, the splits have equal shares without meaning.
@@ -164,14 +175,17 @@ def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
     if "storage" in job_options:
         job_options["storage"] = {"output": dict(job_options["storage"])}
     job_options.pop("splits", None)
-    if (shares := _shares_of(arguments)) is not None:
+    if (shares := _parse_split_shares(arguments)) is not None:
         job_options["splits"] = shares
     problems: Problems = {}
     checked_options = check_options(
         job_options, {PIPELINE_ROWS: SourceOptions}, problems
     )
     for option_path, problem in problems.items():
-        location, problem = ".".join(map(str, option_path)), spell(problem, "python")
+        location, problem = (
+            ".".join(map(str, option_path)),
+            spell_options(problem, "python"),
+        )
         if not problem.startswith(
             f"{location}="
         ):  # some problems begin with their option
@@ -186,10 +200,10 @@ def _job_of(arguments: Mapping[str, Any]) -> LoadedJob:
             checked_options["splits"] = check_splits((name, share) for name in names)
         except ValueError as error:
             raise UsageError(f"WriteDataset: splits: {error}") from error
-    return make_job(checked_options, "python", read_file)
+    return create_job(checked_options, "python", read_file)
 
 
-def declared_of(schema: Any) -> DeclaredSchema:
+def to_declared_schema(schema: Any) -> DeclaredSchema:
     """Returns an argument as a declared schema."""
     if isinstance(schema, DeclaredSchema):
         return schema
@@ -203,7 +217,7 @@ def declared_of(schema: Any) -> DeclaredSchema:
     return parse_declared({"features": dict(schema)}, "the schema of WriteDataset")
 
 
-def with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
+def add_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
     """Returns the job with its schema; raises SchemaError if rows cannot have it."""
     for name, feature in declared.features.items():
         if feature.bytes_from:
@@ -229,8 +243,8 @@ def with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
 SUMMARIES, REJECTS = "summaries", "rejects"
 REJECT_FILES = 16  # each file is sorted in memory
 
-_RUN_BYTES = 64 << 20  # records per sorted run, with the scratch exchange
-_PIECES_BYTES = 16 << 20  # records per cut into pieces, with the engine exchange
+_SORTED_RUN_BYTES = 64 << 20  # records per sorted run, with the scratch exchange
+_CUT_BYTES = 16 << 20  # records per cut into pieces, with the engine exchange
 
 Piece = tuple[int, bytes]
 """(split index, records), and after the plan (shard number, records)."""
@@ -254,7 +268,7 @@ class EncodeRows(beam.DoFn):
         self._encoder = RowsEncoder(self._context.job, self._context.bucket_bits)
         self._blocks: list[Block] = []
         self._summaries: list[RowsSummary] = []
-        self._bytes = 0
+        self._num_bytes = 0
         self._timer = HeartbeatTimer(self._context.workspace)
 
     def process(
@@ -267,7 +281,7 @@ class EncodeRows(beam.DoFn):
                 yield from self._buffer(block, summary)
             yield from self._emit_rejects()
         except Exception as error:
-            judge_error(self._context.workspace, error)
+            handle_task_error(self._context.workspace, error)
             raise
 
     def finish_bundle(
@@ -276,11 +290,11 @@ class EncodeRows(beam.DoFn):
         try:
             for block, summary in self._encoder.flush():
                 for output in self._buffer(block, summary):
-                    yield _in_global_window(output)
+                    yield _set_global_window(output)
             for output in (*self._flush(), *self._emit_rejects()):
-                yield _in_global_window(output)
+                yield _set_global_window(output)
         except Exception as error:
-            judge_error(self._context.workspace, error)
+            handle_task_error(self._context.workspace, error)
             raise
 
     def _buffer(
@@ -288,28 +302,30 @@ class EncodeRows(beam.DoFn):
     ) -> Iterator[Piece | TaggedOutput[str, object]]:
         self._blocks.append(block)
         self._summaries.append(summary)
-        self._bytes += int(block.planned_bytes.sum())
-        limit = _RUN_BYTES if self._context.exchange == "scratch" else _PIECES_BYTES
-        if self._bytes >= limit:
+        self._num_bytes += int(block.planned_bytes.sum())
+        limit = _SORTED_RUN_BYTES if self._context.exchange == "scratch" else _CUT_BYTES
+        if self._num_bytes >= limit:
             yield from self._flush()
 
     def _flush(self) -> Iterator[Piece | TaggedOutput[str, object]]:
         """Writes the buffered records to a sorted run, or emits them as pieces."""
         if not self._blocks:
             return
-        summaries, self._summaries, self._bytes = self._summaries, [], 0
+        summaries, self._summaries, self._num_bytes = self._summaries, [], 0
         runs: tuple[SortedRunRef, ...] = ()
         num_splits = self._context.num_splits
         if self._context.exchange == "scratch":
             workspace = self._context.workspace
-            if not workspace.shared:
+            if not workspace.is_in_store:
                 workspace.local_store("runs").make_folder("runs")
-            runs = (workspace.runs.save(uuid4().hex, self._blocks, num_splits),)
+            runs = (
+                workspace.sorted_run_folder.save(uuid4().hex, self._blocks, num_splits),
+            )
             self._blocks.clear()
         else:
             # Unique, even among the pieces of a repeated bundle.
             origin = (uuid4().int >> 64, 0)
-            block = Block.joined(self._blocks)
+            block = Block.join_blocks(self._blocks)
             whole = SplitPlan("", (0, KEY_SPACE), (1,), (1,))  # a split in one shard
             yield from cut_block(block, ShardPlan((whole,) * num_splits), origin)
         for summary in summaries:
@@ -326,7 +342,7 @@ class EncodeRows(beam.DoFn):
         yield TaggedOutput(SUMMARIES, summarize_rejects(rejects))
 
 
-def _in_global_window(
+def _set_global_window(
     output: Piece | TaggedOutput[str, object],
 ) -> WindowedValue | TaggedOutput[str, WindowedValue]:
     if isinstance(output, TaggedOutput):
@@ -335,15 +351,15 @@ def _in_global_window(
     return GlobalWindows.windowed_value(output)
 
 
-def _shard_from_runs(
+def _write_shard_from_runs(
     task: ShardTask, plan: RowsPlan, runs: list[SortedRunRef], folder: SortedRunFolder
 ) -> ShardResult:
-    context = plan.to_write.context
-    with keeping_alive(context.workspace):
+    context = plan.shards_to_write.context
+    with with_heartbeat(context.workspace):
         return write_shard(context, task, runs, folder=folder)
 
 
-def _no_rows(num_splits: int, bucket_bits: int) -> RowsTotals:
+def _empty_row_totals(num_splits: int, bucket_bits: int) -> RowsTotals:
     return RowsTotals(Histogram.empty(num_splits, bucket_bits))
 
 
@@ -353,7 +369,7 @@ def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
         return
     keep_alive(to_write.context.workspace)
     block, head = open_piece(piece[1], piece[0])
-    yield from cut_block(block, to_write.plan, head.place, to_write.finished)
+    yield from cut_block(block, to_write.plan, head.sort_key, to_write.finished_shards)
 
 
 class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
@@ -453,10 +469,10 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             raise UsageError(
                 f"WriteDataset: payload={payload!r} needs a schema: pass schema="
             )
-        loaded = _job_of(arguments)
+        loaded = _make_rows_job(arguments)
         self._job, self._options = loaded.job, loaded.options
         if not isinstance(self._schema, str | None):
-            self._job = with_schema(self._job, declared_of(self._schema))
+            self._job = add_schema(self._job, to_declared_schema(self._schema))
         self._store = open_store(self._options.output, self._options.storage.output)
 
     def expand(self, rows: PCollection[Any]) -> PCollection[Manifest]:
@@ -466,8 +482,10 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
                 "expected a bounded one, because a dataset is published once, after "
                 "its last row"
             )
-        context = self._context(rows.pipeline)
-        create_totals = partial(_no_rows, context.num_splits, context.bucket_bits)
+        context = self._make_context(rows.pipeline)
+        create_totals = partial(
+            _empty_row_totals, context.num_splits, context.bucket_bits
+        )
         begin = rows.pipeline | "Begin" >> beam.Create([None], reshuffle=False)
         # The embedded runner runs in this process.
         process = RunProcess.current() if is_embedded(rows.pipeline) else None
@@ -485,30 +503,35 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         summaries = encoded[SUMMARIES]  # RowsSummary
         plan = (
             summaries
-            | "SumSummaries" >> beam.CombineGlobally(Total(create_totals))
+            | "SumSummaries" >> beam.CombineGlobally(TotalCombineFn(create_totals))
             | "PlanShards" >> beam.Map(plan_rows, context, replaces)  # RowsPlan
         )
         if context.exchange == "scratch":
             runs = summaries | "ListRuns" >> beam.FlatMap(lambda part: part.runs)
             shards = (
                 plan
-                | "ListTasks" >> beam.FlatMap(lambda plan: plan.to_write.plan.tasks())
+                | "ListTasks"
+                >> beam.FlatMap(lambda plan: plan.shards_to_write.plan.tasks())
                 | "SpreadTasks" >> beam.Reshuffle()  # ShardTask
                 | "WriteShards"
                 >> beam.Map(
-                    _shard_from_runs,
+                    _write_shard_from_runs,
                     plan=AsSingleton(plan),
                     runs=AsList(runs),
-                    folder=context.workspace.runs,
+                    folder=context.workspace.sorted_run_folder,
                 )
             )
         else:
-            to_write = plan | "ListShards" >> beam.Map(lambda plan: plan.to_write)
+            to_write = plan | "ListShards" >> beam.Map(
+                lambda plan: plan.shards_to_write
+            )
             cut = encoded["pieces"] | "CutPieces" >> beam.FlatMap(
                 cut_piece, to_write=AsSingleton(to_write)
             )
-            finished = to_write | "ListFinished" >> beam.FlatMap(ask_for_finished)
-            shards = write_pieces((cut, finished) | beam.Flatten(), to_write)
+            finished = to_write | "ListFinished" >> beam.FlatMap(emit_finished_shards)
+            shards = write_shards_from_pieces(
+                (cut, finished) | beam.Flatten(), to_write
+            )
         # encoded[REJECTS]: (number of a rejects file, line)
         reject_totals = (
             encoded[REJECTS]
@@ -525,15 +548,15 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             rejects=AsList(reject_totals),
         )
 
-    def _context(self, pipeline: beam.Pipeline) -> RunContext:
+    def _make_context(self, pipeline: beam.Pipeline) -> RunContext:
         job, options = self._job, self._options
         if isinstance(self._schema, str):
             schema_bytes = read_file(self._schema)
-            job = with_schema(job, load_schema(schema_bytes, self._schema))
+            job = add_schema(job, load_schema(schema_bytes, self._schema))
         check_names(job, self._store)
         require_container(job.container)
         if options.exchange == "auto":
-            options = replace(options, exchange=exchange_for(pipeline))
+            options = replace(options, exchange=choose_rows_exchange(pipeline))
         remote = not is_embedded(pipeline)
         return context_of_rows(job, self._store, options, remote=remote)
 

@@ -9,22 +9,22 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recordmill.beam_jobs.report.progress import showing
+from recordmill.beam_jobs.report.progress import show_progress
 from recordmill.beam_jobs.report.tables import (
     Table,
+    describe_row_counts,
     features_table,
-    in_all_splits,
+    image_sizes_note,
     print_table,
-    rows_text,
-    sizes_note,
     splits_table,
+    sum_over_splits,
 )
 from recordmill.beam_jobs.report.terminal import echo_lines, make_console, write_json
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.schemas.text import escape_unprintable, format_bytes, format_count
 from recordmill.transforms.dataset.examples import (
     ExamplePreview,
     Selection,
@@ -32,7 +32,7 @@ from recordmill.transforms.dataset.examples import (
     read_examples,
 )
 from recordmill.transforms.dataset.files import class_names, read_manifest
-from recordmill.transforms.decode.readable import readable, to_json_value
+from recordmill.transforms.decode.readable import format_value, to_json_value
 from recordmill.transforms.decode.tf_code import loading_code
 from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.statistics.class_counts import (
@@ -47,20 +47,20 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_CLASSES = 40  # rows of a table of classes
-_IMAGES = 4  # images per feature of an example
+_MAX_CLASSES = 40  # rows of a table of classes
+_MAX_IMAGES = 4  # images per feature of an example
 
-_FIRST = Selection(3)
+_FIRST_EXAMPLES = Selection(3)
 
 _ClassNames = Mapping[str, tuple[str, ...]]
 _Images = Mapping[str, list[dict[str, Any]]]
 """By feature, a report on each image: file, width and height, or error."""
 
 
-def show_inspect(
+def show_dataset(
     output: str,
     *,
-    selection: Selection = _FIRST,
+    selection: Selection = _FIRST_EXAMPLES,
     condition_texts: Sequence[str] = (),
     counts: bool = False,
     images: str = "",
@@ -97,7 +97,7 @@ def show_inspect(
     examples = read_examples(store, manifest, selection)
     classes: Mapping[str, LabelCounts] | None
     if counts:
-        with showing(sys.stderr, "count", is_shown=not as_json) as on_progress:
+        with show_progress(sys.stderr, "count", is_shown=not as_json) as on_progress:
             classes = count_classes(store, manifest, names, on_progress)
     else:
         classes = counts_if_small(store, manifest, names)
@@ -107,25 +107,34 @@ def show_inspect(
             | ({"images": _write_images(example, features, images)} if images else {})
             for example in examples
         ]
-        write_json(_inspect_json(manifest, names, example_reports, classes))
+        write_json(_dataset_json(manifest, names, example_reports, classes))
         return
     console = make_console()
     _print_header(console, output, manifest)
     print_table(console, features_table(manifest.features), "features")
-    if note := sizes_note(manifest):
+    if note := image_sizes_note(manifest):
         console.print(note)
     print_table(console, splits_table(manifest), "splits")
     if classes is None:
         console.print()
-        console.print("classes: --counts reads the whole dataset and counts them")
+        console.print(
+            "classes: not counted. Use --counts to read the whole dataset "
+            "and count them"
+        )
     for name, counted in (classes or {}).items():
-        print_table(console, _classes(counted), f"classes of {printable(name)}")
+        print_table(
+            console,
+            _build_classes_table(counted),
+            f"classes of {escape_unprintable(name)}",
+        )
     for example in examples:
         _print_example(console, example, manifest, names)
         for name, image_reports in _write_images(example, features, images).items():
             for image in image_reports:
                 file_or_error = image.get("file") or image["error"]
-                console.print(printable(f"{name}: {file_or_error}"), soft_wrap=True)
+                console.print(
+                    escape_unprintable(f"{name}: {file_or_error}"), soft_wrap=True
+                )
 
 
 def _write_images(
@@ -138,7 +147,7 @@ def _write_images(
         if not holds_images(features[name]):
             continue
         every = values if isinstance(values, list) else [values]
-        for value in every[:_IMAGES]:
+        for value in every[:_MAX_IMAGES]:
             try:
                 png, width, height = png_of(value, features[name])
             except (ImageHeaderError, ValueError) as error:
@@ -161,59 +170,63 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
     order = f"shuffled with seed {manifest.seed}" if manifest.shuffle else "input order"
     payload = "" if manifest.payload == "example" else f"payload {manifest.payload}, "
     container = "" if manifest.container == "tfrecord" else "ArrayRecord, "
-    times = count(manifest.appended, "time")
+    times = format_count(manifest.appended, "time")
     appended = f", appended {times}" if manifest.appended else ""
     console.print(f"{manifest.name} {manifest.version}", style="bold")
-    console.print(printable(output), style="dim", soft_wrap=True)
+    console.print(escape_unprintable(output), style="dim", soft_wrap=True)
     console.print(
-        f"{count(manifest.records, 'record')} in "
-        f"{count(manifest.num_shards, 'shard')}, {human_bytes(manifest.num_bytes)}, "
+        f"{format_count(manifest.records, 'record')} in "
+        f"{format_count(manifest.num_shards, 'shard')}, {format_bytes(manifest.num_bytes)}, "
         f"{container}{payload}compression {manifest.compression}, {order}"
     )
     console.print(
-        f"{count(manifest.rows_read, 'row')} read, {manifest.rows_rejected:,} rejected"
+        f"{format_count(manifest.rows_read, 'row')} read, {manifest.rows_rejected:,} rejected"
         f"{appended}"
     )
-    if text := rows_text(manifest):
+    if text := describe_row_counts(manifest):
         console.print(text)
     for key, text in manifest.about.items():
-        line = printable(f"{key}: {' '.join(text.split())}")
+        line = escape_unprintable(f"{key}: {' '.join(text.split())}")
         console.print(line, soft_wrap=True)
 
 
-def _classes(label: LabelCounts) -> Table:
+def _build_classes_table(label: LabelCounts) -> Table:
     """Returns the classes of a label, with a column for each split."""
-    columns = ["=class", *map(printable, label)]
+    columns = ["=class", *map(escape_unprintable, label)]
     if len(label) > 1:
         columns.append("all")
-    rows, classes = [], in_all_splits(label)
-    for name, num_rows in islice(classes.items(), _CLASSES):
+    rows, classes = [], sum_over_splits(label)
+    for name, num_rows in islice(classes.items(), _MAX_CLASSES):
         numbers = [counts[name] for counts in label.values()]
         cells = (f"{n:,}" for n in [*numbers, num_rows][: len(columns) - 1])
-        rows.append((printable(name), *cells))
-    is_long = len(classes) > _CLASSES
-    note = f"... {len(classes):,} classes in all; --json has them" if is_long else ""
+        rows.append((escape_unprintable(name), *cells))
+    is_long = len(classes) > _MAX_CLASSES
+    note = (
+        (f"... {len(classes):,} classes in total; --json lists all of them")
+        if is_long
+        else ""
+    )
     return Table(tuple(columns), rows, note=note)
 
 
 def _print_example(
     console: Console, example: ExamplePreview, manifest: Manifest, names: _ClassNames
 ) -> None:
-    title = printable(
+    title = escape_unprintable(
         f"{example.split}: record {example.record_index} of {example.file}"
     )
     rows = []
     for feature in sorted(manifest.features, key=lambda feature: feature.name):
         name = feature.name
         if name in example.values:
-            text = readable(example.values[name], feature, names.get(name, ()))
-            rows.append((printable(name), text))
+            text = format_value(example.values[name], feature, names.get(name, ()))
+            rows.append((escape_unprintable(name), text))
         elif manifest.payload != "raw":  # a raw record is the bytes of one feature
-            rows.append((printable(name), "-"))
+            rows.append((escape_unprintable(name), "-"))
     print_table(console, Table(("=feature", "=value"), rows), title)
 
 
-def _inspect_json(
+def _dataset_json(
     manifest: Manifest,
     names: _ClassNames,
     examples: Sequence[dict[str, Any]],

@@ -18,14 +18,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from recordmill.beam_jobs.report.progress import Display, Spell
+from recordmill.beam_jobs.report.progress import Display, SpellOptions
 from recordmill.beam_jobs.service.outcome import Outcome
-from recordmill.schemas.errors import KINDS, OutputError, UsageError, kind_of
-from recordmill.schemas.input_summary import InputSummary
-from recordmill.schemas.manifest import Manifest, SplitEntry
+from recordmill.schemas.errors import KINDS, OutputError, UsageError, error_kind
+from recordmill.schemas.input_summary import InputReport
+from recordmill.schemas.manifest import Manifest, ManifestSplit
 from recordmill.schemas.options import LogFormat
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.text import printable, printable_json
+from recordmill.schemas.text import escape_json, escape_unprintable
 from recordmill.transforms.storage.local import write_named_file
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.context import RunContext
@@ -33,16 +33,16 @@ from recordmill.transforms.tasks.rejects import RejectKind
 
 MAX_REASONS = 20  # series of rejects; the rarer reasons are "other"
 _REASON_CHARACTERS = 120
-_LAST_SUCCESS = "last_success_timestamp_seconds"
+_LAST_SUCCESS_GAUGE = "last_success_timestamp_seconds"
 _STATUSES = ("done", "unchanged", "described", "failed")
 HELP = {  # help texts of all gauges, by name without the prefix recordmill_
-    "last_run_success": "whether the last run succeeded",
+    "last_run_success": "1 if the last run succeeded, 0 if not",
     "last_run_status": "outcome of the last run: 1 for its outcome, 0 for the others",
     "last_run_failure": "failure of the last run: 1 for its kind, 0 for the others",
     "last_run_timestamp_seconds": "end time of the last run",
     "last_run_seconds": "duration of the last run",
     "last_run_stage_seconds": "duration of the stages of the last run",
-    _LAST_SUCCESS: "end time of the last successful run",
+    _LAST_SUCCESS_GAUGE: "end time of the last successful run",
     "dataset_info": "the published dataset",
     "rows_read": "rows in the input",
     "rows_written": "records of each split",
@@ -86,10 +86,10 @@ def require_metrics_file(file: str) -> None:
 def write_metrics(file: str, end: RunEnd) -> None:
     """Writes the metrics of a finished run; replaces the metrics of the last run."""
     path = local_path(file)
-    last_dataset, last_success = _last_success(path)
+    last_dataset, last_success = _read_last_success(path)
     gauges = run_gauges(end)
     if last_success:
-        gauges.setdefault(_LAST_SUCCESS, [({}, last_success)])
+        gauges.setdefault(_LAST_SUCCESS_GAUGE, [({}, last_success)])
     try:
         write_named_file(path, metrics_text(gauges, end.dataset or last_dataset))
     except OSError as error:
@@ -102,7 +102,7 @@ def run_gauges(end: RunEnd) -> Gauges:
     """Returns the metrics of a run, by name without the prefix."""
     outcome, error = end.outcome, end.error
     seconds = outcome.seconds if outcome else end.ended - end.started
-    failure = kind_of(error) if error else ""
+    failure = error_kind(error) if error else ""
     status = outcome.status if outcome else "failed"
     gauges: Gauges = {
         "last_run_success": [({}, float(outcome is not None))],
@@ -113,12 +113,12 @@ def run_gauges(end: RunEnd) -> Gauges:
         "last_run_stage_seconds": [({"stage": s}, n) for s, n in end.stages.items()],
     }
     if outcome:
-        gauges[_LAST_SUCCESS] = [({}, end.ended)]
-        reasons = reason_counts(outcome.reject_kinds)
+        gauges[_LAST_SUCCESS_GAUGE] = [({}, end.ended)]
+        reasons = count_reasons(outcome.reject_kinds)
         gauges |= _dataset_gauges(outcome.manifest, reasons)
         codes = Counter[str]()
         for reject in outcome.reject_kinds:
-            codes[reject.code] += reject.rows
+            codes[reject.code] += reject.num_rows
         gauges["rows_rejected_by_code"] = [({"code": c}, n) for c, n in codes.items()]
         gauges["last_run_rows_rejected"] = [({}, outcome.rows_rejected)]
     return gauges
@@ -131,7 +131,7 @@ def _dataset_gauges(manifest: Manifest, reasons: Mapping[str, int]) -> Gauges:
         if sizes:
             skews.append(({"split": name}, max(sizes) / max(1, min(sizes))))
 
-    def by_split(number: Callable[[SplitEntry], int]) -> list[_Sample]:
+    def by_split(number: Callable[[ManifestSplit], int]) -> list[_Sample]:
         splits = manifest.splits.items()
         return [({"split": name}, number(split)) for name, split in splits]
 
@@ -148,21 +148,23 @@ def _dataset_gauges(manifest: Manifest, reasons: Mapping[str, int]) -> Gauges:
     }
 
 
-def reason_counts(kinds: Sequence[RejectKind]) -> dict[str, int]:
+def count_reasons(kinds: Sequence[RejectKind]) -> dict[str, int]:
     """Returns the number of rows of each kind of reject; rarer kinds are "other"."""
     counts: Counter[str] = Counter()
     for kind in kinds:
-        is_series = kind.is_known and len(counts) < MAX_REASONS
-        counts[kind.kind[:_REASON_CHARACTERS] if is_series else "other"] += kind.rows
+        is_series = kind.has_one_reason and len(counts) < MAX_REASONS
+        counts[kind.kind[:_REASON_CHARACTERS] if is_series else "other"] += (
+            kind.num_rows
+        )
     return dict(counts)
 
 
 def metrics_text(gauges: Gauges, dataset: str) -> bytes:
     """Returns the metrics of a dataset in Prometheus' text format."""
-    return "".join(_lines(gauges, {"dataset": dataset})).encode()
+    return "".join(_format_gauges(gauges, {"dataset": dataset})).encode()
 
 
-def _lines(gauges: Gauges, common: Mapping[str, str]) -> Iterator[str]:
+def _format_gauges(gauges: Gauges, common: Mapping[str, str]) -> Iterator[str]:
     for gauge, samples in gauges.items():
         if not samples:
             continue
@@ -170,15 +172,15 @@ def _lines(gauges: Gauges, common: Mapping[str, str]) -> Iterator[str]:
         yield f"# HELP {name} {HELP[gauge]}\n# TYPE {name} gauge\n"
         for labels, value in samples:
             pairs = {**common, **labels}.items()
-            inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in pairs)
+            inside = ",".join(f'{key}="{_escape_label(text)}"' for key, text in pairs)
             yield f"{name}{{{inside}}} {float(value):.17g}\n"
 
 
-def _escaped(text: str) -> str:
+def _escape_label(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _last_success(path: Path) -> tuple[str, float]:
+def _read_last_success(path: Path) -> tuple[str, float]:
     """Returns the dataset and the time of the last successful run, from the old file."""
     try:
         text = path.read_text()
@@ -186,7 +188,7 @@ def _last_success(path: Path) -> tuple[str, float]:
         return "", 0.0
     dataset = re.search(r'^recordmill_\w+\{dataset="(\w*)"', text, re.MULTILINE)
     success = re.search(
-        rf"^recordmill_{_LAST_SUCCESS}\{{.*\}} (\S+)$", text, re.MULTILINE
+        rf"^recordmill_{_LAST_SUCCESS_GAUGE}\{{.*\}} (\S+)$", text, re.MULTILINE
     )
     return (dataset[1] if dataset else ""), (float(success[1]) if success else 0.0)
 
@@ -200,49 +202,53 @@ SECONDS_BETWEEN = 30.0  # between two lines about a run's progress
 class LogLines(Display):
     """A log of events, and a reporter that logs the progress of a run."""
 
-    def __init__(self, form: LogFormat, stream: TextIO, spell: Spell = str) -> None:
+    def __init__(
+        self, form: LogFormat, stream: TextIO, spell: SpellOptions = str
+    ) -> None:
         super().__init__(spell)
-        self._form = form
+        self._log_format = form
         self._stream = stream
         self._ranges = 0
         self._last_line = float("inf")
 
-    def event(self, event: str, level: str = "info", /, **facts: Any) -> None:
+    def write_event(self, event: str, level: str = "info", /, **facts: Any) -> None:
         """Writes an event as one line."""
         timestamp = (
             datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         )
-        if self._form == "json":
+        if self._log_format == "json":
             line = {"time": timestamp, "level": level, "event": event, **facts}
-            text = printable_json(json.dumps(line, default=str))
+            text = escape_json(json.dumps(line, default=str))
         else:
-            pairs = (f"{_plain_key(k)}={_plain(v)}" for k, v in facts.items())
+            pairs = (
+                f"{_format_key(k)}={_format_plain_text(v)}" for k, v in facts.items()
+            )
             text = " ".join([timestamp, level.upper(), event, *pairs])
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def tell(self, input_report: InputSummary) -> None:
+    def report_input(self, input_report: InputReport) -> None:
         """Writes the interpretation of the input, and its warnings."""
         report_fields = input_report.to_dict()
         facts = report_fields["facts"]
         if skipped := report_fields["passed_over"]:
             facts |= {"passed_over": skipped}
         if facts:
-            self.event("input_understood", **facts)
-        self.warn(input_report)
+            self.write_event("input_understood", **facts)
+        self.write_warnings(input_report)
 
-    def warn(self, input_report: InputSummary) -> None:
+    def write_warnings(self, input_report: InputReport) -> None:
         """Writes the warnings that have not been written yet."""
         for warning in self.new_warnings(input_report):
-            self.event("input_warning", "warning", **warning._asdict())
+            self.write_event("input_warning", "warning", **warning._asdict())
 
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
     ) -> None:
         super().begin(context, ranges, input_bytes)
-        self._ranges = len(ranges) * context.readings
+        self._ranges = len(ranges) * context.num_readings
         self._last_line = time.monotonic()
-        self.event(
+        self.write_event(
             "run_started",
             dataset=context.job.name,
             version=context.job.version,
@@ -256,17 +262,17 @@ class LogLines(Display):
         if time.monotonic() - self._last_line < SECONDS_BETWEEN or not self.finished:
             return
         self._last_line = time.monotonic()
-        view, position = self.look(at_once=True), self.position
+        view, position = self.update_view(at_once=True), self.position
         if position is None:  # nothing could be read
             return
         is_bytes = view.unit == "bytes"
-        self.event(
+        self.write_event(
             "run_progress",
             stage=view.stage,
-            ranges_done=position.ranges,
+            ranges_done=position.num_read_ranges,
             ranges=self._ranges,
-            shards_done=position.shards,
-            bytes_done=round(view.done) if is_bytes else None,
+            shards_done=position.num_written_shards,
+            bytes_done=round(view.num_done) if is_bytes else None,
             bytes=round(view.total) if view.total and is_bytes else None,
             rows=view.rows,
             rows_rejected=position.rejected if position.knows_rows else None,
@@ -274,14 +280,14 @@ class LogLines(Display):
         )
 
 
-def _plain(value: Any) -> str:
+def _format_plain_text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     # Quoted if the end of the value would be ambiguous.
     odd = not text or not text.isprintable() or any(mark in text for mark in ' "=')
     if not odd:
         return text
-    return printable_json(json.dumps(text, ensure_ascii=not text.isprintable()))
+    return escape_json(json.dumps(text, ensure_ascii=not text.isprintable()))
 
 
-def _plain_key(key: str) -> str:
-    return printable(key).replace(" ", "_")
+def _format_key(key: str) -> str:
+    return escape_unprintable(key).replace(" ", "_")

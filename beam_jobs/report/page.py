@@ -12,26 +12,31 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from recordmill.beam_jobs.report.page_cards import (
-    COLOURS,
-    Fact,
+    NUM_COLOURS,
+    Property,
     class_card,
     feature_card,
-    percent,
+    format_name,
+    format_share,
     shards_table,
-    shown,
 )
 from recordmill.beam_jobs.report.tables import (
     Table,
     features_table,
-    in_all_splits,
-    line_notes,
+    missing_line_notes,
     splits_table,
+    sum_over_splits,
 )
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.input_summary import DUPLICATES, NOTHING, InputSummary
+from recordmill.schemas.input_summary import DUPLICATES, EMPTY_REPORT, InputReport
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.text import count, human_bytes, printable, printable_lines
-from recordmill.transforms.decode.tf_code import loading_code, quoted
+from recordmill.schemas.text import (
+    escape_lines,
+    escape_unprintable,
+    format_bytes,
+    format_count,
+)
+from recordmill.transforms.decode.tf_code import loading_code, quote_literal
 from recordmill.transforms.statistics.column_summary import ColumnSummary
 from recordmill.transforms.statistics.dataset_statistics import DatasetStatistics
 from recordmill.transforms.statistics.thumbnails import ContactSheet, Thumbnail
@@ -44,13 +49,13 @@ from recordmill.transforms.tasks.rejects import (
 )
 
 
-def loading_snippets(
+def build_loading_snippets(
     manifest: Manifest, names: Mapping[str, tuple[str, ...]], folder: str
 ) -> dict[str, str]:
     """Returns programs that load a split of the dataset, by framework."""
     folder_literal, split_literal = (
-        quoted(folder),
-        quoted(next(iter(manifest.splits), "train")),
+        quote_literal(folder),
+        quote_literal(next(iter(manifest.splits), "train")),
     )
     if manifest.compression == "none":
         snippets = {"NumPy and PyTorch": _ROWS_BY_NUMBER}
@@ -105,7 +110,7 @@ print(len(source), source[0].keys())
 
 LISTED_FEATURES = 1_000
 LISTED_REASONS = 50
-_EXACT_SIDE = 48  # pixels: smaller images are drawn with sharp pixels
+_PIXELATED_SIDE = 48  # pixels: smaller images are drawn with sharp pixels
 
 
 def build_page(
@@ -113,7 +118,7 @@ def build_page(
     statistics: DatasetStatistics,
     folder: str,
     locator: RejectLocator,
-    input_report: InputSummary = NOTHING,
+    input_report: InputReport = EMPTY_REPORT,
 ) -> dict[str, Any]:
     """Returns the content of the page, by the variable names of page.html.
 
@@ -121,26 +126,29 @@ def build_page(
     last.
     """
     splits = list(manifest.splits)
-    rejects, note = _rejects(manifest, statistics, locator)
+    rejects, note = _build_rejects_table(manifest, statistics, locator)
     more = ""
-    if statistics.left_out:
+    if statistics.num_skipped_features:
         more = (
-            f"{count(statistics.left_out, 'feature')} more not shown: too many for a "
+            f"{format_count(statistics.num_skipped_features, 'feature')} more not shown: too many for a "
             "page, or not in the records."
         )
     return {
         "title": f"{manifest.name} {manifest.version}",
-        "folder": printable(folder),
-        "tiles": _tiles(manifest),
-        "facts": _facts(manifest, input_report),
-        "splits": _splits(manifest),
-        "snippets": loading_snippets(manifest, statistics.names, folder),
+        "folder": escape_unprintable(folder),
+        "tiles": _build_tiles(manifest),
+        "facts": _build_dataset_properties(manifest, input_report),
+        "splits": _build_splits_table(manifest),
+        "snippets": build_loading_snippets(manifest, statistics.class_names, folder),
         "classes": [
-            class_card(column.feature, statistics.classes[column.feature.name])
+            class_card(column.feature, statistics.class_counts[column.feature.name])
             for column in statistics.columns
             if column.feature.num_classes is not None
         ],
-        "sheets": [_sheet(sheet, statistics) for sheet in statistics.sheets.values()],
+        "sheets": [
+            _build_contact_sheet(sheet, statistics)
+            for sheet in statistics.sheets.values()
+        ],
         "images": [feature_card(f) for f in statistics.columns if f.images],
         "value_cards": [
             feature_card(feature)
@@ -148,18 +156,18 @@ def build_page(
             if not feature.images and feature.feature.num_classes is None
         ],
         "values_note": more,
-        "missing": _missing(statistics.columns, splits),
+        "missing": _build_missing_table(statistics.columns, splits),
         "shards": shards_table(manifest),
         "rejects": rejects,
         "rejects_note": note,
-        "schema": _schema(manifest),
+        "schema": _build_schema_table(manifest),
     }
 
 
-def _tiles(manifest: Manifest) -> list[Fact]:
+def _build_tiles(manifest: Manifest) -> list[Property]:
     tiles = {
         "Rows": f"{manifest.records:,}",
-        "Size": human_bytes(manifest.num_bytes),
+        "Size": format_bytes(manifest.num_bytes),
         "Splits": f"{len(manifest.splits):,}",
         "Shards": f"{manifest.num_shards:,}",
         "Features": f"{len(manifest.features):,}",
@@ -167,10 +175,12 @@ def _tiles(manifest: Manifest) -> list[Fact]:
     for label in [f for f in manifest.features if f.num_classes is not None][:1]:
         tiles["Classes"] = f"{label.num_classes:,}"
     tiles["Rejected rows"] = f"{manifest.rows_rejected:,}"
-    return list(starmap(Fact, tiles.items()))
+    return list(starmap(Property, tiles.items()))
 
 
-def _facts(manifest: Manifest, input_report: InputSummary) -> list[Fact]:
+def _build_dataset_properties(
+    manifest: Manifest, input_report: InputReport
+) -> list[Property]:
     order = f"shuffled, seed {manifest.seed}" if manifest.shuffle else "of the input"
     facts = {
         "Order": order,
@@ -186,18 +196,20 @@ def _facts(manifest: Manifest, input_report: InputSummary) -> list[Fact]:
         facts["Rows left out by sampling"] = f"{manifest.sampling.rows_left_out:,}"
         facts["Rows copied"] = f"{manifest.sampling.rows_copied:,}"
     if manifest.appended:
-        facts["Appended"] = count(manifest.appended, "time")
+        facts["Appended"] = format_count(manifest.appended, "time")
     facts |= {key.capitalize(): text for key, text in manifest.about.items()}
-    if duplicates := dict(input_report.facts).get(DUPLICATES):
+    if duplicates := dict(input_report.fields).get(DUPLICATES):
         facts["Duplicates"] = duplicates
-    return list(starmap(Fact, {**facts, "Fingerprint": manifest.fingerprint}.items()))
+    return list(
+        starmap(Property, {**facts, "Fingerprint": manifest.fingerprint}.items())
+    )
 
 
-def _splits(manifest: Manifest) -> Table:
+def _build_splits_table(manifest: Manifest) -> Table:
     total = manifest.records
     numbers = [split.records for split in manifest.splits.values()]
     rows = [
-        (name, records, percent(number, total), *sizes)
+        (name, records, format_share(number, total), *sizes)
         for number, (name, records, *sizes) in zip(
             numbers, splits_table(manifest).rows, strict=True
         )
@@ -206,9 +218,11 @@ def _splits(manifest: Manifest) -> Table:
     return Table(columns, rows, tuple((number / max(1, total),) for number in numbers))
 
 
-def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> dict[str, Any]:
+def _build_contact_sheet(
+    sheet: ContactSheet, statistics: DatasetStatistics
+) -> dict[str, Any]:
     """Returns a contact sheet: name, number of rows and first images of each class."""
-    feature = shown(sheet.feature)
+    feature = format_name(sheet.feature)
     if not sheet.label:
         images = [thumbnail for _, row in sheet.rows for thumbnail in row]
         rows = [
@@ -216,31 +230,31 @@ def _sheet(sheet: ContactSheet, statistics: DatasetStatistics) -> dict[str, Any]
                 "",
                 "",
                 [
-                    _image(*numbered_thumbnail, feature)
+                    _build_thumbnail(*numbered_thumbnail, feature)
                     for numbered_thumbnail in enumerate(images, 1)
                 ],
             )
         ]
         return {"feature": feature, "rows": rows, "note": "The first rejected rows."}
-    counts = in_all_splits(statistics.classes[sheet.label])
+    counts = sum_over_splits(statistics.class_counts[sheet.label])
     rows = []
     for (name, number), (_, row) in zip(counts.items(), sheet.rows, strict=False):
         images_of_class = [
-            _image(*numbered_thumbnail, shown(name))
+            _build_thumbnail(*numbered_thumbnail, format_name(name))
             for numbered_thumbnail in enumerate(row, 1)
         ]
-        rows.append((shown(name), f"{number:,}", images_of_class))
-    note = f"The first images of each class of {shown(sheet.label)}."
-    if (more := sheet.of_classes - len(rows)) > 0:
-        note += f" {count(more, 'class')} more."
+        rows.append((format_name(name), f"{number:,}", images_of_class))
+    note = f"The first images of each class of {format_name(sheet.label)}."
+    if (more := sheet.num_classes - len(rows)) > 0:
+        note += f" {format_count(more, 'class')} more."
     return {"feature": feature, "rows": rows, "note": note}
 
 
-def _image(number: int, thumbnail: Thumbnail, name: str) -> dict[str, Any]:
+def _build_thumbnail(number: int, thumbnail: Thumbnail, name: str) -> dict[str, Any]:
     """Returns a thumbnail: its data: URL, or the reason why it has none."""
     width, height = thumbnail.width, thumbnail.height
     if not thumbnail.mime:
-        problem = shown(thumbnail.problem)
+        problem = format_name(thumbnail.problem)
         return {"url": "", "alt": f"{name}, image {number}: {problem}"}
     encoded_image = base64.b64encode(thumbnail.data).decode()
     return {
@@ -250,66 +264,77 @@ def _image(number: int, thumbnail: Thumbnail, name: str) -> dict[str, Any]:
         "height": height,
         "boxes": [
             (
-                shown(box.name),
-                zlib.crc32(box.name.encode()) % COLOURS,
+                format_name(box.name),
+                zlib.crc32(box.name.encode()) % NUM_COLOURS,
                 f"left:{box.xmin:.1%};top:{box.ymin:.1%};"
                 f"width:{box.xmax - box.xmin:.1%};height:{box.ymax - box.ymin:.1%}",
             )
             for box in thumbnail.boxes
         ],
-        "exact": max(width, height) <= _EXACT_SIDE,
+        "exact": max(width, height) <= _PIXELATED_SIDE,
     }
 
 
-def _missing(features: Sequence[ColumnSummary], splits: Sequence[str]) -> Table | None:
-    lacking = [feature for feature in features if sum(feature.missing)]
+def _build_missing_table(
+    features: Sequence[ColumnSummary], splits: Sequence[str]
+) -> Table | None:
+    lacking = [feature for feature in features if sum(feature.num_missing)]
     if not lacking:
         return None
-    lacking.sort(key=lambda feature: -sum(feature.missing))
-    shares = [(sum(f.missing) / (sum(f.missing) + f.rows),) for f in lacking]
+    lacking.sort(key=lambda feature: -sum(feature.num_missing))
+    shares = [
+        (sum(f.num_missing) / (sum(f.num_missing) + f.num_rows),) for f in lacking
+    ]
     rows = tuple(
         (
-            shown(feature.feature.name),
-            *(f"{number:,}" for number in feature.missing),
-            f"{sum(feature.missing):,}",
-            percent(sum(feature.missing), sum(feature.missing) + feature.rows),
+            format_name(feature.feature.name),
+            *(f"{number:,}" for number in feature.num_missing),
+            f"{sum(feature.num_missing):,}",
+            format_share(
+                sum(feature.num_missing), sum(feature.num_missing) + feature.num_rows
+            ),
         )
         for feature in lacking
     )
-    return Table(("Feature", *map(shown, splits), "All", "Share"), rows, tuple(shares))
+    return Table(
+        ("Feature", *map(format_name, splits), "All", "Share"), rows, tuple(shares)
+    )
 
 
-def _rejects(
+def _build_rejects_table(
     manifest: Manifest, statistics: DatasetStatistics, locator: RejectLocator
 ) -> tuple[Table | None, str]:
     rejected = manifest.rows_rejected
     if not rejected:
         return None, ""
     counted_kinds = [kind for kind in statistics.rejects if kind.kind != NOT_COUNTED]
-    firsts = [kind.first for kind in counted_kinds[:LISTED_REASONS]]
+    firsts = [kind.first_reject for kind in counted_kinds[:LISTED_REASONS]]
     lines = {reject: locator.line(reject) for reject in firsts}
     rows = tuple(
         (
             kind.example,
-            f"{kind.rows:,}",
-            f"{locator.describe(kind.first, lines[kind.first])}: "
-            f"{readable_raw(kind.first.raw)}",
+            f"{kind.num_rows:,}",
+            f"{locator.describe(kind.first_reject, lines[kind.first_reject])}: "
+            f"{readable_raw(kind.first_reject.raw)}",
         )
         for kind in counted_kinds[:LISTED_REASONS]
     )
-    notes = [f"{note}." for note in line_notes(locator, lines)]
-    if (more := rejected - sum(kind.rows for kind in counted_kinds)) > 0:
+    notes = [f"{note}." for note in missing_line_notes(locator, lines)]
+    if (more := rejected - sum(kind.num_rows for kind in counted_kinds)) > 0:
         notes.append(
-            f"{more:,} of {count(rejected, 'reject')} are not in this table: the first "
-            f"{MAX_COUNTED:,} are counted, and their files may be missing."
+            f"{more:,} of {format_count(rejected, 'reject')} are not in this table: "
+            f"only the first {MAX_COUNTED:,} are counted, and files of rejects may be "
+            "missing."
         )
-    return Table(("Reason", "Rows", "=First"), rows), printable(" ".join(notes))
+    return Table(("Reason", "Rows", "=First"), rows), escape_unprintable(
+        " ".join(notes)
+    )
 
 
-def _schema(manifest: Manifest) -> Table:
+def _build_schema_table(manifest: Manifest) -> Table:
     features = manifest.features[:LISTED_FEATURES]
     more = len(manifest.features) - len(features)
-    note = f"{more:,} more features; manifest.json has all." if more else ""
+    note = f"{more:,} more features; manifest.json lists all of them." if more else ""
     columns = ("Feature", "=Holds", "=Stored as")
     return Table(columns, features_table(features).rows, note=note)
 
@@ -336,13 +361,13 @@ def render_page(page: Mapping[str, Any]) -> bytes:
 def _printable(cell: Any) -> Any:
     """Returns a text for the page, printable; markup is unchanged."""
     is_text = isinstance(cell, str) and not hasattr(cell, "__html__")
-    return printable_lines(cell) if is_text else cell
+    return escape_lines(cell) if is_text else cell
 
 
-def check_target(target: Path) -> None:
+def check_page_target(target: Path) -> None:
     """Checks, before hours of work, that the target is new or a page of recordmill."""
     if "://" in str(target) or ":/" in str(target):
-        raise UsageError(f"{str(target)!r} is a URL; a page is written to a local file")
+        raise UsageError(f"{str(target)!r} is a URL; expected a local file")
     if not target.parent.is_dir():
         raise UsageError(
             f"{target}: no such folder: {str(target.parent)!r}. Create it, or choose "
@@ -363,6 +388,6 @@ def check_target(target: Path) -> None:
 def write_page(page: Mapping[str, Any], target: Path) -> int:
     """Writes the page atomically; returns its size in bytes."""
     html = render_page(page)
-    check_target(target)
+    check_page_target(target)
     write_windows(target, [html])
     return len(html)

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, TextIO
 
 from recordmill.beam_jobs.report.terminal import make_console
-from recordmill.schemas.input_summary import InputSummary, InputWarning
+from recordmill.schemas.input_summary import InputReport, InputWarning
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.schemas.text import escape_unprintable, format_bytes, format_count
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.progress_reader import (
-    FinishedTasks,
-    Position,
     Reporter,
-    find_position,
+    RunProgress,
+    TaskMonitor,
+    run_progress,
 )
 from recordmill.transforms.tasks.rejects import first_reject_line
 
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 
 STAGES = ("scan", "read", "plan", "write", "publish")
 _RATE_SECONDS = 30.0  # window over which a rate is averaged
-_LEAST_SECONDS = 1.0  # shortest window; a rate over less time would be a guess
+_MIN_RATE_SECONDS = 1.0  # shortest window; a rate over less time would be a guess
 _WRITE_RATE = 300e6  # bytes per second, measured; used until the run has its own rate
-_STILL_SECONDS = 300.0  # time without progress after which the progress line reports it
+_STALLED_SECONDS = (
+    300.0  # time without progress after which the progress line reports it
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,8 @@ class View:
     """The displayed progress of a run at one moment."""
 
     stage: str  # one of STAGES, or the name of another command's work
-    doing: str = ""  # the current activity, if no counts show it
-    done: float = 0  # bytes, or the count that `unit` names
+    activity: str = ""  # the current activity, if no counts show it
+    num_done: float = 0  # bytes, or the count that `unit` names
     total: float | None = None  # total of `done`; None if unknown
     unit: str = "bytes"  # "bytes", or the noun that is counted
     rows: int | None = None  # rows read or written; None if unknown
@@ -54,47 +56,49 @@ class View:
     rows_per_second: float | None = None  # None if unknown
     rejected: int = 0  # rows that become no record
     seconds_left: float | None = None  # for the whole run; None if unknown
-    still: float = 0.0  # seconds since the last progress
+    seconds_without_progress: float = 0.0  # seconds since the last progress
 
     @property
-    def share(self) -> float | None:
+    def finished_share(self) -> float | None:
         """Returns the finished share of the stage, from 0 to 1; None if unknown."""
-        return min(1.0, self.done / self.total) if self.total else None
+        return min(1.0, self.num_done / self.total) if self.total else None
 
-    def facts(self) -> list[str]:
+    def parts(self) -> list[str]:
         """Returns the parts of the progress line, most important first."""
-        done, total = self.done, self.total
+        done, total = self.num_done, self.total
         is_bytes = self.unit == "bytes"
-        facts = [self.doing] if self.doing else []
-        if self.share is not None:
-            facts.append(f"{int(100 * self.share)} %")
+        facts = [self.activity] if self.activity else []
+        if self.finished_share is not None:
+            facts.append(f"{int(100 * self.finished_share)} %")
         if total and is_bytes:
-            facts.append(f"{human_bytes(min(done, total))} of {human_bytes(total)}")
+            facts.append(f"{format_bytes(min(done, total))} of {format_bytes(total)}")
         elif total:
-            facts.append(f"{done:,.0f} of {count(round(total), self.unit)}")
+            facts.append(f"{done:,.0f} of {format_count(round(total), self.unit)}")
         elif done:
-            whole = count(round(done), self.unit)
-            facts.append(human_bytes(done) if is_bytes else whole)
+            whole = format_count(round(done), self.unit)
+            facts.append(format_bytes(done) if is_bytes else whole)
         if self.rows is not None and self.total_rows:
             about = "about " if self.is_estimate else ""
-            facts.append(f"{self.rows:,} of {about}{count(self.total_rows, 'row')}")
+            facts.append(
+                f"{self.rows:,} of {about}{format_count(self.total_rows, 'row')}"
+            )
         elif self.rows:
-            facts.append(count(self.rows, "row"))
+            facts.append(format_count(self.rows, "row"))
         if self.rows_per_second:
             # Three digits: 182,437 rows/s would suggest more precision than the rate has.
             digits = max(0, len(str(int(self.rows_per_second))) - 3)
             facts.append(f"{round(round(self.rows_per_second, -digits)):,} rows/s")
         if self.rejected:
-            facts.append(f"{count(self.rejected, 'row')} rejected")
-        if self.still >= _STILL_SECONDS:
-            facts.append(f"nothing new for {duration(self.still)}")
+            facts.append(f"{format_count(self.rejected, 'row')} rejected")
+        if self.seconds_without_progress >= _STALLED_SECONDS:
+            facts.append(f"no progress for {duration(self.seconds_without_progress)}")
         elif self.seconds_left is not None:
             facts.append(f"about {duration(self.seconds_left)} left")
         return facts
 
     def line(self) -> str:
         """Returns the progress as one line."""
-        return f"{self.stage}: {', '.join(self.facts())}"
+        return f"{self.stage}: {', '.join(self.parts())}"
 
 
 def duration(seconds: float) -> str:
@@ -112,28 +116,31 @@ def duration(seconds: float) -> str:
 class Rate:
     """The mean speed of a count over the last half minute."""
 
-    seen: deque[tuple[float, float]] = field(default_factory=deque)
+    samples: deque[tuple[float, float]] = field(default_factory=deque)
 
     def add(self, timestamp: float, value: float) -> None:
         """Adds a count at a time in seconds; a decreasing count resets the rate."""
-        if self.seen and value < self.seen[-1][1]:
-            self.seen.clear()
-        self.seen.append((timestamp, value))
-        while len(self.seen) > 2 and timestamp - self.seen[1][0] >= _RATE_SECONDS:
-            self.seen.popleft()
+        if self.samples and value < self.samples[-1][1]:
+            self.samples.clear()
+        self.samples.append((timestamp, value))
+        while len(self.samples) > 2 and timestamp - self.samples[1][0] >= _RATE_SECONDS:
+            self.samples.popleft()
 
     def per_second(self) -> float | None:
         """Returns the rate; None if it is zero or not known yet."""
-        if len(self.seen) < 2:
+        if len(self.samples) < 2:
             return None
-        (start_time, first_total), (end_time, last_total) = self.seen[0], self.seen[-1]
-        if end_time - start_time < _LEAST_SECONDS or last_total <= first_total:
+        (start_time, first_total), (end_time, last_total) = (
+            self.samples[0],
+            self.samples[-1],
+        )
+        if end_time - start_time < _MIN_RATE_SECONDS or last_total <= first_total:
             return None
         return (last_total - first_total) / (end_time - start_time)
 
 
 @dataclass(slots=True)
-class RunView:
+class RunStateView:
     """The displayed state of a run, with rates and remaining time from its positions."""
 
     input_bytes: int  # size of the input
@@ -144,57 +151,64 @@ class RunView:
     write_rate: Rate = field(default_factory=Rate)
     row_rate: Rate = field(default_factory=Rate)
     record_rate: Rate = field(default_factory=Rate)
-    last: Position | None = None
-    since: float = 0.0  # time of the first look at `last`
+    last_position: RunProgress | None = None
+    last_change: float = 0.0  # time of the first look at `last`
 
-    def at(self, timestamp: float, position: Position) -> View:
+    def view_at(self, timestamp: float, position: RunProgress) -> View:
         """Returns the view of a position; `timestamp` is in seconds of a clock."""
-        if position != self.last:
-            self.last, self.since = position, timestamp
-        view = self._at(timestamp, position)
+        if position != self.last_position:
+            self.last_position, self.last_change = position, timestamp
+        view = self._compute_view(timestamp, position)
         # While publishing, nothing is counted for long.
         return (
             view
             if view.stage == "publish"
-            else replace(view, still=timestamp - self.since)
+            else replace(view, seconds_without_progress=timestamp - self.last_change)
         )
 
-    def _at(self, timestamp: float, position: Position) -> View:
+    def _compute_view(self, timestamp: float, position: RunProgress) -> View:
         rejected = position.rejected
-        all_read = position.ranges >= self.num_ranges * position.readings
-        begun = position.shards or any(n.startswith("shard-") for n in position.working)
-        if any(name.startswith("publish-") for name in position.working):
-            doing = "checking the shards" if position.checked else "moving the files"
-            return View("publish", doing, position.checked, rejected=rejected)
-        if position.planned and position.shards >= position.planned.shards:
+        all_read = position.num_read_ranges >= self.num_ranges * position.readings
+        begun = position.num_written_shards or any(
+            n.startswith("shard-") for n in position.active_tasks
+        )
+        if any(name.startswith("publish-") for name in position.active_tasks):
+            doing = (
+                "checking the shards" if position.verified_bytes else "moving the files"
+            )
+            return View("publish", doing, position.verified_bytes, rejected=rejected)
+        if (
+            position.plan_totals
+            and position.num_written_shards >= position.plan_totals.shards
+        ):
             return View("publish", "checking and moving the files", rejected=rejected)
-        if position.planned and (all_read or begun):
-            self.write_rate.add(timestamp, position.written.bytes)
-            self.record_rate.add(timestamp, position.written.rows)
-            return replace(self._writing(position), rejected=rejected)
-        if all_read and position.again:
-            again = count(position.again, "range")
-            return View("read", f"again with wider types: {again} active")
+        if position.plan_totals and (all_read or begun):
+            self.write_rate.add(timestamp, position.written_counts.bytes)
+            self.record_rate.add(timestamp, position.written_counts.rows)
+            return replace(self._writing_view(position), rejected=rejected)
+        if all_read and position.num_repeated_ranges:
+            again = format_count(position.num_repeated_ranges, "range")
+            return View("read", f"{again} again, with wider types")
         if all_read:
             return View("plan", "planning the shards", rejected=rejected)
         ranges = self.num_ranges, "range"
-        if not position.ranges and not position.read.positions:
-            if 0 < (done := position.surveyed) < self.num_ranges:
+        if not position.num_read_ranges and not position.read_counts.positions:
+            if 0 < (done := position.num_scanned_ranges) < self.num_ranges:
                 return View("scan", "scanning row boundaries", done, *ranges)
             return View("read", "starting")
         if self.by_reference:
-            return View("scan", "listing the rows", position.ranges, *ranges)
-        self.read_rate.add(timestamp, position.read.positions)
-        self.row_rate.add(timestamp, position.read.rows)
-        return replace(self._reading(position), rejected=rejected)
+            return View("scan", "listing the rows", position.num_read_ranges, *ranges)
+        self.read_rate.add(timestamp, position.read_counts.positions)
+        self.row_rate.add(timestamp, position.read_counts.rows)
+        return replace(self._reading_view(position), rejected=rejected)
 
-    def _reading(self, position: Position) -> View:
-        read, total = position.read, position.total_positions
+    def _reading_view(self, position: RunProgress) -> View:
+        read, total = position.read_counts, position.total_positions
         share = read.positions / total if total else 1.0
         speed = self.read_rate.per_second()
         left = None
         if speed:
-            writing = 0 if position.planned else self.input_bytes / _WRITE_RATE
+            writing = 0 if position.plan_totals else self.input_bytes / _WRITE_RATE
             left = (total - read.positions) / speed + writing
         # If each range is read twice, `read.rows` counts the rows of the current pass.
         of_rows = share
@@ -203,7 +217,7 @@ class RunView:
         is_row_count_known = position.knows_rows and of_rows > 0
         return View(
             "read",
-            done=self.input_bytes * position.readings * share,
+            num_done=self.input_bytes * position.readings * share,
             total=self.input_bytes * position.readings,
             rows=read.rows if is_row_count_known else None,
             total_rows=round(read.rows / of_rows) if is_row_count_known else None,
@@ -212,16 +226,18 @@ class RunView:
             seconds_left=left,
         )
 
-    def _writing(self, position: Position) -> View:
-        planned, written = position.planned, position.written
+    def _writing_view(self, position: RunProgress) -> View:
+        planned, written = position.plan_totals, position.written_counts
         assert planned is not None  # called only if the shards are planned
         if not position.knows_rows:
-            return View("write", "", position.shards, planned.shards, "shard")
+            return View(
+                "write", "", position.num_written_shards, planned.shards, "shard"
+            )
         speed = self.write_rate.per_second()
         left = max(0, planned.bytes - written.bytes) / speed if speed else None
         return View(
             "write",
-            done=written.bytes,
+            num_done=written.bytes,
             total=planned.bytes,
             rows=written.rows,
             total_rows=planned.records,
@@ -232,63 +248,65 @@ class RunView:
 
 SECONDS_BETWEEN_LINES = 10.0
 Clock = Callable[[], float]
-Spell = Callable[[str], str]
+SpellOptions = Callable[[str], str]
 
 
 class Display(Reporter):
     """A reporter that follows a run; the base class shows nothing."""
 
-    def __init__(self, spell: Spell = str, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, spell: SpellOptions = str, clock: Clock = time.monotonic
+    ) -> None:
         super().__init__()
         self._spell = spell  # options in warnings
-        self._warned: set[InputWarning] = set()
+        self._shown_warnings: set[InputWarning] = set()
         self._clock = clock
-        self._shown_since = clock()
+        self._start_time = clock()
         self.view = View(STAGES[0])
         self.first_reject = ""
-        self.finished: FinishedTasks | None = None
-        self.position: Position | None = None  # of the tasks, at the last look
+        self.finished: TaskMonitor | None = None
+        self.position: RunProgress | None = None  # of the tasks, at the last look
 
-    def set(self, view: View) -> None:
+    def set_view(self, view: View) -> None:
         """Sets the view to the work of a command, in place of a run's tasks."""
         self.finished = None
         self.view = view
 
-    def doing(self, stage: str, activity: str) -> None:
-        self.set(View(stage, activity))
+    def show_activity(self, stage: str, activity: str) -> None:
+        self.set_view(View(stage, activity))
 
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
     ) -> None:
         super().begin(context, ranges, input_bytes)
         by_reference = context.exchange == "reference" or context.sends_references
-        run = RunView(input_bytes, len(ranges), by_reference)
+        run = RunStateView(input_bytes, len(ranges), by_reference)
 
-        def view(finished: FinishedTasks) -> None:
-            self.position = find_position(finished, ranges, context.readings)
-            self.view = run.at(self._clock(), self.position)
-            finished.rest()
+        def view(finished: TaskMonitor) -> None:
+            self.position = run_progress(finished, ranges, context.num_readings)
+            self.view = run.view_at(self._clock(), self.position)
+            finished.schedule_next_look()
             if self.view.rejected and not self.first_reject:
                 self.first_reject = first_reject_line(context.workspace)
 
         self._view = view
-        self.finished = FinishedTasks(context.workspace, self._clock)
+        self.finished = TaskMonitor(context.workspace, self._clock)
 
-    def new_warnings(self, input_report: InputSummary) -> list[InputWarning]:
+    def new_warnings(self, input_report: InputReport) -> list[InputWarning]:
         """Returns the warnings that were not returned before, with spelled options."""
-        warnings = input_report.spelled(self._spell).warnings
+        warnings = input_report.with_spelling(self._spell).warnings
         unshown_warnings = [
-            warning for warning in warnings if warning not in self._warned
+            warning for warning in warnings if warning not in self._shown_warnings
         ]
-        self._warned.update(unshown_warnings)
+        self._shown_warnings.update(unshown_warnings)
         return unshown_warnings
 
-    def look(self, *, at_once: bool = False) -> View:
+    def update_view(self, *, at_once: bool = False) -> View:
         """Returns the view; updates it from the run's tasks if due or forced."""
         finished = self.finished
         # If the folder or store cannot be read, the run itself reports it.
         with suppress(Exception):
-            if finished is not None and finished.look(at_once=at_once):
+            if finished is not None and finished.poll(at_once=at_once):
                 self._view(finished)
         return self.view
 
@@ -297,13 +315,13 @@ class PlainLines(Display):
     """A reporter that writes a line every ten seconds, for output without a terminal."""
 
     def __init__(
-        self, stream: TextIO, spell: Spell = str, clock: Clock = time.monotonic
+        self, stream: TextIO, spell: SpellOptions = str, clock: Clock = time.monotonic
     ) -> None:
         super().__init__(spell, clock)
         self._stream = stream
         self._last_line = clock()
-        self._reject_shown = False
-        self._over = threading.Event()
+        self._is_reject_shown = False
+        self._is_over = threading.Event()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
 
@@ -313,18 +331,18 @@ class PlainLines(Display):
 
     def __exit__(self, *_: object) -> None:
         with self._writing:  # no line follows the summary
-            self._over.set()
+            self._is_over.set()
 
-    def tell(self, input_report: InputSummary) -> None:
+    def report_input(self, input_report: InputReport) -> None:
         for warning in self.new_warnings(input_report):
             self._write_line(f"Warning: {warning}")
 
     def write(self) -> None:
         """Writes a progress line if it is due, and the first reject immediately."""
         timestamp = self._clock()
-        view = self.look()
-        if self.first_reject and not self._reject_shown:
-            self._reject_shown = True
+        view = self.update_view()
+        if self.first_reject and not self._is_reject_shown:
+            self._is_reject_shown = True
             self._write_line(self.first_reject)
         if timestamp - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = timestamp
@@ -333,13 +351,13 @@ class PlainLines(Display):
     def _write_line(self, line: str) -> None:
         # The look at the run may have taken long, and the run may be over.
         with self._writing:
-            if self._over.is_set():
+            if self._is_over.is_set():
                 return
-            self._stream.write(f"{printable(line)}\n")
+            self._stream.write(f"{escape_unprintable(line)}\n")
             self._stream.flush()
 
     def _tick(self) -> None:
-        while not self._over.wait(1.0):
+        while not self._is_over.wait(1.0):
             self.write()
 
 
@@ -352,7 +370,7 @@ class Bars(Display):
     def __init__(
         self,
         console: Console,
-        spell: Spell = str,
+        spell: SpellOptions = str,
         clock: Clock = time.monotonic,
         stages: Sequence[str] = STAGES,
     ) -> None:
@@ -363,7 +381,7 @@ class Bars(Display):
         self._stages = stages
         self._live = Live(
             console=console,
-            get_renderable=self._drawn,
+            get_renderable=self._render,
             refresh_per_second=_DRAWN_PER_SECOND,
             transient=True,
             redirect_stdout=False,
@@ -379,36 +397,36 @@ class Bars(Display):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def doing(self, stage: str, activity: str) -> None:
-        super().doing(stage, activity)
-        self.draw()
+    def show_activity(self, stage: str, activity: str) -> None:
+        super().show_activity(stage, activity)
+        self.refresh()
 
-    def tell(self, input_report: InputSummary) -> None:
-        for line in input_report.lines():
+    def report_input(self, input_report: InputReport) -> None:
+        for line in input_report.to_lines():
             self._print(line)
         for warning in self.new_warnings(input_report):
             self._print(f"Warning: {warning}")
 
     def end(self) -> None:
         super().end()
-        self.look(at_once=True)
-        self.draw()
+        self.update_view(at_once=True)
+        self.refresh()
 
-    def draw(self) -> None:
+    def refresh(self) -> None:
         """Draws immediately, without waiting for the thread."""
         self._live.refresh()
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _drawn(self) -> Group:
+    def _render(self) -> Group:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        view = self.look()
-        elapsed = self._clock() - self._shown_since
+        view = self.update_view()
+        elapsed = self._clock() - self._start_time
         head = Text(no_wrap=True, overflow="ellipsis")
         mark = "|/-\\"[int(elapsed * _DRAWN_PER_SECOND) % 4]
         head.append(f"{mark} {duration(elapsed):>4}  ")
@@ -417,17 +435,19 @@ class Bars(Display):
             head.append(stage, "bold" if stage == view.stage else "dim")
         row = Table.grid(padding=(0, 1))
         cells: list[ProgressBar | Text] = []
-        if view.share is not None:
-            cells.append(ProgressBar(100, 100 * view.share, width=20))
-        facts = ", ".join(view.facts())
-        cells.append(Text(printable(f"{view.stage}: {facts}"), overflow="fold"))
+        if view.finished_share is not None:
+            cells.append(ProgressBar(100, 100 * view.finished_share, width=20))
+        facts = ", ".join(view.parts())
+        cells.append(
+            Text(escape_unprintable(f"{view.stage}: {facts}"), overflow="fold")
+        )
         row.add_row(*cells)
-        rejected = Text(printable(self.first_reject), overflow="fold")
+        rejected = Text(escape_unprintable(self.first_reject), overflow="fold")
         return Group(head, row, *([rejected] if self.first_reject else []))
 
 
 @contextmanager
-def showing(
+def show_progress(
     stream: TextIO,
     stage: str,
     doing: str = "",
@@ -446,8 +466,8 @@ def showing(
     display: PlainLines | Bars = PlainLines(stream)
     if stream.isatty():
         display = Bars(make_console(stream), stages=(stage,))
-    display.set(View(stage, doing))
+    display.set_view(View(stage, doing))
     with display:
-        yield lambda done, total: display.set(
-            View(stage, done=done, total=total, unit=unit)
+        yield lambda done, total: display.set_view(
+            View(stage, num_done=done, total=total, unit=unit)
         )

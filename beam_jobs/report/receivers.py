@@ -30,10 +30,15 @@ from recordmill.beam_jobs.report.monitoring import (
     metrics_text,
     run_gauges,
 )
-from recordmill.beam_jobs.report.summary import appended_facts, outcome_facts
-from recordmill.schemas.errors import INTERRUPTED, RecordmillError, UsageError, kind_of
-from recordmill.schemas.feature_spec import shape_text
-from recordmill.schemas.text import printable
+from recordmill.beam_jobs.report.summary import appended_totals, outcome_fields
+from recordmill.schemas.errors import (
+    INTERRUPTED,
+    RecordmillError,
+    UsageError,
+    error_kind,
+)
+from recordmill.schemas.feature_spec import format_shape
+from recordmill.schemas.text import escape_unprintable
 from recordmill.transforms.storage.errors import hide_secrets
 from recordmill.transforms.storage.reading import full_uri, is_local
 from recordmill.transforms.tasks.context import RunContext
@@ -58,49 +63,56 @@ class RunStart(NamedTuple):
     output: str  # folder that the job writes to
     input_roots: tuple[str, ...]  # folders of the inputs; empty if unknown
     input_bytes: int
-    time: float  # Unix time
+    started: float  # Unix time
 
 
-Send = Callable[[RunStart | RunEnd], None]
+SendEvent = Callable[[RunStart | RunEnd], None]
 
 
 class Receivers:
     """The receivers of one run that the options and the environment name."""
 
     def __init__(self, dataset: str, output: str, metrics_push: str) -> None:
-        self._job = dataset, output
+        self._dataset_and_output = dataset, output
         for package in _PACKAGES:  # otherwise Python prints their log messages
             logging.getLogger(package).addHandler(logging.NullHandler())
-        self._lanes = [_Lane(*receiver) for receiver in _wanted(metrics_push, dataset)]
+        self._threads = [
+            _ReceiverThread(*receiver)
+            for receiver in _find_receivers(metrics_push, dataset)
+        ]
 
     def begin(self, context: RunContext, input_bytes: int) -> None:
         """Sends the start of a run's tasks to all receivers, without waiting."""
         roots = context.publishing.input_roots
-        start = RunStart(*self._job, roots, input_bytes, time.time())
-        for lane in self._lanes:
+        start = RunStart(*self._dataset_and_output, roots, input_bytes, time.time())
+        for lane in self._threads:
             lane.events.put(start)
 
     def end(self, end: RunEnd, seconds: float = WAIT_SECONDS) -> list[str]:
         """Sends the end of the run to all receivers; returns one line per problem."""
         deadline = time.monotonic() + seconds
-        for lane in self._lanes:
+        for lane in self._threads:
             lane.events.put(end)
         return [
             problem
-            for open_lane in self._lanes
+            for open_lane in self._threads
             for problem in open_lane.close(deadline)
         ]
 
 
-class _Lane:
+class _ReceiverThread:
     """A thread that sends the events of a run to one receiver, in order."""
 
-    def __init__(self, name: str, connect: Callable[[_Lane], Send]) -> None:
+    def __init__(
+        self, name: str, connect: Callable[[_ReceiverThread], SendEvent]
+    ) -> None:
         self.events: SimpleQueue[RunStart | RunEnd] = SimpleQueue()
         self.notes: list[str] = []  # problems that do not prevent sending
         self._name, self._problem = name, ""
-        self._answers: dict[str, str] = {}  # by URL: problem of the last response
-        send: Send | None = None
+        self._problems_by_url: dict[
+            str, str
+        ] = {}  # by URL: problem of the last response
+        send: SendEvent | None = None
         try:
             # Not in the thread: an import of these packages sets Python's warning
             # filters, while another thread may be about to restore them.
@@ -108,7 +120,7 @@ class _Lane:
         except ModuleNotFoundError as error:
             self._problem = f"{error}: pip install 'recordmill[lineage,otel]'"
         except Exception as error:
-            self._problem = _reason(error)
+            self._problem = _describe_error(error)
         # A daemon thread: the process does not wait for it.
         self._thread = threading.Thread(
             target=self._work, args=[send], name=name, daemon=True
@@ -119,12 +131,14 @@ class _Lane:
         """Waits until the deadline; returns the problems of this receiver."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         late = "no response in time" if self._thread.is_alive() else ""
-        problems = *self.notes, self._problem or self._refused() or late
+        problems = *self.notes, self._problem or self._join_problems() or late
         return [
-            printable(f"{self._name}: {problem}") for problem in problems if problem
+            escape_unprintable(f"{self._name}: {problem}")
+            for problem in problems
+            if problem
         ]
 
-    def session(self) -> requests.Session:
+    def create_session(self) -> requests.Session:
         """Returns a session that records the response to each request in this object."""
         import requests
 
@@ -137,41 +151,46 @@ class _Lane:
             # A redirect may lead to a login page, which answers any request with 200.
             answer = send(request, **more | {"allow_redirects": False})
         except Exception as error:
-            self._answers[request.url] = _reason(error)
+            self._problems_by_url[request.url] = _describe_error(error)
             raise
         is_taken = 200 <= answer.status_code < 300
         problem = f"answered {answer.status_code} {answer.reason}"
-        self._answers[request.url] = "" if is_taken else problem
+        self._problems_by_url[request.url] = "" if is_taken else problem
         return answer
 
-    def _refused(self) -> str:
-        return ", ".join(filter(None, list(self._answers.values())))
+    def _join_problems(self) -> str:
+        return ", ".join(filter(None, list(self._problems_by_url.values())))
 
-    def _work(self, send: Send | None) -> None:
+    def _work(self, send: SendEvent | None) -> None:
         event: RunStart | RunEnd | None = None
         while send and not isinstance(event, RunEnd):
             event, problem = self.events.get(), ""
             try:
                 send(event)
             except Exception as error:
-                problem = _reason(error)
-            self._problem = self._problem or self._refused() or problem
+                problem = _describe_error(error)
+            self._problem = self._problem or self._join_problems() or problem
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Returns the message of an error, without parts that may be secret."""
     if isinstance(error, RecordmillError):
         return str(error)
     return f"{type(error).__name__}: {_SECRET.sub('...', hide_secrets(str(error)))}"
 
 
-def _wanted(push: str, dataset: str) -> Iterator[tuple[str, Callable[[_Lane], Send]]]:
+def _find_receivers(
+    push: str, dataset: str
+) -> Iterator[tuple[str, Callable[[_ReceiverThread], SendEvent]]]:
     """Yields the name and the connect function of each requested receiver."""
     environment = os.environ
     if push:
-        yield f"`metrics_push`: {push}", partial(_prometheus, push, dataset)
+        yield f"`metrics_push`: {push}", partial(_connect_prometheus, push, dataset)
     if environment.get("OTEL_SDK_DISABLED", "").lower() != "true":
-        for signal, connect in (("METRICS", _otlp_metrics), ("TRACES", _otlp_traces)):
+        for signal, connect in (
+            ("METRICS", _connect_otlp_metrics),
+            ("TRACES", _connect_otlp_traces),
+        ):
             names = "OTEL_EXPORTER_OTLP", f"OTEL_EXPORTER_OTLP_{signal}"
             variables = [
                 name
@@ -187,11 +206,11 @@ def _wanted(push: str, dataset: str) -> Iterator[tuple[str, Callable[[_Lane], Se
         if variables := [
             n for n in environment if n.startswith(transport) and environment[n]
         ]:
-            yield min(variables, key=len), _openlineage
+            yield min(variables, key=len), _connect_openlineage
 
 
-def _prometheus(url: str, dataset: str, lane: _Lane) -> Send:
-    session, group = lane.session(), url.rstrip("/")
+def _connect_prometheus(url: str, dataset: str, lane: _ReceiverThread) -> SendEvent:
+    session, group = lane.create_session(), url.rstrip("/")
     if not re.search(r"/metrics/job(@base64)?/", url):
         group += f"/metrics/job/recordmill/dataset/{dataset or 'NAME'}"
         if not dataset:
@@ -216,7 +235,9 @@ def _prometheus(url: str, dataset: str, lane: _Lane) -> Send:
     return send
 
 
-def _otlp_parts(signal: str, lane: _Lane) -> tuple[Resource, requests.Session | None]:
+def _create_otlp_resource(
+    signal: str, lane: _ReceiverThread
+) -> tuple[Resource, requests.Session | None]:
     """Returns the resource and the session.
 
     The session is None if a variable names a credential provider.
@@ -237,14 +258,14 @@ def _otlp_parts(signal: str, lane: _Lane) -> tuple[Resource, requests.Session | 
     has_credential_provider = any(
         v and "_CREDENTIAL_PROVIDER" in n for n, v in os.environ.items()
     )
-    return resource, None if has_credential_provider else lane.session()
+    return resource, None if has_credential_provider else lane.create_session()
 
 
-def _otlp_metrics(lane: _Lane) -> Send:
+def _connect_otlp_metrics(lane: _ReceiverThread) -> SendEvent:
     from opentelemetry.exporter.otlp.proto.http import metric_exporter
     from opentelemetry.sdk.metrics import MeterProvider, export
 
-    resource, session = _otlp_parts("METRICS", lane)
+    resource, session = _create_otlp_resource("METRICS", lane)
     reader = export.InMemoryMetricReader()
     exporter = metric_exporter.OTLPMetricExporter(session=session)
     provider = MeterProvider([reader], resource, shutdown_on_exit=False)
@@ -267,14 +288,14 @@ def _otlp_metrics(lane: _Lane) -> Send:
     return send
 
 
-def _otlp_traces(lane: _Lane) -> Send:
+def _connect_otlp_traces(lane: _ReceiverThread) -> SendEvent:
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http import trace_exporter
     from opentelemetry.sdk.trace import TracerProvider, export
     from opentelemetry.sdk.trace.export import in_memory_span_exporter as in_memory
     from opentelemetry.trace.propagation import tracecontext
 
-    resource, session = _otlp_parts("TRACES", lane)
+    resource, session = _create_otlp_resource("TRACES", lane)
     spans = in_memory.InMemorySpanExporter()
     exporter = trace_exporter.OTLPSpanExporter(session=session)
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
@@ -289,7 +310,10 @@ def _otlp_traces(lane: _Lane) -> Send:
             return
         begun = event.started * 1e9
         run = tracer.start_span(
-            "recordmill run", caller, start_time=int(begun), attributes=_facts_of(event)
+            "recordmill run",
+            caller,
+            start_time=int(begun),
+            attributes=_span_attributes(event),
         )
         if event.error:
             run.set_status(trace.Status(trace.StatusCode.ERROR, event.message))
@@ -306,11 +330,11 @@ def _otlp_traces(lane: _Lane) -> Send:
     return send
 
 
-def _facts_of(event: RunEnd) -> dict[str, str | int]:
+def _span_attributes(event: RunEnd) -> dict[str, str | int]:
     """Returns the attributes of a run's span."""
     facts: dict[str, str | int] = {"dataset": event.dataset, "output": event.output}
     if event.outcome is None:
-        return facts | {"error.type": kind_of(event.error)} if event.error else facts
+        return facts | {"error.type": error_kind(event.error)} if event.error else facts
     manifest = event.outcome.manifest
     return facts | {
         "status": event.outcome.status,
@@ -321,7 +345,7 @@ def _facts_of(event: RunEnd) -> dict[str, str | int]:
     }
 
 
-def _openlineage(lane: _Lane) -> Send:
+def _connect_openlineage(lane: _ReceiverThread) -> SendEvent:
     from openlineage.client import OpenLineageClient
     from openlineage.client import event_v2 as events
     from openlineage.client import facet_v2 as facets
@@ -341,7 +365,7 @@ def _openlineage(lane: _Lane) -> Send:
             )
     for transport in (client.transport, *getattr(client.transport, "transports", ())):
         if isinstance(transport, HttpTransport):
-            transport.session = lane.session()
+            transport.session = lane.create_session()
     facets.set_producer(f"urn:recordmill:{ours}")
     namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
     of_job: dict[str, facets.JobFacet] = {
@@ -349,14 +373,14 @@ def _openlineage(lane: _Lane) -> Send:
     }
     engine = facets.processing_engine_run.ProcessingEngineRunFacet(ours, "recordmill")
     of_run: dict[str, facets.RunFacet] = {"processing_engine": engine}
-    if parent := _parent_run(lane.notes):
+    if parent := _find_parent_run(lane.notes):
         of_run["parent"] = parent
     begun: RunStart | None = None
 
     def emit(
         state: events.RunState, start: RunStart, end: RunEnd | None = None
     ) -> None:
-        at = datetime.fromtimestamp(end.ended if end else start.time, UTC)
+        at = datetime.fromtimestamp(end.ended if end else start.started, UTC)
         failed = {}
         if end and end.error:
             error = facets.error_message_run.ErrorMessageRunFacet(end.message, "python")
@@ -367,8 +391,8 @@ def _openlineage(lane: _Lane) -> Send:
                 eventType=state,
                 run=events.Run(run_id, {**of_run, **failed}),
                 job=events.Job(namespace, start.dataset, of_job),
-                inputs=_inputs(start, end),
-                outputs=_outputs(start, end),
+                inputs=_lineage_inputs(start, end),
+                outputs=_lineage_outputs(start, end),
             )
         )
 
@@ -385,7 +409,7 @@ def _openlineage(lane: _Lane) -> Send:
             emit(events.RunState.START, begun)
         state = events.RunState.COMPLETE
         if event.error:
-            is_stopped = kind_of(event.error) == INTERRUPTED
+            is_stopped = error_kind(event.error) == INTERRUPTED
             state = events.RunState.ABORT if is_stopped else events.RunState.FAIL
         emit(state, begun, event)
         if not client.close(WAIT_SECONDS):  # some transports send later
@@ -394,7 +418,7 @@ def _openlineage(lane: _Lane) -> Send:
     return send
 
 
-def _parent_run(notes: list[str]) -> ParentRunFacet | None:
+def _find_parent_run(notes: list[str]) -> ParentRunFacet | None:
     """Returns the run that started this run, if the environment names one."""
     from openlineage.client.facet_v2 import parent_run as facets
 
@@ -405,10 +429,10 @@ def _parent_run(notes: list[str]) -> ParentRunFacet | None:
             parent = json.loads(text)["parent"]
             root = parent.get("root") or parent
         elif text := environment.get(name):
-            root = parent = _named_run(text)
+            root = parent = _parse_run_name(text)
             if text := environment.get("OPENLINEAGE_ROOT_PARENT_ID"):
                 name = "OPENLINEAGE_ROOT_PARENT_ID"
-                root = _named_run(text)
+                root = _parse_run_name(text)
         else:
             return None
         return facets.ParentRunFacet(
@@ -424,14 +448,14 @@ def _parent_run(notes: list[str]) -> ParentRunFacet | None:
         return None
 
 
-def _named_run(text: str) -> dict[str, Any]:
+def _parse_run_name(text: str) -> dict[str, Any]:
     """Returns the run that a text like airflow/dag.task/UUID names."""
     namespace, name, run_id = text.rsplit("/", 2)
     run = {"runId": str(UUID(run_id))}
     return {"run": run, "job": {"namespace": namespace, "name": name}}
 
 
-def _inputs(start: RunStart, end: RunEnd | None) -> list[events.InputDataset]:
+def _lineage_inputs(start: RunStart, end: RunEnd | None) -> list[events.InputDataset]:
     from openlineage.client import event_v2 as events
     from openlineage.client import facet_v2 as facets
 
@@ -439,26 +463,26 @@ def _inputs(start: RunStart, end: RunEnd | None) -> list[events.InputDataset]:
     outcome = end.outcome if end else None
     # The statistics cover all inputs together, so they need a single input root.
     if outcome and outcome.status == "done" and len(start.input_roots) == 1:
-        rows = (appended_facts(outcome) or outcome_facts(outcome))["rows_read"]
+        rows = (appended_totals(outcome) or outcome_fields(outcome))["rows_read"]
         statistics = facets.input_statistics_input_dataset
         numbers = statistics.InputStatisticsInputDatasetFacet(rows, start.input_bytes)
         input_facets = {"inputStatistics": numbers}
-    places = map(_place, start.input_roots)
+    places = map(_dataset_address, start.input_roots)
     return [events.InputDataset(*place, inputFacets=input_facets) for place in places]
 
 
-def _outputs(start: RunStart, end: RunEnd | None) -> list[events.OutputDataset]:
+def _lineage_outputs(start: RunStart, end: RunEnd | None) -> list[events.OutputDataset]:
     from openlineage.client import event_v2 as events
     from openlineage.client import facet_v2 as facets
 
-    place = _place(start.output)
+    place = _dataset_address(start.output)
     if end is None or end.outcome is None:
         return [events.OutputDataset(*place)]
     outcome, manifest = end.outcome, end.outcome.manifest
     schema, dataset_version = facets.schema_dataset, facets.dataset_version_dataset
     fields = [
         schema.SchemaDatasetFacetFields(
-            feature.name, feature.dtype + shape_text(feature.shape)
+            feature.name, feature.dtype + format_shape(feature.shape)
         )
         for feature in manifest.features
     ]
@@ -469,7 +493,7 @@ def _outputs(start: RunStart, end: RunEnd | None) -> list[events.OutputDataset]:
     }
     written: dict[str, facets.OutputDatasetFacet] = {}
     if outcome.status == "done":
-        totals = appended_facts(outcome) or outcome_facts(outcome)
+        totals = appended_totals(outcome) or outcome_fields(outcome)
         numbers = (totals[name] for name in ("records", "bytes", "shards"))
         statistics = facets.output_statistics_output_dataset
         facet = statistics.OutputStatisticsOutputDatasetFacet(*numbers)
@@ -477,7 +501,7 @@ def _outputs(start: RunStart, end: RunEnd | None) -> list[events.OutputDataset]:
     return [events.OutputDataset(*place, facets=described, outputFacets=written)]
 
 
-def _place(uri: str) -> tuple[str, str]:
+def _dataset_address(uri: str) -> tuple[str, str]:
     """Returns OpenLineage's namespace and name of a folder."""
     if is_local(uri):
         return "file", full_uri(uri)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, cast
 
 from recordmill.beam_jobs.report.terminal import echo, echo_lines
 from recordmill.schemas.errors import EXIT_STATUS, NO_ROOM
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.report_stream import ReportStream, as_report
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class FinishedWork(NamedTuple):
     report_error: str = ""  # the error that prevented the report, or ""
 
 
-class Ending(NamedTuple):
+class CommandEnding(NamedTuple):
     """The end of a command, before its report is flushed."""
 
     status: int
@@ -80,11 +80,11 @@ def reserve_standard_descriptors() -> None:
 
 def replace_standard_streams() -> None:
     """Replaces `sys.stdout` and `sys.stderr` for the rest of the process."""
-    sys.stdout = cast("TextIO", as_report(_buffered(sys.stdout)))
-    sys.stderr = cast("TextIO", as_report(_buffered(sys.stderr)))
+    sys.stdout = cast("TextIO", as_report(_make_buffered_stream(sys.stdout)))
+    sys.stderr = cast("TextIO", as_report(_make_buffered_stream(sys.stderr)))
 
 
-def _buffered(stream: TextIO | None) -> TextIO | None:
+def _make_buffered_stream(stream: TextIO | None) -> TextIO | None:
     """Returns a stream with its own buffer, over the file of another stream.
 
     A report stream flushes that buffer, so it can count the lines in it. With
@@ -95,12 +95,12 @@ def _buffered(stream: TextIO | None) -> TextIO | None:
         return stream
     stream.flush()
     file = cast("RawIOBase", getattr(stream.buffer, "raw", stream.buffer))
-    buffer = BufferedWriter(_WaitingFile(file))
+    buffer = BufferedWriter(_BlockingFile(file))
     encoding, errors = stream.encoding, stream.errors
     return TextIOWrapper(buffer, encoding, errors, write_through=True)
 
 
-class _WaitingFile(RawIOBase):
+class _BlockingFile(RawIOBase):
     """A file whose writes wait for space, even if the descriptor is non-blocking.
 
     A parent process, such as Node.js, can pass a non-blocking pipe.
@@ -133,7 +133,9 @@ def report_streams() -> Iterator[ReportStreams]:
         yield streams
 
 
-def end_report(streams: ReportStreams, ending: Ending, *, uses_stdout: bool) -> int:
+def end_report(
+    streams: ReportStreams, ending: CommandEnding, *, uses_stdout: bool
+) -> int:
     """Reports the lost part of the report, and returns the exit status.
 
     `uses_stdout` is True if programs may read the standard output of this command. Then
@@ -146,7 +148,7 @@ def end_report(streams: ReportStreams, ending: Ending, *, uses_stdout: bool) -> 
     if not (status or ending.work) and out.lost_lines:
         is_closed = isinstance(out.failure, BrokenPipeError)
         status = CLOSED_PIPE_STATUS if is_closed else LOST_REPORT_STATUS
-    notes = list(_notes(streams, ending))
+    notes = list(_lost_report_notes(streams, ending))
     if status != CLOSED_PIPE_STATUS and notes:
         is_message_lost = err.lost_lines > 0 and bool(ending.message)
         _write_notes(notes, ending.log_format, err=True)
@@ -156,7 +158,9 @@ def end_report(streams: ReportStreams, ending: Ending, *, uses_stdout: bool) -> 
     return status
 
 
-def _notes(streams: ReportStreams, ending: Ending) -> Iterator[dict[str, Any]]:
+def _lost_report_notes(
+    streams: ReportStreams, ending: CommandEnding
+) -> Iterator[dict[str, Any]]:
     """Yields a note for each stream that lost lines, and for a report that failed."""
     sentence = f". {ending.work.sentence}" if ending.work else ""
     if ending.work and ending.work.report_error:
@@ -169,7 +173,7 @@ def _notes(streams: ReportStreams, ending: Ending) -> Iterator[dict[str, Any]]:
         ("stderr", "standard error", streams.err),
     ):
         if stream.lost_lines:
-            lines = count(stream.lost_lines, "line")
+            lines = format_count(stream.lost_lines, "line")
             message = (
                 f"{lines} of the report could not be written to {label}: "
                 f"{stream.reason}{sentence}"
@@ -192,7 +196,7 @@ def _write_notes(
         lines = LogLines(log_format, sys.stderr if err else sys.stdout)
         for note in notes:
             error = {"error": message} if message else {}
-            lines.event("report_lost", "warning", **note, **error)
+            lines.write_event("report_lost", "warning", **note, **error)
         return
     if message:
         echo_lines(message, err=err)

@@ -8,15 +8,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from recordmill.beam_jobs.report.progress import showing
-from recordmill.beam_jobs.report.tables import in_all_splits, rows_text, sizes_note
+from recordmill.beam_jobs.report.progress import show_progress
+from recordmill.beam_jobs.report.tables import (
+    describe_row_counts,
+    image_sizes_note,
+    sum_over_splits,
+)
 from recordmill.beam_jobs.report.terminal import echo, write_json
 from recordmill.beam_jobs.service.prepare import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
 from recordmill.schemas.input_summary import CLASSES
 from recordmill.schemas.job import JobSpec, RunOptions
-from recordmill.schemas.options import spell
-from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.schemas.options import spell_options
+from recordmill.schemas.text import escape_unprintable, format_bytes, format_count
 from recordmill.transforms.tasks.rejects import kind_lines
 
 if TYPE_CHECKING:
@@ -26,14 +30,14 @@ if TYPE_CHECKING:
     from recordmill.transforms.statistics.class_counts import LabelCounts
 
 
-_CLASSES = 10  # classes of a label in one line
-_LABELS = 5  # labels, with one line each
+_MAX_CLASSES = 10  # classes of a label in one line
+_MAX_LABELS = 5  # labels, with one line each
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
     """Shows the outcome of a run: lines on stderr, or only the JSON object on stdout."""
     if as_json:
-        write_json(outcome_facts(outcome), indented=False)
+        write_json(outcome_fields(outcome), indented=False)
         return
     for line in _outcome_lines(outcome):
         echo(line, err=True)
@@ -50,8 +54,8 @@ def show_submitted(end: JobSubmitted, *, as_json: bool) -> None:
         line = f"{job}: submitted to the runner. Its last step publishes {end.output}"
     elif end.template:
         line = (
-            f"{end.template}: the job as a template for Dataflow. {end.output} is "
-            "published when Dataflow has run it"
+            f"{end.template}: Dataflow template written. {end.output} is published "
+            "after Dataflow runs the template"
         )
     else:
         line = (
@@ -61,10 +65,10 @@ def show_submitted(end: JobSubmitted, *, as_json: bool) -> None:
     echo(line, err=True)
 
 
-def outcome_facts(outcome: Outcome) -> dict[str, Any]:
+def outcome_fields(outcome: Outcome) -> dict[str, Any]:
     """Returns the JSON object of an outcome."""
     manifest = outcome.manifest
-    added = appended_facts(outcome)
+    added = appended_totals(outcome)
     return {
         "status": outcome.status,
         "output": outcome.output,
@@ -84,11 +88,11 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         },
         "rejects": outcome.rejects,
         "reasons": [
-            {"code": kind.code, "reason": kind.kind, "rows": kind.rows}
+            {"code": kind.code, "reason": kind.kind, "rows": kind.num_rows}
             for kind in outcome.reject_kinds
         ],
         **({"appended": added} if added else {}),
-        "understood": outcome.understood.to_dict(),
+        "understood": outcome.input_report.to_dict(),
         "classes": outcome.classes,
         "stages": {
             stage: round(seconds, 3) for stage, seconds in outcome.stages.items()
@@ -97,7 +101,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def appended_facts(outcome: Outcome) -> dict[str, int] | None:
+def appended_totals(outcome: Outcome) -> dict[str, int] | None:
     """Returns the totals that the run appended, or None without an append."""
     base, manifest = outcome.base, outcome.manifest
     if base is None or outcome.status != "done":
@@ -122,37 +126,37 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
             f"{outcome.output}: these records already exist; published a new "
             f"description: {outcome.description_changes}"
         ]
-    added = appended_facts(outcome)
+    added = appended_totals(outcome)
     rate = (added["rows_read"] if added else manifest.rows_read) / outcome.seconds
     lines = [
-        f"{manifest.name} {manifest.version}: {count(manifest.records, 'record')} in "
-        f"{count(manifest.num_shards, 'shard')}, {human_bytes(manifest.num_bytes)}, "
+        f"{manifest.name} {manifest.version}: {format_count(manifest.records, 'record')} in "
+        f"{format_count(manifest.num_shards, 'shard')}, {format_bytes(manifest.num_bytes)}, "
         f"{outcome.seconds:.1f} s ({rate:,.0f} rows/s)"
     ]
     if added:
         lines.append(
-            f"  appended: {count(added['records'], 'record')} in "
-            f"{count(added['shards'], 'shard')}, {human_bytes(added['bytes'])}, "
-            f"{count(added['rows_rejected'], 'row')} rejected"
+            f"  appended: {format_count(added['records'], 'record')} in "
+            f"{format_count(added['shards'], 'shard')}, {format_bytes(added['bytes'])}, "
+            f"{format_count(added['rows_rejected'], 'row')} rejected"
         )
     for name, split in manifest.splits.items():
         lines.append(
-            f"  {name}: {count(split.records, 'record')}, {count(len(split.shards), 'shard')}, "
-            f"{human_bytes(split.bytes)}"
+            f"  {name}: {format_count(split.records, 'record')}, {format_count(len(split.shards), 'shard')}, "
+            f"{format_bytes(split.bytes)}"
         )
     if outcome.stages:
         stages = [f"{stage} {s:.1f} s" for stage, s in outcome.stages.items()]
         lines.append(f"  time: {', '.join(stages)}")
-    lines += [f"  {line}" for line in outcome.understood.lines()]
+    lines += [f"  {line}" for line in outcome.input_report.to_lines()]
     counted = list((outcome.classes or {}).items())
-    if CLASSES not in dict(outcome.understood.facts):
-        lines += [f"  {_class_line(*label)}" for label in counted[:_LABELS]]
-    lines += [f"  warning: {warning}" for warning in outcome.understood.warnings]
-    if text := rows_text(manifest):
+    if CLASSES not in dict(outcome.input_report.fields):
+        lines += [f"  {_class_line(*label)}" for label in counted[:_MAX_LABELS]]
+    lines += [f"  warning: {warning}" for warning in outcome.input_report.warnings]
+    if text := describe_row_counts(manifest):
         lines.append(f"  {text}")
     if manifest.rows_rejected:
         lines.append(
-            f"  {count(manifest.rows_rejected, 'row')} rejected, kept in {outcome.rejects}"
+            f"  {format_count(manifest.rows_rejected, 'row')} rejected, kept in {outcome.rejects}"
             f" (recordmill rejects {shlex.quote(outcome.output)})"
         )
         reject_lines = kind_lines(outcome.reject_kinds, outcome.locator)
@@ -163,9 +167,9 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
             "next run or `recordmill clean`. A glob matches both: read the names from "
             "manifest.json"
         )
-    for launch in outcome.at_work:
+    for launch in outcome.live_launches:
         lines.append(
-            f"  a {launch.noun} is also active here: {launch.describe()}. It does not "
+            f"  a {launch.noun} is also running here: {launch.describe()}. It does not "
             "replace a dataset that was published after its launch"
         )
     if outcome.is_first:
@@ -175,10 +179,12 @@ def _outcome_lines(outcome: Outcome) -> list[str]:
 
 def _class_line(label: str, counts: LabelCounts) -> str:
     """Returns a line with the first classes of a label."""
-    classes = in_all_splits(counts)
-    first = [f"{printable(name)} {rows:,}" for name, rows in classes.items()][:_CLASSES]
-    more = f", ... {len(classes):,} in all" if len(classes) > len(first) else ""
-    return f"classes of {printable(label)}: {', '.join(first)}{more}"
+    classes = sum_over_splits(counts)
+    first = [f"{escape_unprintable(name)} {rows:,}" for name, rows in classes.items()][
+        :_MAX_CLASSES
+    ]
+    more = f", ... {len(classes):,} in total" if len(classes) > len(first) else ""
+    return f"classes of {escape_unprintable(label)}: {', '.join(first)}{more}"
 
 
 def _loading_lines(output: str, manifest: Manifest) -> list[str]:
@@ -191,7 +197,7 @@ def _loading_lines(output: str, manifest: Manifest) -> list[str]:
     return [
         f"To show its content: recordmill inspect {quoted_output}",
         f"To create an HTML report: recordmill report {quoted_output}",
-        *filter(None, [sizes_note(manifest)]),
+        *filter(None, [image_sizes_note(manifest)]),
         *([tensorflow] if manifest.container == "tfrecord" else []),
         "To load it in Python:",
         "    from recordmill import open_dataset",
@@ -215,11 +221,13 @@ _VERDICTS = {
 def show_plan(job: JobSpec, options: RunOptions) -> None:
     """Shows the plan of a run; exits with the run's status if it would be refused."""
     doing = "reading samples of the input"
-    with showing(sys.stderr, "plan", doing, is_shown=not options.as_json):
+    with show_progress(sys.stderr, "plan", doing, is_shown=not options.as_json):
         plan = plan_run(job, options)
-    in_style = partial(spell, style=options.style)
+    in_style = partial(spell_options, style=options.style)
     plan = replace(
-        plan, reason=in_style(plan.reason), understood=plan.understood.spelled(in_style)
+        plan,
+        reason=in_style(plan.reason),
+        input_report=plan.input_report.with_spelling(in_style),
     )
     if options.as_json:
         write_json(_plan_json(plan), indented=False)
@@ -242,20 +250,20 @@ def _plan_json(plan: RunPlan) -> dict[str, Any]:
         "run_key": run.run_key,
         "files": run.inputs.num_files,
         "input_bytes": run.inputs.num_bytes,
-        "kept_files": run.kept_files,
-        "understood": plan.understood.to_dict(),
+        "kept_files": run.num_kept_files,
+        "understood": plan.input_report.to_dict(),
     }
     if estimate is None or prepared is None:
         return plan_fields
     return plan_fields | {
         "ranges": len(prepared.ranges),
         "finished_ranges": plan.finished_ranges,
-        "removed": list(plan.removed),
+        "removed": list(plan.removed_versions),
         "exchange": prepared.context.exchange,
-        "processes": prepared.processes,
+        "processes": prepared.num_processes,
         "exact": estimate.is_exact,
         "rows": estimate.rows,
-        "rows_rejected": estimate.rejected,
+        "rows_rejected": estimate.num_rejects,
         "records": estimate.records,
         "bytes": estimate.bytes,
         "shards": estimate.shards,
@@ -276,30 +284,32 @@ def _plan_lines(plan: RunPlan) -> list[str]:
     lines = [f"{job.name} {job.version} in {run.store.uri}: {_VERDICTS[plan.verdict]}"]
     if plan.reason:
         lines.append(f"  because {plan.reason}")
-    files = count(inputs.num_files, "file")
-    lines.append(f"  input    {files}, {human_bytes(inputs.num_bytes)}")
-    if run.kept_files:
-        lines[-1] += f" (of new inputs; {count(run.kept_files, 'file')} kept)"
-    warnings = [f"  warning  {warning}" for warning in plan.understood.warnings]
+    files = format_count(inputs.num_files, "file")
+    lines.append(f"  input    {files}, {format_bytes(inputs.num_bytes)}")
+    if run.num_kept_files:
+        lines[-1] += (
+            f" (new; {format_count(run.num_kept_files, 'file')} already converted)"
+        )
+    warnings = [f"  warning  {warning}" for warning in plan.input_report.warnings]
     if estimate is None or prepared is None:
         return lines + warnings
-    lines[-1] += f", {count(len(prepared.ranges), 'range')}"
+    lines[-1] += f", {format_count(len(prepared.ranges), 'range')}"
     if plan.finished_ranges:
         lines[-1] += f", {plan.finished_ranges:,} already finished"
-    lines += [f"  {line}" for line in plan.understood.lines()]
+    lines += [f"  {line}" for line in plan.input_report.to_lines()]
     about = "" if estimate.is_exact else "about "
-    rejected = f", {estimate.rejected:,} rejected" if estimate.rejected else ""
+    rejected = f", {estimate.num_rejects:,} rejected" if estimate.num_rejects else ""
     lines.append(f"  rows     {about}{estimate.rows:,}{rejected}")
     for split in estimate.splits:
         shard_size = (
-            human_bytes(split.bytes // split.shards) if split.shards else "nothing"
+            format_bytes(split.bytes // split.shards) if split.shards else "nothing"
         )
         lines.append(
-            f"  {split.name:<8} {about}{count(split.records, 'record')} in "
-            f"{count(split.shards, 'shard')} of {shard_size}"
+            f"  {split.name:<8} {about}{format_count(split.records, 'record')} in "
+            f"{format_count(split.shards, 'shard')} of {shard_size}"
         )
     lines.append(f"  exchange {prepared.context.exchange}")
-    if prepared.processes:
-        lines.append(f"  workers  {count(prepared.processes, 'process')}")
-    lines += [f"  removes  {folder} (unfinished)" for folder in plan.removed]
+    if prepared.num_processes:
+        lines.append(f"  workers  {format_count(prepared.num_processes, 'process')}")
+    lines += [f"  removes  {folder} (unfinished)" for folder in plan.removed_versions]
     return lines + warnings

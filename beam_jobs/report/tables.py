@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recordmill.beam_jobs.report.terminal import make_console, write_json
 from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.ranges import Reject
-from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.schemas.text import escape_unprintable, format_bytes, format_count
 from recordmill.transforms.tasks.rejects import (
     RejectKind,
     RejectLine,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from recordmill.schemas.manifest import Manifest
-    from recordmill.transforms.dataset.diff import Compared
+    from recordmill.transforms.dataset.diff import DatasetComparison
     from recordmill.transforms.dataset.verify import VerifyResult
     from recordmill.transforms.statistics.class_counts import LabelCounts
 
@@ -40,11 +40,11 @@ class Table(NamedTuple):
     rows: Sequence[tuple[str, ...]]  # texts, one for each column
     # for each row, the segments of a bar on a page, from 0 to 1; several segments belong
     # to the columns after the first one. Empty: no bars
-    shares: tuple[tuple[float, ...], ...] = ()
+    bar_segments: tuple[tuple[float, ...], ...] = ()
     note: str = ""  # a sentence about omitted rows
 
 
-def sizes_note(manifest: Manifest) -> str:
+def image_sizes_note(manifest: Manifest) -> str:
     """Returns advice on batches of images that may differ in size, or ""."""
     images = [
         feature for feature in manifest.features if feature.content is Content.IMAGE
@@ -58,25 +58,28 @@ def sizes_note(manifest: Manifest) -> str:
     )
 
 
-def kind_text(feature: FeatureSpec) -> str:
+def describe_kind(feature: FeatureSpec) -> str:
     """Describes the content of a feature, as in "uint8 array, 32 x 32 x 3"."""
     text = feature.dtype
     if feature.content is not Content.VALUES:
         is_image = feature.content is Content.IMAGE
         text += f" {'image' if is_image else feature.content}"
     if feature.num_classes is not None:
-        text += f", {count(feature.num_classes, 'class')}"
+        text += f", {format_count(feature.num_classes, 'class')}"
     if feature.shape:
         sides = ("any" if side is None else f"{side:,}" for side in feature.shape)
         text += f", {' x '.join(sides)}"
-    if feature.sequence:
+    if feature.is_sequence:
         text = f"steps of {text}"
     return f"{text}, optional" if feature.optional else text
 
 
 def features_table(features: Sequence[FeatureSpec]) -> Table:
     """Returns a table of the features: content, and kind of list in an example."""
-    rows = [(printable(f.name), printable(kind_text(f)), f.kind) for f in features]
+    rows = [
+        (escape_unprintable(f.name), escape_unprintable(describe_kind(f)), f.kind)
+        for f in features
+    ]
     return Table(("=feature", "=holds", "=stored as"), rows)
 
 
@@ -85,13 +88,15 @@ def splits_table(manifest: Manifest) -> Table:
     rows = []
     for name, split in manifest.splits.items():
         sizes = [shard.bytes for shard in split.shards]
-        ends = [human_bytes(end(sizes)) if sizes else "-" for end in (min, max)]
-        size, shards = human_bytes(split.bytes), f"{len(sizes):,}"
-        rows.append((printable(name), f"{split.records:,}", size, shards, *ends))
+        ends = [format_bytes(end(sizes)) if sizes else "-" for end in (min, max)]
+        size, shards = format_bytes(split.bytes), f"{len(sizes):,}"
+        rows.append(
+            (escape_unprintable(name), f"{split.records:,}", size, shards, *ends)
+        )
     return Table(("=split", "records", "size", "shards", "smallest", "largest"), rows)
 
 
-def in_all_splits(label: LabelCounts) -> dict[str, int]:
+def sum_over_splits(label: LabelCounts) -> dict[str, int]:
     """Returns the number of rows of each class of a label, summed over all splits."""
     classes = next(iter(label.values()), {})
     return {name: sum(counts[name] for counts in label.values()) for name in classes}
@@ -120,17 +125,19 @@ def print_table(console: Console, table: Table, title: str = "") -> None:
         console.print(table.note)
 
 
-def rows_text(manifest: Manifest) -> str:
+def describe_row_counts(manifest: Manifest) -> str:
     """Returns the row counts of `map` and sampling as text, or "" without either."""
     map_counts, sampling = manifest.map, manifest.sampling
     sentences, more, fewer = [], "", ""
     if map_counts is not None:
         dropped, added = map_counts.rows_dropped, map_counts.rows_added
-        sentences.append(f"by map: {count(dropped, 'row')} dropped, {added:,} added")
+        sentences.append(
+            f"by map: {format_count(dropped, 'row')} dropped, {added:,} added"
+        )
         more, fewer = f" + {added:,} added", f" + {dropped:,} dropped"
     if sampling is not None:
         sentences.append(
-            f"by sampling: {count(sampling.rows_left_out, 'row')} left out"
+            f"by sampling: {format_count(sampling.rows_left_out, 'row')} left out"
         )
         fewer += f" + {sampling.rows_left_out:,} left out"
         if copied := sampling.rows_copied:
@@ -151,7 +158,9 @@ BYTE_POSITIONS = (
 _SHOWN_PROBLEMS = 3
 
 
-def line_notes(locator: RejectLocator, lines: Mapping[Reject, RejectLine]) -> list[str]:
+def missing_line_notes(
+    locator: RejectLocator, lines: Mapping[Reject, RejectLine]
+) -> list[str]:
     """Returns the reasons for missing line numbers; none for formats without lines."""
     if not locator.is_by_line or not any(reject.path for reject in lines):
         return []
@@ -176,9 +185,9 @@ def show_rejects(
     `published` is True for the rejects of a dataset, and False for the rejects of
     unpublished runs.
     """
-    listed_rejects = [*(kind.first for kind in kinds), *rows]
+    listed_rejects = [*(kind.first_reject for kind in kinds), *rows]
     lines = {reject: locator.line(reject) for reject in listed_rejects}
-    notes = line_notes(locator, lines)
+    notes = missing_line_notes(locator, lines)
 
     def fields(reject: Reject) -> dict[str, Any]:
         return {
@@ -194,30 +203,31 @@ def show_rejects(
     def describe_location(reject: Reject) -> str:
         return locator.describe(reject, lines[reject])
 
-    rejected = sum(kind.rows for kind in kinds)
+    rejected = sum(kind.num_rows for kind in kinds)
     if as_json:
         reasons = [
-            {"code": kind.code, "reason": kind.kind, "rows": kind.rows}
-            | {"first": fields(kind.first)}
+            {"code": kind.code, "reason": kind.kind, "rows": kind.num_rows}
+            | {"first": fields(kind.first_reject)}
             for kind in kinds
         ]
         facts = {"published": published, "rows_rejected": rejected, "reasons": reasons}
         write_json(facts | {"rows": list(map(fields, rows)), "notes": notes})
         return
     console = make_console()
-    origin_note = "" if published else " by runs that published nothing"
-    console.print(f"{count(rejected, 'row')} rejected{origin_note}")
+    origin_note = "" if published else " by unpublished runs"
+    console.print(f"{format_count(rejected, 'row')} rejected{origin_note}")
     if not kinds:
         return
     cells = [
-        (f"{kind.rows:,}", kind.example, describe_location(kind.first))
+        (f"{kind.num_rows:,}", kind.example, describe_location(kind.first_reject))
         for kind in kinds
     ]
-    columns = ("rows", "=reason, as of the first", "=first")
+    columns = ("rows", "=reason (of the first row)", "=first")
     print_table(console, Table(columns, cells))
     for row in rows:
         console.print(
-            f"{describe_location(row)}: {printable(row.reason)}", soft_wrap=True
+            f"{describe_location(row)}: {escape_unprintable(row.reason)}",
+            soft_wrap=True,
         )
         console.print(f"    {readable_raw(row.raw)}", soft_wrap=True)
     for note in notes:
@@ -243,20 +253,20 @@ _ADVICE = {
     "--overwrite",
 }
 
-_UNLIMITED = 1 << 16  # characters in a line
+_MAX_LINE_WIDTH = 1 << 16  # characters in a line
 
 
 def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
     """Shows the result of a verification: lines and a table, or one JSON object."""
     if as_json:
-        write_json({"ok": result.ok, **asdict(result)})
+        write_json({"ok": result.is_undamaged, **asdict(result)})
         return
     console = make_console()
     if not console.is_terminal:
-        console.width = _UNLIMITED  # programs read whole names
-    size = human_bytes(result.bytes)
-    totals = f"{count(result.shards, 'shard')}, {count(result.records, 'record')}"
-    if result.ok:
+        console.width = _MAX_LINE_WIDTH  # programs read whole names
+    size = format_bytes(result.bytes)
+    totals = f"{format_count(result.shards, 'shard')}, {format_count(result.records, 'record')}"
+    if result.is_undamaged:
         claim = "every checksum, count and size is" if result.full else "all sizes are"
         if result.stored_checksums and not result.full:
             claim = "all sizes and stored checksums are"
@@ -269,15 +279,15 @@ def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
         if result.duplicates:
             console.print(f"duplicates: {result.duplicates}", soft_wrap=True)
         return
-    problems = count(len(result.problems), "problem")
+    problems = format_count(len(result.problems), "problem")
     console.print(f"{result.name}: {problems} ({totals} found, {size})", style="red")
     rows = [
-        (printable(problem.file), printable(problem.message))
+        (escape_unprintable(problem.file), escape_unprintable(problem.message))
         for problem in result.problems
     ]
     print_table(console, Table(("=file", "=problem"), rows))
     kinds = {problem.kind for problem in result.problems}
-    output = printable(shlex.quote(result.output))
+    output = escape_unprintable(shlex.quote(result.output))
     for kind, advice in _ADVICE.items():
         if kind in kinds:
             console.print()
@@ -285,7 +295,7 @@ def show_verify(result: VerifyResult, *, as_json: bool = False) -> None:
 
 
 def show_diff(
-    outputs: tuple[str, str], compared: Compared, *, as_json: bool = False
+    outputs: tuple[str, str], compared: DatasetComparison, *, as_json: bool = False
 ) -> None:
     """Shows the comparison of the datasets in two folders: lines, or one JSON object."""
     records = compared.records
@@ -297,40 +307,46 @@ def show_diff(
                 "first": [{"file": file, "record": index} for file, index in examples],
             }
             for output, rows, examples in zip(
-                outputs, records.only, records.examples, strict=True
+                outputs, records.num_only_in, records.examples, strict=True
             )
         ]
-        facts = {"same": compared.same, "schema": compared.schema}
-        facts |= {"splits": compared.splits, "both": records.both}
-        write_json(facts | {"moved": records.moved, "only": only})
+        facts = {"same": compared.is_same, "schema": compared.schema}
+        facts |= {"splits": compared.splits, "both": records.num_common}
+        write_json(facts | {"moved": records.num_moved, "only": only})
         return
     console = make_console()
-    for line in _diff_lines([printable(output) for output in outputs], compared):
+    for line in _diff_lines(
+        [escape_unprintable(output) for output in outputs], compared
+    ):
         console.print(line, soft_wrap=True)
 
 
-def _diff_lines(outputs: list[str], compared: Compared) -> list[str]:
+def _diff_lines(outputs: list[str], compared: DatasetComparison) -> list[str]:
     records = compared.records
     lines = [f"{outputs[0]} | {outputs[1]}"]
-    lines.append("schema: differs" if compared.schema else "schema: the same")
-    lines += [f"  {printable(sentence)}" for sentence in compared.schema]
+    lines.append("schema: differs" if compared.schema else "schema: identical")
+    lines += [f"  {escape_unprintable(sentence)}" for sentence in compared.schema]
     for name, counts in compared.splits.items():
-        row_counts = ["no such split" if n is None else count(n, "row") for n in counts]
+        row_counts = [
+            "no such split" if n is None else format_count(n, "row") for n in counts
+        ]
         both = row_counts[0] if counts[0] == counts[1] else " | ".join(row_counts)
-        lines.append(f"split {printable(name)}: {both}")
-    facts = [f"{records.both:,} in both"]
-    if records.moved:
-        facts.append(f"{records.moved:,} of them in another split")
+        lines.append(f"split {escape_unprintable(name)}: {both}")
+    facts = [f"{records.num_common:,} in both"]
+    if records.num_moved:
+        facts.append(f"{records.num_moved:,} of these in another split")
     facts += [
         f"{number:,} only in {output}"
-        for number, output in zip(records.only, outputs, strict=True)
+        for number, output in zip(records.num_only_in, outputs, strict=True)
         if number
     ]
-    method_note = " (by the checksums of their shards)" if compared.same_files else ""
+    method_note = " (compared by shard checksums)" if compared.has_same_files else ""
     lines.append(f"rows: {', '.join(facts)}{method_note}")
     for side, output in enumerate(outputs):
         for file, index in records.examples[side]:
             location = f"record {index} of {file}"
-            lines.append(f"  only in {output}: {printable(location)}")
-    lines.append("the same rows" if compared.same else "they differ")
+            lines.append(f"  only in {output}: {escape_unprintable(location)}")
+    lines.append(
+        "the rows are identical" if compared.is_same else "the datasets differ"
+    )
     return lines

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from recordmill.schemas.text import (
-    printable,
-    printable_json,
-    printable_lines,
-    printable_message,
+    escape_json,
+    escape_lines,
+    escape_message,
+    escape_unprintable,
 )
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 def echo(line: str, *, err: bool = False) -> None:
     """Writes a line to standard output, or to standard error."""
-    click.echo(printable(line), err=err)
+    click.echo(escape_unprintable(line), err=err)
 
 
 def echo_message(message: str) -> None:
     """Writes an error or a warning of one or more lines to standard error."""
-    click.echo(printable_message(message), err=True)
+    click.echo(escape_message(message), err=True)
 
 
 def echo_lines(text: str, *, err: bool = False) -> None:
     """Writes text of several lines, like a program, a schema or a traceback."""
-    click.echo(printable_lines(text), nl=not text.endswith("\n"), err=err)
+    click.echo(escape_lines(text), nl=not text.endswith("\n"), err=err)
 
 
 def make_console(stream: TextIO | None = None) -> Console:
@@ -55,16 +55,14 @@ def make_console(stream: TextIO | None = None) -> Console:
         """A console that writes no control characters but its own."""
 
         def render_str(self, text: str, **options: Any) -> Text:
-            return super().render_str(printable(text), **options)
+            return super().render_str(escape_unprintable(text), **options)
 
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
             """Yields the segments to write; their text is printable, with line breaks."""
             for text, style, control in super().render(renderable, options):
-                yield Segment(
-                    text if control else printable_lines(text), style, control
-                )
+                yield Segment(text if control else escape_lines(text), style, control)
 
     file = stream or sys.stdout
     return PrintableConsole(file=file, markup=False, highlight=False, emoji=False)
@@ -76,4 +74,4 @@ def write_json(value: dict[str, Any], *, indented: bool = True) -> None:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
     else:
         text = json.dumps(value)
-    click.echo(printable_json(text))
+    click.echo(escape_json(text))

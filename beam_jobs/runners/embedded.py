@@ -45,7 +45,7 @@ POLL_SECONDS = 0.05
 SWITCH_SECONDS = 0.0005
 
 
-class KeptViews(PipelineOptions):
+class CachedViewOptions(PipelineOptions):
     """Options that build each view once.
 
     Beam requests views about 220 times in a run, and builds a parser of all their options
@@ -75,7 +75,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     Raises:
       UsageError: Beam does not know an option, or refuses its value.
     """
-    options: PipelineOptions = KeptViews(list(beam_args))
+    options: PipelineOptions = CachedViewOptions(list(beam_args))
     unknown = _unknown_arguments(options, beam_args) if beam_args else []
     embedded, server_knows = is_embedded(options), False
     if not embedded:
@@ -83,11 +83,11 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         from recordmill.beam_jobs.runners.portable import (
             StrictOptions,
             check_remote,
-            runner_of,
+            create_runner_for,
         )
 
         options = StrictOptions(list(beam_args))
-        runner = runner_of(options)
+        runner = create_runner_for(options)
         server_knows = isinstance(runner, PortableRunner)
     if unknown and not (server_knows and unknown[0].startswith("--")):
         raise UsageError(
@@ -107,7 +107,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         if "--direct_num_workers" not in arguments:
             direct.direct_num_workers = workers
     else:
-        only_translates(options)  # raises if the runner would ignore such an option
+        is_only_translated(options)  # raises if the runner would ignore such an option
         check_remote(options, runner, beam_args)
     return options
 
@@ -130,7 +130,7 @@ def is_embedded(options: PipelineOptions) -> bool:
     return is_embedded_runner(options.view_as(StandardOptions).runner)
 
 
-def only_translates(options: PipelineOptions) -> bool:
+def is_only_translated(options: PipelineOptions) -> bool:
     """Returns True if the pipeline is only translated, for a dry run or a template.
 
     A Flex Template is also translated: its launcher writes a template, and the service
@@ -184,7 +184,7 @@ def run_pipeline(
         return
 
     def run() -> None:
-        with keeping_arguments():
+        with caching_signatures():
             pipeline = new_pipeline(FnApiRunner(), options, folder)
             build(pipeline)
             pipeline.run().wait_until_finish()
@@ -198,7 +198,7 @@ def run_pipeline(
 
 
 @contextmanager
-def keeping_arguments() -> Iterator[None]:
+def caching_signatures() -> Iterator[None]:
     """Caches, within the block, the signatures that Beam inspects.
 
     Beam inspects the signatures of a step's methods, and the state that they declare, for
@@ -227,14 +227,14 @@ def keeping_arguments() -> Iterator[None]:
         return known_specs[kind]
 
     with (
-        _replacing(core, "get_function_args_defaults", arguments_of),
-        _replacing(userstate, "get_dofn_specs", specs_of),
+        _replacing_attribute(core, "get_function_args_defaults", arguments_of),
+        _replacing_attribute(userstate, "get_dofn_specs", specs_of),
     ):
         yield
 
 
 @contextmanager
-def _replacing(module: Any, name: str, replacement: Any) -> Iterator[None]:
+def _replacing_attribute(module: Any, name: str, replacement: Any) -> Iterator[None]:
     original = getattr(module, name)
     setattr(module, name, replacement)
     try:

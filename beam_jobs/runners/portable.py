@@ -53,7 +53,7 @@ from recordmill.transforms.parallel import run_in_thread
 CONNECT_SECONDS = 10.0  # maximum wait for a job server that may still be starting
 # An experiment of Beam's Java runners: the bytes of one message to a worker. Up to a
 # hundred messages are held in direct memory, which is 128 MB in Flink by default.
-_MESSAGE_BYTES = "data_buffer_size_limit"
+_MESSAGE_BYTES_EXPERIMENT = "data_buffer_size_limit"
 LOCAL_MASTERS = ("[auto]", "[local]", "local")
 
 
@@ -103,11 +103,11 @@ def check_remote(
         # answers.
         options.view_as(PortableOptions).job_server_timeout = 30 * 24 * 3600
     debug = options.view_as(DebugOptions)
-    if debug.lookup_experiment(_MESSAGE_BYTES) is None:
-        debug.add_experiment(f"{_MESSAGE_BYTES}={PIECE_BYTES}")
+    if debug.lookup_experiment(_MESSAGE_BYTES_EXPERIMENT) is None:
+        debug.add_experiment(f"{_MESSAGE_BYTES_EXPERIMENT}={PIECE_BYTES}")
 
 
-def runner_of(options: PipelineOptions) -> PipelineRunner:
+def create_runner_for(options: PipelineOptions) -> PipelineRunner:
     """Returns the runner that the options name; raises UsageError if it is unknown."""
     name = str(options.view_as(StandardOptions).runner)
     try:
@@ -187,8 +187,8 @@ def require_listening(address: str, server: str, option: str) -> None:
         except OSError as error:
             if time.monotonic() > deadline:
                 raise RecordmillError(
-                    f"no {server} answers at {address} ({error}): is it started, and "
-                    f"is {option} its address?"
+                    f"no {server} answers at {address} ({error}). Start it, or correct "
+                    f"{option}"
                 ) from error
         time.sleep(0.2)
 
@@ -214,7 +214,7 @@ def run_remote(
       RecordmillError: the job server does not answer, or is lost during the run.
       Exception: the error with which the pipeline failed.
     """
-    runner = runner_of(options)
+    runner = create_runner_for(options)
     results: list[Any] = []
     done = threading.Event()
 
@@ -236,11 +236,11 @@ def run_remote(
                 raise _translate_error(error, options) from error
             hurry = isinstance(error, Interrupted)
             seconds = INTERRUPTED_CANCEL_SECONDS if hurry else CANCEL_SECONDS
-            _cancel(done, results, options, seconds)
+            _cancel_job(done, results, options, seconds)
             raise
 
 
-def submit(
+def submit_pipeline(
     build: Callable[[beam.Pipeline], object],
     options: PipelineOptions,
     *,
@@ -255,7 +255,7 @@ def submit(
       UsageError: the job would end with this process.
       RecordmillError: the job server does not answer.
     """
-    runner = runner_of(options)
+    runner = create_runner_for(options)
     portable = options.view_as(PortableOptions)
     if isinstance(runner, PortableRunner):
         endpoint = portable.job_endpoint
@@ -304,8 +304,8 @@ def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[No
         service = server.start()
     except Exception as error:
         raise RecordmillError(
-            f"the job server of --runner={type(runner).__name__} does not start: "
-            f"{error}. Its output is in the log"
+            f"the job server of --runner={type(runner).__name__} failed to start: "
+            f"{error}. The log has its output"
         ) from error
     started = SimpleNamespace(start=lambda: service)
     runner.default_job_server = lambda _: started  # type: ignore[method-assign]
@@ -316,7 +316,7 @@ def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[No
             server.stop()
 
 
-def _cancel(
+def _cancel_job(
     done: threading.Event,
     results: Sequence[Any],
     options: PipelineOptions,
@@ -362,12 +362,12 @@ def _translate_error(error: BaseException, options: PipelineOptions) -> BaseExce
     code = error.code().name if hasattr(error, "code") else type(error).__name__
     server = options.view_as(PortableOptions).job_endpoint or "the runner's own"
     return RecordmillError(
-        f"the job server was lost ({server}: {code}). If the job still runs, it cannot "
-        "publish any more; cancel it at the runner"
+        f"the job server was lost ({server}: {code}). If the job is still running, it "
+        "can no longer publish; cancel it in the runner"
     )
 
 
-ASK_SECONDS = 10.0
+DESCRIBE_SECONDS = 10.0
 
 
 def runs_on_flink(pipeline: beam.Pipeline) -> bool:
@@ -387,7 +387,7 @@ def runs_on_flink(pipeline: beam.Pipeline) -> bool:
         request = beam_job_api_pb2.DescribePipelineOptionsRequest()
         try:
             answer = service.DescribePipelineOptions(
-                request, timeout=ASK_SECONDS, wait_for_ready=True
+                request, timeout=DESCRIBE_SECONDS, wait_for_ready=True
             )
         except grpc.RpcError:
             return False  # submitting the job will show the error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from recordmill.beam_jobs.service.resolve import ResolvedRun
 from recordmill.schemas.dataset_text import parse_run_metadata
 from recordmill.schemas.errors import OutputError
-from recordmill.schemas.input_summary import NOTHING, InputSummary
+from recordmill.schemas.input_summary import EMPTY_REPORT, InputReport
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
 from recordmill.transforms.storage import Store
@@ -45,7 +45,7 @@ class Outcome:
     seconds: float  # wall time of the whole run
     base: Manifest | None = None  # of the dataset that the run appended to, or None
     # report on the interpreted input; on the listing only if no rows were read
-    understood: InputSummary = NOTHING
+    input_report: InputReport = EMPTY_REPORT
     # reasons of the rejects, most frequent first
     reject_kinds: tuple[RejectKind, ...] = ()
     locator: RejectLocator = UNKNOWN_INPUT  # finds the lines of rejects
@@ -53,7 +53,7 @@ class Outcome:
     # whether the files of a replaced dataset stay until the next run
     keeps_replaced: bool = False
     # detached jobs and pipelines that may be running for the same output
-    at_work: tuple[Launch, ...] = ()
+    live_launches: tuple[Launch, ...] = ()
     # number of rows of each class, by label; None if not counted
     classes: Mapping[str, LabelCounts] | None = None
     is_first: bool = True  # whether the output held no dataset before
@@ -76,7 +76,7 @@ class Outcome:
         return posixpath.join(self.output, REJECTS_NAME) if rejected else ""
 
 
-def outcome_of(
+def make_outcome(
     run: ResolvedRun,
     status: str,
     manifest: Manifest,
@@ -92,11 +92,11 @@ def outcome_of(
         manifest=manifest,
         seconds=time.time() - started,
         base=run.base,
-        understood=run.inputs.told,
+        input_report=run.inputs.input_report,
         reject_kinds=_reject_kinds(store, manifest),
         locator=run.locator,
         input_roots=run.input_roots,
-        at_work=tuple(at_work),
+        live_launches=tuple(at_work),
         description_changes=description_changes,
     )
     if status != "done":
@@ -104,18 +104,20 @@ def outcome_of(
     from recordmill.transforms.dataset.files import class_names
     from recordmill.transforms.statistics.class_counts import counts_if_small
 
-    classes, input_report = None, outcome.understood
+    classes, input_report = None, outcome.input_report
     # The dataset is published: an error in this report must not look like a failed run.
     with suppress(OutputError):
-        input_report = understood_at_end(store, manifest)
+        input_report = load_input_report(store, manifest)
     with suppress(Exception):
         names = class_names(store, manifest)
         classes = counts_if_small(store, manifest, names, _COUNTED_BYTES)
     is_later = manifest.generation > 0  # the output held a dataset before
-    versions = run.version_plan.found.values() if run.version_plan else ()
+    versions = (
+        run.version_plan.is_complete_by_version.values() if run.version_plan else ()
+    )
     return replace(
         outcome,
-        understood=input_report,
+        input_report=input_report,
         keeps_replaced=is_later and run.base is None and run.options.grace != "0",
         classes=classes,
         is_first=not (is_later or any(versions)),
@@ -136,10 +138,10 @@ def _reject_kinds(store: Store, manifest: Manifest) -> tuple[RejectKind, ...]:
         return ()
 
 
-def understood_at_end(store: Store, manifest: Manifest) -> InputSummary:
+def load_input_report(store: Store, manifest: Manifest) -> InputReport:
     """Returns the input report of the run that wrote a dataset, or its last part."""
     name = run_metadata_name(manifest.appended)
-    metadata_bytes = store.find(name)
+    metadata_bytes = store.read_if_exists(name)
     if metadata_bytes is None:  # the dataset was written by WriteDataset
-        return NOTHING
-    return parse_run_metadata(metadata_bytes, store.uri_of(name)).input_summary
+        return EMPTY_REPORT
+    return parse_run_metadata(metadata_bytes, store.uri_of(name)).input_report

@@ -41,7 +41,7 @@ from recordmill.transforms.dataset.files import (
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.sources.listing import input_root, input_roots
-from recordmill.transforms.sources.registry import ARRAYS_MOVED, describe_inputs
+from recordmill.transforms.sources.registry import ARRAYS_TRANSFORMED, describe_inputs
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.storage.reading import is_local
 from recordmill.transforms.storage.shard_file import require_container
@@ -60,7 +60,7 @@ class AppendPlan:
 
     base: Manifest  # manifest of the existing dataset
     schema: Schema  # features of the existing dataset
-    kept: Inventory  # input files that were converted before
+    existing_inventory: Inventory  # input files that were converted before
 
     @property
     def part(self) -> int:
@@ -79,9 +79,15 @@ class VersionPlan:
     """The existing versions of a dataset, for a run that publishes a version."""
 
     store: Store  # the folder that holds all versions and latest.json
-    found: dict[str, bool]  # by version, oldest first: whether it is complete
-    stale: list[str]  # unfinished versions of other jobs or inputs, to be removed
-    newest: Manifest | None  # of the newest version, if this job would recreate it
+    is_complete_by_version: dict[
+        str, bool
+    ]  # by version, oldest first: whether it is complete
+    stale_versions: list[
+        str
+    ]  # unfinished versions of other jobs or inputs, to be removed
+    unchanged_manifest: (
+        Manifest | None
+    )  # of the newest version, if this job would recreate it
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ class ResolvedRun:
     store: Store  # the output folder
     inputs: Inputs  # files to convert; only new files if inputs are appended
     run_key: str  # hash of the job and the listed inputs
-    expected: Schema | None  # the schema that the dataset must have
+    expected_schema: Schema | None  # the schema that the dataset must have
     append_plan: AppendPlan | None = None  # None if the run does not append
     version_plan: VersionPlan | None = None  # None without `version=auto`
 
@@ -105,7 +111,7 @@ class ResolvedRun:
     def workspace_of(self, run_key: str) -> Workspace:
         """Returns the workspace of a run with another key and the same options."""
         options = self.options
-        return Workspace.of(
+        return Workspace.for_run(
             self.store, run_key, options.scratch, remote=not options.is_embedded
         )
 
@@ -119,7 +125,7 @@ class ResolvedRun:
         """Returns the fingerprint of the dataset that the run appends to, or ""."""
         return self.base.fingerprint if self.base else ""
 
-    def description_of(self, manifest: Manifest | None) -> Description:
+    def merge_description(self, manifest: Manifest | None) -> Description:
         """Returns the description of the dataset after the run.
 
         Fields that the job does not set are kept from the published dataset, unless the
@@ -129,7 +135,7 @@ class ResolvedRun:
         if manifest and not self.options.overwrite:
             merged_about = {**manifest.about, **about}
             about = {key: merged_about[key] for key in ABOUT if key in merged_about}
-            card = card or manifest.description.card
+            card = card or manifest.description.has_card
         return Description(about, card)
 
     @property
@@ -147,12 +153,12 @@ class ResolvedRun:
         return input_roots(self.inputs.files, min(16, len(self.options.inputs)))
 
     @property
-    def kept_files(self) -> int:
+    def num_kept_files(self) -> int:
         """Returns the number of input files that the dataset already holds."""
-        return len(self.append_plan.kept) if self.append_plan else 0
+        return len(self.append_plan.existing_inventory) if self.append_plan else 0
 
 
-def resolve(
+def resolve_run(
     job: JobSpec,
     options: RunOptions,
     inputs: Inputs | None = None,
@@ -188,7 +194,7 @@ def resolve(
         inputs = list_all_inputs(job, options, report_progress)
     if options.auto_version:
         job, version_plan = _choose_version(job, store, inputs)
-        store = store.below(job.version)
+        store = store.subfolder_store(job.version)
         options = replace(
             options, output=store.uri, auto_version=False, overwrite=False
         )
@@ -196,7 +202,7 @@ def resolve(
     # With an object store, workers wait for responses part of the time.
     workers = options.workers or usable_cores() * (2 if in_store else 1)
     options = replace(options, workers=workers)
-    appended = _append_to(job, store, inputs) if options.append else None
+    appended = _plan_append(job, store, inputs) if options.append else None
     if appended is not None:
         append_plan, inputs, run_key = appended
     else:
@@ -206,7 +212,7 @@ def resolve(
     )
 
 
-def _append_to(
+def _plan_append(
     job: JobSpec, store: Store, inputs: Inputs
 ) -> tuple[AppendPlan, Inputs, str] | None:
     """Returns the append plan, the new inputs and the run key; None without a dataset."""
@@ -219,10 +225,10 @@ def _append_to(
     new_inventory, sidecar_inventory = new_files(
         recorded_inputs,
         inputs.files,
-        inputs.side_files,
+        inputs.sidecar_files,
         store.uri,
-        inputs.check,
-        left_out=inputs.left_out,
+        inputs.content_check,
+        left_out=inputs.excluded_paths,
     )
     if new_inventory and base.appended >= MAX_APPENDS:
         raise OutputRefusedError(
@@ -231,17 +237,17 @@ def _append_to(
         )
     run_key = base.fingerprint  # without new inputs there is nothing to do
     if new_inventory:
-        reading = describe_inputs(job, new_inventory, inputs.check.storage)
-        if ARRAYS_MOVED in reading:
-            require_arrays_moved(store, base, job, inputs.files, inputs.check)
+        reading = describe_inputs(job, new_inventory, inputs.content_check.storage)
+        if ARRAYS_TRANSFORMED in reading:
+            require_arrays_moved(store, base, job, inputs.files, inputs.content_check)
         run_key = appended_fingerprint(
             run_key, new_inventory, sidecar_inventory, reading=reading
         )
-    existing_inventory = inputs.files.without(new_inventory.paths)
+    existing_inventory = inputs.files.without_paths(new_inventory.paths)
     plan = AppendPlan(base, schema_of_dataset(store, base), existing_inventory)
     return (
         plan,
-        replace(inputs, files=new_inventory, side_files=sidecar_inventory),
+        replace(inputs, files=new_inventory, sidecar_files=sidecar_inventory),
         run_key,
     )
 
@@ -256,10 +262,10 @@ def _choose_version(
     whole = [version for version, is_whole in versions.items() if is_whole]
     newest = None
     if whole:
-        folder = short_retry_store.below(whole[-1])
+        folder = short_retry_store.subfolder_store(whole[-1])
         manifest = read_manifest(folder)
         same = job.model_copy(update={"version": whole[-1]})
-        newest = manifest if inputs.give(folder, manifest, same) else None
+        newest = manifest if inputs.matches_dataset(folder, manifest, same) else None
     version = newest.version if newest else next_version(whole[-1] if whole else None)
     job = job.model_copy(update={"version": version})
     stale = stale_versions(short_retry_store, versions, version, inputs.run_key(job))
@@ -280,7 +286,7 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
     def is_same(published_manifest: Manifest) -> bool:
         if run.append_plan is not None:
             return is_of_run(store, published_manifest, run.run_key)
-        return inputs.give(store, published_manifest, job)
+        return inputs.matches_dataset(store, published_manifest, job)
 
     manifest = check_output(
         store,
@@ -291,7 +297,7 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
         base=run.base_fingerprint,
         is_same=is_same,
         changes_since=lambda other: dataset_changes(
-            store, other, job, inputs.files, inputs.side_files, inputs.check
+            store, other, job, inputs.files, inputs.sidecar_files, inputs.content_check
         ),
     )
     if manifest is None:
@@ -306,7 +312,7 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
         run.locator,
     )
     schema = schema_of(manifest, class_names(store, manifest))
-    require_schema(run.expected, schema, job)
+    require_schema(run.expected_schema, schema, job)
     return manifest
 
 

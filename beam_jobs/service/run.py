@@ -18,22 +18,22 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, TextIO, cast
 
 from recordmill.beam_jobs.service.inputs import Inputs
-from recordmill.beam_jobs.service.label_split import has_label_split, is_exact
-from recordmill.beam_jobs.service.outcome import Outcome, outcome_of
+from recordmill.beam_jobs.service.label_split import has_label_or_split_column, is_exact
+from recordmill.beam_jobs.service.outcome import Outcome, make_outcome
 from recordmill.beam_jobs.service.prepare import (
     PreparedRun,
+    load_staged_report,
     prepare_run,
-    staged_summary,
 )
 from recordmill.beam_jobs.service.resolve import (
     ResolvedRun,
     VersionPlan,
     find_published,
-    resolve,
+    resolve_run,
 )
 from recordmill.schemas.errors import (
     NO_ROOM,
-    PERMANENT,
+    PERMANENT_KINDS,
     USAGE,
     DamagedScratchError,
     NoRoomError,
@@ -41,28 +41,28 @@ from recordmill.schemas.errors import (
     OutputRefusedError,
     RecordmillError,
     WorkerDiedError,
-    error_of,
-    kind_of,
+    create_error,
+    error_kind,
 )
-from recordmill.schemas.input_summary import InputSummary, InputWarning
+from recordmill.schemas.input_summary import InputReport, InputWarning
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.names import REJECTS_NAME
-from recordmill.schemas.text import printable
+from recordmill.schemas.text import escape_unprintable
 from recordmill.transforms.commit.cleanup import clean_local
 from recordmill.transforms.commit.commit import (
     clean_up,
     commit,
+    current_manifest_digest,
     is_clean,
     is_staged,
-    seen_manifest,
 )
-from recordmill.transforms.commit.inputs import is_of_run, key_of, renew_inventories
+from recordmill.transforms.commit.inputs import is_of_run, renew_inventories, run_key_of
 from recordmill.transforms.commit.staging import describe, keep_inventory
 from recordmill.transforms.commit.versions import (
     clear_unfinished,
     expired_versions,
-    has_orphans,
+    has_leftovers,
     list_versions,
     move_latest,
     names_latest,
@@ -86,7 +86,7 @@ from recordmill.transforms.tasks.launches import (
     Launch,
     TaskError,
     begin_launch,
-    forget_errors,
+    discard_unsaved_error,
     has_live_launch,
     is_launch,
     live_workspaces,
@@ -126,7 +126,7 @@ _CONNECTORS = (
 
 
 @contextmanager
-def hidden(packages: Sequence[str]) -> Iterator[None]:
+def hiding_packages(packages: Sequence[str]) -> Iterator[None]:
     """Masks packages for imports within the block, unless they are already imported.
 
     Only for a process that ends with its run: modules that were imported without these
@@ -147,23 +147,27 @@ def _prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
     workspace = context.workspace
     _make_folders(workspace, context.exchange)
     save_input(workspace, context.publishing.input_root, context.job.source)
-    keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
-    save_checksums(workspace, PREPARE, context.source.input.checksums_of_prepare())
-    source = context.source.input.spill_inventory(*workspace.place("inventory.arrow"))
-    return replace(context, source=context.source.on(source))
+    keep_inventory(context, inputs.files, inputs.sidecar_files, inputs.listed_at)
+    save_checksums(
+        workspace, PREPARE, context.source.input_source.checksums_of_prepare()
+    )
+    source = context.source.input_source.spill_inventory(
+        *workspace.store_and_name("inventory.arrow")
+    )
+    return replace(context, source=context.source.with_source(source))
 
 
 def _make_folders(workspace: Workspace, exchange: str) -> None:
     """Creates a run's folders on this machine."""
-    forget_errors(workspace)
+    discard_unsaved_error(workspace)
     try:
         workspace.create(exchange)
     except OSError as error:
-        if kind_of(error) == NO_ROOM:
+        if error_kind(error) == NO_ROOM:
             raise output_error(error, str(error.filename), "created") from error
         raise OutputRefusedError(
-            f"{error.filename}: cannot create the folder: {error.strerror}; choose one "
-            "that you may write to"
+            f"{error.filename}: cannot create the folder: {error.strerror}; choose a "
+            "writable folder"
         ) from error
     free = shutil.disk_usage(workspace.root).free
     if free < 1 << 20:
@@ -172,11 +176,11 @@ def _make_folders(workspace: Workspace, exchange: str) -> None:
         )
 
 
-def run_metadata(
+def make_run_metadata(
     context: RunContext,
     beam_options: PipelineOptions,
     started: float,
-    input_report: InputSummary,
+    input_report: InputReport,
     processes: int = 0,
 ) -> dict[str, object]:
     """Returns the content of run.json, except the duration of the run."""
@@ -223,12 +227,12 @@ def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
     store = run.store
     store.preflight()
     require_idle(store)
-    replaces = seen_manifest(store)
+    replaces = current_manifest_digest(store)
     find_published(run, store)
     workspace = run.workspace_of(new_launch_name())
     begin_launch(workspace, run.run_key)
     context = replace(prepared.context, workspace=workspace)
-    context = context.publishing_with(replaces=replaces)
+    context = context.publishing_with(replaced_manifest_digest=replaces)
     return _prepare_workspace(context, prepared.inputs)
 
 
@@ -236,25 +240,25 @@ def _submit_detached(
     run: ResolvedRun, prepared: PreparedRun, beam_options: PipelineOptions
 ) -> None:
     """Submits a detached job and raises JobSubmitted; returns for any other job."""
-    from recordmill.beam_jobs.runners.embedded import only_translates
+    from recordmill.beam_jobs.runners.embedded import is_only_translated
 
-    translates = bool(run.options.beam_args) and only_translates(beam_options)
+    translates = bool(run.options.beam_args) and is_only_translated(beam_options)
     if not (translates or run.options.detach):
         return
     # These imports load half of Beam's runners, so they run only for such jobs.
     from apache_beam.options.pipeline_options import GoogleCloudOptions, TestOptions
 
     from recordmill.beam_jobs.pipelines.convert import convert_dataset
-    from recordmill.beam_jobs.runners.portable import submit
+    from recordmill.beam_jobs.runners.portable import submit_pipeline
 
     context, ranges = prepared.context, prepared.ranges
     folder = ""
     if not beam_options.view_as(TestOptions).dry_run:  # a dry run writes nothing
         context = prepare_launch(run, prepared)
         folder = context.workspace.root
-    facts = run_metadata(context, beam_options, time.time(), prepared.understood)
+    facts = make_run_metadata(context, beam_options, time.time(), prepared.input_report)
     try:
-        job = submit(
+        job = submit_pipeline(
             lambda p: convert_dataset(p, context, ranges, facts),
             beam_options,
             folder=folder,
@@ -276,26 +280,26 @@ def _submit_detached(
 _log = logging.getLogger("recordmill")
 
 
-def _noted_error(note: TaskError, message: str) -> RecordmillError:
+def _make_noted_error(note: TaskError, message: str) -> RecordmillError:
     """Returns the error that a worker noted, with another message."""
-    error = error_of(note.about, message)
+    error = create_error(note.about, message)
     error.add_note(note.traceback)  # for --debug
     return error
 
 
-def _explain(error: Exception, workspace: Workspace) -> RecordmillError:
+def _find_cause(error: Exception, workspace: Workspace) -> RecordmillError:
     """Returns the first error that a worker noted, in place of the runner's report."""
     if notes := read_errors(workspace):
         note = notes[0]
         _log.error("%s", note.traceback)
         prefix = "" if note.expected else f"unexpected {note.kind}: "
-        return _noted_error(note, prefix + note.message)
-    is_ours, kind = isinstance(error, RecordmillError), kind_of(error)
+        return _make_noted_error(note, prefix + note.message)
+    is_ours, kind = isinstance(error, RecordmillError), error_kind(error)
     prefix = "" if is_ours else f"the runner failed: {type(error).__name__}: "
-    return error_of(kind, f"{prefix}{error}")
+    return create_error(kind, f"{prefix}{error}")
 
 
-_PUBLISHED = "the dataset was published before. Run the same command again to clean up"
+_PUBLISHED = "the dataset was already published. Run the same command again to clean up"
 _UNPUBLISHED = "nothing was published. Run the same command again to resume"
 _UNKNOWN = (
     "it is unknown whether the dataset was published, because the output cannot be "
@@ -303,7 +307,7 @@ _UNKNOWN = (
 )
 
 
-class LastWords:
+class FailureReport:
     """The final message about the output of a run that failed or was interrupted."""
 
     def __init__(self) -> None:
@@ -311,7 +315,7 @@ class LastWords:
         self.lease: Lease | None = None  # without a lease, the run publishes nothing
         self.workspace: Workspace | None = None  # holds the log and rejects of the run
 
-    def state(self, seconds: float | None = None) -> str:
+    def describe_published_state(self, seconds: float | None = None) -> str:
         """Returns a sentence on the published state and the next step.
 
         It waits at most `seconds` for the storage.
@@ -327,7 +331,7 @@ class LastWords:
         if run is None or lease is None:
             return False
         ended = lease.end_publishing(-1 if seconds is None else seconds)
-        if lease.published is not None:
+        if lease.published_manifest is not None:
             return True
         manifest = find_manifest(run.store.with_short_retries())
         if manifest is not None and is_of_run(run.store, manifest, run.run_key):
@@ -336,21 +340,21 @@ class LastWords:
             raise TimeoutError
         return False
 
-    def add_to(self, error: RecordmillError) -> None:
+    def add_to_error(self, error: RecordmillError) -> None:
         """Adds a line on the published state and the next step to an error."""
-        kind, workspace = kind_of(error), self.workspace
+        kind, workspace = error_kind(error), self.workspace
         if self.lease is None or kind == USAGE:
             return
-        state = self.state()
+        state = self.describe_published_state()
         if state == _UNPUBLISHED:
             if workspace is None:
                 return
-            log_note = f"Log and rejects are in {workspace.root}. "
-            if workspace.shared:
+            log_note = f"The log and the rejects are in {workspace.root}. "
+            if workspace.is_in_store:
                 rejects = workspace.display_path(REJECTS_NAME)
                 log_note = f"The log is {workspace.log}, rejects are in {rejects}. "
             hint = "Run the same command again to resume"
-            if kind in PERMANENT:
+            if kind in PERMANENT_KINDS:
                 hint = "The same command would fail again: first fix the error"
             log_note = log_note if workspace.log.exists() else ""
             state = f"nothing was published. {log_note}{hint}"
@@ -366,7 +370,7 @@ def load_beam_options(options: RunOptions) -> PipelineOptions:
     # Without a handler, Beam's import would install one that prints to the terminal.
     logging.getLogger().addHandler(logging.NullHandler())
     # The import of Beam takes half a second, so it runs only if a pipeline is needed.
-    with hidden(_CONNECTORS if options.is_embedded else ()):
+    with hiding_packages(_CONNECTORS if options.is_embedded else ()):
         from recordmill.beam_jobs.runners.embedded import pipeline_options
 
     return pipeline_options(options.beam_args, options.workers)
@@ -376,7 +380,7 @@ def _execute_pipeline(
     prepared: PreparedRun,
     beam_options: PipelineOptions,
     memory: str,
-    last_words: LastWords,
+    last_words: FailureReport,
     reporter: Reporter,
     started: float,
 ) -> Manifest:
@@ -387,7 +391,7 @@ def _execute_pipeline(
     share_arenas()
     lease = last_words.lease
     assert lease is not None  # set by the caller
-    context = prepared.context.publishing_with(lease=lease.holder.nonce)
+    context = prepared.context.publishing_with(lease_nonce=lease.holder.nonce)
     budget = NO_BUDGET
     # Only the scratch exchange keeps runs in memory: references are small, and a resumed
     # run needs the references of all its ranges.
@@ -398,8 +402,8 @@ def _execute_pipeline(
     context = _prepare_workspace(context, prepared.inputs)
     release_memory()  # that the listing used
     workspace = last_words.workspace = context.workspace
-    facts = run_metadata(
-        context, beam_options, started, prepared.understood, prepared.processes
+    facts = make_run_metadata(
+        context, beam_options, started, prepared.input_report, prepared.num_processes
     )
     next_error_poll, remote = time.monotonic(), not is_embedded(beam_options)
 
@@ -410,8 +414,8 @@ def _execute_pipeline(
         require_alive()
         if remote and time.monotonic() >= next_error_poll:
             for note in read_errors(workspace):
-                if note.about in PERMANENT:  # a retry does not help
-                    raise _noted_error(note, note.message)
+                if note.about in PERMANENT_KINDS:  # a retry does not help
+                    raise _make_noted_error(note, note.message)
             next_error_poll = time.monotonic() + ERROR_POLL_SECONDS
 
     def require_alive() -> None:
@@ -427,11 +431,11 @@ def _execute_pipeline(
         )
 
     with _logging_to(workspace), ExitStack() as ending:
-        if prepared.processes:
+        if prepared.num_processes:
             # Imported late: a run with threads does not need it.
             from recordmill.transforms.tasks.processes import TaskProcesses
 
-            processes = TaskProcesses(context, prepared.processes)
+            processes = TaskProcesses(context, prepared.num_processes)
             ending.callback(processes.close)
             context = replace(context, processes=processes)
         _log.info("%s: %d input ranges", context.job, len(ranges))
@@ -453,18 +457,18 @@ def _execute_pipeline(
         except Exception as error:
             require_alive()  # the death of a process is the cause of the error
             _log.exception("the run failed")
-            raise _explain(error, workspace) from error
+            raise _find_cause(error, workspace) from error
         finally:
             reporter.end()
-            workspace.runs.release()
-    return _published(lease, workspace.store)
+            workspace.sorted_run_folder.release()
+    return _published_manifest(lease, workspace.store)
 
 
-def _published(lease: Lease, store: Store) -> Manifest:
+def _published_manifest(lease: Lease, store: Store) -> Manifest:
     """Returns the manifest that this run published, even if it was replaced since."""
-    if lease.published is None:  # a remote worker published it
+    if lease.published_manifest is None:  # a remote worker published it
         return read_manifest(store)
-    return Manifest.from_bytes(lease.published, store.uri_of(MANIFEST_NAME))
+    return Manifest.from_bytes(lease.published_manifest, store.uri_of(MANIFEST_NAME))
 
 
 @contextmanager
@@ -493,74 +497,77 @@ def _logging_to(workspace: Workspace) -> Iterator[None]:
                 file.close()
 
 
-def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outcome:
+def run_job(run: ResolvedRun, reporter: Reporter, last_words: FailureReport) -> Outcome:
     """Runs a resolved job until its dataset is published; raises like `run_versioned`."""
     last_words.run = run
     started = time.time()
     store, workspace = run.store, run.workspace
-    reporter.doing("scan", "inspecting the output")
+    reporter.show_activity("scan", "inspecting the output")
     # A store that does not answer is reported within seconds, not minutes.
     manifest = find_published(run, store.with_short_retries())
-    if manifest is not None and manifest.description == run.description_of(manifest):
+    if manifest is not None and manifest.description == run.merge_description(manifest):
         if not is_clean(store, manifest):
             with acquire(store):
                 clean_up(store)
-        if store.unfinished(WORK_FOLDER):
+        if store.list_temp_files(WORK_FOLDER):
             with suppress(OutputError), acquire(store):
                 remove_leftovers(store, find_leftovers(store))
-        _note_versions(run, manifest)
+        _store_read_versions(run, manifest)
         # The run that wrote the dataset leaves its workspace if it was killed at its very
         # end. Its inputs may have had other mtimes, and therefore another run key.
-        for key in {run.run_key, key_of(store, manifest)}:
+        for key in {run.run_key, run_key_of(store, manifest)}:
             run.workspace_of(key).remove()
         remove_dead_lease(store)
         remove_empty_folders(store)
-        return outcome_of(run, "unchanged", manifest, started)
+        return make_outcome(run, "unchanged", manifest, started)
     pipeline = None
     if manifest is None and not is_staged(workspace):
         # Errors in the job and the input are found before anything is written.
-        counted = has_label_split(run.job) or is_exact(run.job)
+        counted = has_label_or_split_column(run.job) or is_exact(run.job)
         doing = "counting rows, classes and splits" if counted else ""
-        reporter.doing("scan", doing or "reading the first rows")
+        reporter.show_activity("scan", doing or "reading the first rows")
         prepared = prepare_run(run)
-        reporter.tell(prepared.understood)
+        reporter.report_input(prepared.input_report)
         if run.options.strict:
-            prepared.understood.require_no_warnings()
-        reporter.doing("scan", "loading Beam")
+            prepared.input_report.require_no_warnings()
+        reporter.show_activity("scan", "loading Beam")
         pipeline = prepared, load_beam_options(run.options)
-        reporter.doing("scan", "acquiring the lease of the output")
+        reporter.show_activity("scan", "acquiring the lease of the output")
         _submit_detached(run, *pipeline)
     elif manifest is None and run.options.strict:
-        staged_summary(run).require_no_warnings()
+        load_staged_report(run).require_no_warnings()
     with acquire(store) as lease:
         last_words.lease = lease
         status = "done"
         at_work: tuple[Launch, ...] = ()
         clean_up(store, end_grace=False)
-        replaces = seen_manifest(store)
+        replaces = current_manifest_digest(store)
         manifest = find_published(run, store)
         if manifest is not None:
             status = "unchanged"  # another run ended before this one had the lease
         elif pipeline is None:
-            reporter.doing("publish", "moving the files")
+            reporter.show_activity("publish", "moving the files")
             lease.require_held()
             # In a thread, so that a signal does not interrupt a write.
             publish = partial(commit, workspace, None, lease.holder.nonce)
             run_in_thread(publish, threading.Event(), lease.require_not_lost, 0.05)
-            manifest = _published(lease, store)
+            manifest = _published_manifest(lease, store)
         else:
             prepared = replace(
-                prepared, context=prepared.context.publishing_with(replaces=replaces)
+                prepared,
+                context=prepared.context.publishing_with(
+                    replaced_manifest_digest=replaces
+                ),
             )
             manifest = _execute_pipeline(
                 prepared, pipeline[1], run.options.memory, last_words, reporter, started
             )
-        description = run.description_of(manifest)
-        if changes := description.changes_from(manifest.description):
-            reporter.doing("publish", "writing the description")
+        description = run.merge_description(manifest)
+        if changes := description.describe_changes(manifest.description):
+            reporter.show_activity("publish", "writing the description")
             manifest = describe(workspace, description, lease.holder.nonce)
             status = "described" if status == "unchanged" else status
-        reporter.doing("publish", "removing temporary files")
+        reporter.show_activity("publish", "removing temporary files")
         try:
             if lease.is_held():  # otherwise another run may be using the folder
                 if status == "unchanged" or run.options.grace == "0":
@@ -568,24 +575,26 @@ def run_job(run: ResolvedRun, reporter: Reporter, last_words: LastWords) -> Outc
                 workspace.remove()
                 leftovers = find_leftovers(store, spare=workspace.name)
                 remove_leftovers(store, leftovers)
-                at_work = leftovers.at_work
+                at_work = leftovers.active_launches
         except (RecordmillError, OSError):
             if lease.is_held():
                 raise
             _log.exception("another run cleans up")
-    return outcome_of(run, status, manifest, started, at_work, changes)
+    return make_outcome(run, status, manifest, started, at_work, changes)
 
 
-def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
+def _store_read_versions(run: ResolvedRun, manifest: Manifest) -> None:
     """Stores the versions of inputs that this run read, so that the next run need not."""
-    versions, store = run.inputs.check.versions_read(), run.store
+    versions, store = run.inputs.content_check.versions_read(), run.store
     if not versions:
         return
     try:
         with acquire(store):
             renew_inventories(store, manifest, versions, run.run_key)
     except OutputError:
-        _log.info("the output is busy or read-only: the next run reads them again")
+        _log.info(
+            "the output is busy or read-only: the next run reads the inputs again"
+        )
 
 
 # A run holds the lease of the folder of versions, and also the lease of its own version,
@@ -593,7 +602,7 @@ def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
 
 
 def run_versioned(
-    job: JobSpec, options: RunOptions, reporter: Reporter, last_words: LastWords
+    job: JobSpec, options: RunOptions, reporter: Reporter, last_words: FailureReport
 ) -> Outcome:
     """Runs a job until its dataset is published, as the next version with `version=auto`.
 
@@ -605,12 +614,12 @@ def run_versioned(
 
     def report_progress(text: str) -> None:
         """Shows that inputs are read to decide whether the run has work to do."""
-        reporter.doing("scan", text)
-        reporter.tell(InputSummary(facts=(("inputs", text),)))
+        reporter.show_activity("scan", text)
+        reporter.report_input(InputReport(fields=(("inputs", text),)))
 
-    reporter.doing("scan", "listing the inputs")
-    run = resolve(job, options, report_progress=report_progress)
-    reporter.tell(InputSummary(warnings=run.inputs.told.warnings))
+    reporter.show_activity("scan", "listing the inputs")
+    run = resolve_run(job, options, report_progress=report_progress)
+    reporter.report_input(InputReport(warnings=run.inputs.input_report.warnings))
     versions = run.version_plan
     if versions is None or _is_up_to_date(versions, options.keep):
         return run_job(run, reporter, last_words)
@@ -618,11 +627,11 @@ def run_versioned(
     with acquire(store) as lease:
         # Resolved again, because another run may have ended before this run acquired the
         # lease. The inputs are the same and are not listed again.
-        run = resolve(job, options, run.inputs)
+        run = resolve_run(job, options, run.inputs)
         versions = run.version_plan
         assert versions is not None  # because the options are unchanged
         remove_leftovers(store, find_leftovers(store))
-        for version in versions.stale:
+        for version in versions.stale_versions:
             cleared = clear_unfinished(store, version, run.job.version)
             for name in cleared if options.scratch else ():
                 run.workspace.sibling(name).remove_scratch()
@@ -632,26 +641,26 @@ def run_versioned(
         move_latest(store, outcome.manifest)
         for version in expired_versions(store, list_versions(store), options.keep):
             lease.require_held()
-            if has_live_launch(store.below(version)):
+            if has_live_launch(store.subfolder_store(version)):
                 continue  # a detached job is about to replace this version
             if target := remove_version(store, version):
                 warning = InputWarning(
                     "linked-version",
-                    f"{store.uri_of(version)}: was a link to {printable(target)}. The "
+                    f"{store.uri_of(version)}: was a link to {escape_unprintable(target)}. The "
                     "link was removed because of `keep`; remove its target if nobody "
                     "needs it",
                 )
-                input_report = outcome.understood.with_warnings([warning])
-                outcome = replace(outcome, understood=input_report)
+                input_report = outcome.input_report.with_warnings([warning])
+                outcome = replace(outcome, input_report=input_report)
     return outcome
 
 
 def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:
     """Tests whether there is nothing to do or to clean up; changes no files."""
     return (
-        plan.newest is not None
-        and names_latest(plan.store, plan.newest)
-        and not plan.stale
-        and not expired_versions(plan.store, plan.found, keep)
-        and not has_orphans(plan.store)
+        plan.unchanged_manifest is not None
+        and names_latest(plan.store, plan.unchanged_manifest)
+        and not plan.stale_versions
+        and not expired_versions(plan.store, plan.is_complete_by_version, keep)
+        and not has_leftovers(plan.store)
     )

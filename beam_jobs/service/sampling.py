@@ -13,34 +13,34 @@ from functools import partial
 import numpy as np
 
 from recordmill.beam_jobs.service.label_split import (
-    WIDER,
-    own_names,
+    WINDOW_GROWTH,
+    label_class_names,
     require_class_column,
-    too_many,
+    too_many_values_message,
 )
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputReport
 from recordmill.schemas.job import JobSpec, parse_balance
 from recordmill.schemas.options import WEIGHT
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.text import count, first_names
+from recordmill.schemas.text import format_count, format_names
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import WIDTH, RankSketch, SmallestKeys
-from recordmill.transforms.exchange.keys import sample_draws, text_hash
+from recordmill.transforms.exchange.keys import sample_hashes, text_hash
 from recordmill.transforms.sources.base import Rows, RowSource
 from recordmill.transforms.sources.file_splits import TRAIN_NAMES
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
+    find_class_keys,
     has_decimal_commas,
-    keys_of,
 )
 from recordmill.transforms.sources.sampling import BalancedClasses, SampledRows
 from recordmill.transforms.statistics.input_statistics import count_rows
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import keys_and_splits
 
-_SPACE = 1 << 64
-DrawsOf = Callable[[InputRange, Rows], tuple[Rows, U64]]
+_DRAW_SPACE = 1 << 64
+ComputeDraws = Callable[[InputRange, Rows], tuple[Rows, U64]]
 
 
 def add_sampling(
@@ -50,10 +50,10 @@ def add_sampling(
     sampled, facts, share = SampledRows(source, job), [], Fraction(1)
     if job.sample is not None:
         share = Fraction(job.sample)
-        below = None if share == 1 else int(share * _SPACE)
+        below = None if share == 1 else int(share * _DRAW_SPACE)
         sample_text = f"{float(share * 100):g}% of the rows, chosen by seed {job.seed}"
         facts.append(("sample", sample_text))
-        sampled = replace(sampled, sample_below=below)
+        sampled = replace(sampled, sample_hash_below=below)
     if limit := job.limit:
         smallest_keys = count_rows(
             *(sampled, ranges, None, ""),
@@ -68,29 +68,32 @@ def add_sampling(
         facts.append(
             (
                 "limit",
-                f"the first {num_kept_rows:,} of {count(smallest_keys.count, 'row')}",
+                f"the first {num_kept_rows:,} of {format_count(smallest_keys.count, 'row')}",
             )
         )
         share *= Fraction(num_kept_rows, max(1, smallest_keys.count))
-        sampled = replace(sampled, last_key=smallest_keys.last())
+        sampled = replace(sampled, last_key=smallest_keys.largest_key())
     if job.balance is not None and not job.copies_rows:
         if job.balance.endswith("=weights") and WEIGHT in source.columns().names:
             raise UsageError(
                 f"`balance` {job.balance}: the input already has a column {WEIGHT}. "
                 "Rename it in the input, or leave out `balance`"
             )
-        draws_of: DrawsOf = lambda _, rows: (rows, sample_draws(rows.origins, job.seed))  # noqa: E731
-        balance, counts = _find_balance(job, sampled, ranges, workers, draws_of)
-        facts.append(_told(job, source, counts))
+
+        def compute_hashes(_: object, rows: Rows) -> tuple[Rows, U64]:
+            return rows, sample_hashes(rows.origins, job.seed)
+
+        balance, counts = _find_balance(job, sampled, ranges, workers, compute_hashes)
+        facts.append(_balance_fact(job, source, counts))
         if balance.weights is None:
             share *= Fraction(min(counts.values()) * len(counts), sum(counts.values()))
         sampled = replace(sampled, balance=balance)
-    return replace(sampled, share=float(share), facts=tuple(facts))
+    return replace(sampled, share=float(share), report_lines=tuple(facts))
 
 
 def add_copies(
     context: RunContext, ranges: Sequence[InputRange], workers: int
-) -> tuple[RunContext, InputSummary]:
+) -> tuple[RunContext, InputReport]:
     """Returns a run that copies rows of the split train, and its input report."""
     job, names = context.job, context.split_names
     train = next((n for n in names if n.casefold() in TRAIN_NAMES), None)
@@ -103,13 +106,13 @@ def add_copies(
 
     def draws_of(input_range: InputRange, rows: Rows) -> tuple[Rows, U64]:
         _, splits = keys_and_splits(context, input_range, rows)
-        train_rows = rows.taken(np.flatnonzero(splits == split))
-        return train_rows, sample_draws(train_rows.origins, job.seed)
+        train_rows = rows.take_rows(np.flatnonzero(splits == split))
+        return train_rows, sample_hashes(train_rows.origins, job.seed)
 
     balance, counts = _find_balance(job, context.source, ranges, workers, draws_of)
-    balance_fact = _told(job, context.source, counts)
+    balance_fact = _balance_fact(job, context.source, counts)
     copies = replace(balance, split=split)
-    return replace(context, copies=copies), InputSummary((balance_fact,))
+    return replace(context, balanced_classes=copies), InputReport((balance_fact,))
 
 
 def _find_balance(
@@ -117,7 +120,7 @@ def _find_balance(
     source: RowSource,
     ranges: Sequence[InputRange],
     workers: int,
-    draws_of: DrawsOf,
+    draws_of: ComputeDraws,
 ) -> tuple[BalancedClasses, Mapping[str, int]]:
     """Counts the rows of each class; computes the draws that limit kept or copied rows.
 
@@ -138,11 +141,11 @@ def _find_balance(
 
     def counted(sketch: Callable[[str | None], RankSketch]) -> dict[str, RankSketch]:
         sketches = count_rows(
-            *(source, ranges, column, too_many("balance", column)),
+            *(source, ranges, column, too_many_values_message("balance", column)),
             workers=workers,
             sketch=sketch,
             draws_of=draws_of,
-            values_of=partial(keys_of, decimal_comma=comma),
+            values_of=partial(find_class_keys, decimal_comma=comma),
         )
         return {
             key or MISSING_KEY: class_sketch for key, class_sketch in sketches.items()
@@ -163,7 +166,7 @@ def _find_balance(
         def sketch(key: str | None) -> RankSketch:
             key = key or MISSING_KEY
             end = ranks.get(key, 0) * share / counts.get(key, 1)
-            return RankSketch((int(end * _SPACE),), width)  # noqa: B023
+            return RankSketch((int(end * _DRAW_SPACE),), width)  # noqa: B023
 
         limits = {
             k: class_sketch.limits([ranks[k]])
@@ -172,7 +175,7 @@ def _find_balance(
         if None not in limits.values():
             below = {key: limit for key, limit in limits.items() if limit is not None}
             break
-        width *= WIDER
+        width *= WINDOW_GROWTH
     keys = sorted(counts, key=text_hash)
     times = [1 if rule == "weights" else target // counts[key] for key in keys]
     weights = None
@@ -181,30 +184,31 @@ def _find_balance(
         weights = np.array([total / counts[key] for key in keys], np.float32)
     balance = BalancedClasses(
         *(column, comma, job.seed),
-        hashes=np.array([text_hash(key) for key in keys], np.uint64),
-        times=np.array(times, np.int64),
-        below=np.array([below[key][0] for key in keys], np.uint64),
+        class_hashes=np.array([text_hash(key) for key in keys], np.uint64),
+        num_copies=np.array(times, np.int64),
+        extra_copy_below=np.array([below[key][0] for key in keys], np.uint64),
         weights=weights,
     )
     return balance, counts
 
 
-def _told(
+def _balance_fact(
     job: JobSpec, source: RowSource, counts: Mapping[str, int]
 ) -> tuple[str, str]:
     """Returns the fact about balanced classes for the input report."""
     column, rule = parse_balance(str(job.balance))
-    names = own_names(source.unsampled()[0], column)
+    names = label_class_names(source.source_before_sampling()[0], column)
     class_texts = []
     for key in sorted(counts, key=lambda key: (-counts[key], key)):
         name = names[int(key)] if names and key.isdigit() else key or "no value"
         class_texts.append(f"{name} {counts[key]:,}")
     rule_texts = {
-        "undersample": f"{min(counts.values()):,} rows of each are kept",
-        "oversample": f"copied to {max(counts.values()):,} rows of each in train",
-        "weights": f"weighed by {WEIGHT}",
+        "undersample": f"keeps {min(counts.values()):,} rows of each class",
+        "oversample": f"repeats rows in train up to {max(counts.values()):,} rows of "
+        "each class",
+        "weights": f"weighted by {WEIGHT}",
     }
     description = (
-        f"{count(len(counts), 'class')} of {column}, {rule_texts[rule]}; rows: "
+        f"{format_count(len(counts), 'class')} of {column}, {rule_texts[rule]}; rows: "
     )
-    return "balance", description + first_names(class_texts)
+    return "balance", description + format_names(class_texts)

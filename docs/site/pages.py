@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from recordmill.beam_jobs.cli.main import cli
-from recordmill.schemas.job_file import job_schema
+from recordmill.schemas.job_file import create_job_schema
 from recordmill.transforms.sources.registry import InstalledFormats
 
 ROOT = Path(__file__).parents[2]
@@ -171,7 +171,7 @@ def help_page(commands: list[tuple[str, str]]) -> str:
 
 def job_file_page() -> str:
     """Returns the page of a job file's keys, by its JSON Schema."""
-    schema = job_schema(InstalledFormats())
+    schema = create_job_schema(InstalledFormats())
     parts = [
         "# Keys of a job file",
         f"{schema['description']} [Jobs](../docs/jobs.md) shows how to use one. "

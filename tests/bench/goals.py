@@ -19,7 +19,7 @@ class Goal:
       what: as the page calls it.
       over: the command above the line, and the one below it.
       at_least: the least ratio, or None.
-      at_most: the largest ratio, or None.
+      max_count: the largest ratio, or None.
       measure: what is compared; "rate" is seconds by row of the input.
       lever: where the time goes and what would help, printed if the goal is missed.
     """

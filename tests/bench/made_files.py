@@ -126,7 +126,7 @@ def _context(url: str, folder: str) -> Any:
 
     return SimpleNamespace(
         job=JobSpec(source="images", name="made"),
-        workspace=Workspace.of(LocalStore(folder), "0" * 32),
+        workspace=Workspace.for_run(LocalStore(folder), "0" * 32),
         source=SimpleNamespace(input=SimpleNamespace(tells_checksums=True)),
         publishing=SimpleNamespace(base="", reading="", input_root=url),
         run_key="1" * 32,
@@ -169,7 +169,7 @@ def publish(url: str, folder: str) -> str:
 
     TEMPORARY.choose_folder(folder)
     shards: Any = [
-        SimpleNamespace(checksums=TaskChecksums(in_file=number))
+        SimpleNamespace(checksums=TaskChecksums(num_in_file=number))
         for number in json.loads(Path(folder, PREPARED).read_text())
     ]
     began = time.process_time()

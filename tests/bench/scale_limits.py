@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recordmill.schemas.job import DEFAULT_SHARD_BYTES, Sharding
-from recordmill.schemas.ranges import MOST_UNPACKED
+from recordmill.schemas.ranges import MAX_UNPACKED_RESULTS
 from recordmill.transforms.exchange.pieces import (
     HELD_BYTES,
     PIECE_BYTES,
@@ -22,9 +22,9 @@ from recordmill.transforms.exchange.pieces import (
 )
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.exchange.sorted_runs import (
-    _BLOCK,
+    _BLOCK_DTYPE,
     _MAGIC,
-    _ROW,
+    _ROW_DTYPE,
     READ_WHOLE_BYTES,
     WINDOW_BYTES,
     _block_rows,
@@ -91,7 +91,7 @@ class Case:
 
     @property
     def shards(self) -> int:
-        return self.sharding.shards_for(self.input_bytes, self.records)
+        return self.sharding.count_shards(self.input_bytes, self.records)
 
     @property
     def shard_size(self) -> float:
@@ -118,7 +118,7 @@ class Case:
     @property
     def results_bytes(self) -> int:
         """Returns the memory of the results of all ranges, packed; and not, if not many."""
-        if self.ranges > MOST_UNPACKED:
+        if self.ranges > MAX_UNPACKED_RESULTS:
             return self.ranges * TOGETHER_RESULT_BYTES
         return self.ranges * (RANGE_RESULT_BYTES + PACKED_RESULT_BYTES)
 
@@ -165,8 +165,8 @@ def lookups(case: Case) -> Lookups:
     records = max(1, round(case.range_records))
     # The places of first keys stand for them, and places of bounds for bounds.
     first_keys = np.arange(0, records, _block_rows(records))
-    head = len(_MAGIC) + len(first_keys) * _BLOCK.itemsize
-    starts = head + np.array([*first_keys, records]) * _ROW.itemsize
+    head = len(_MAGIC) + len(first_keys) * _BLOCK_DTYPE.itemsize
+    starts = head + np.array([*first_keys, records]) * _ROW_DTYPE.itemsize
     bounds = np.arange(case.shards + 1) * (records / case.shards)
     inner = np.maximum(0, np.searchsorted(first_keys, bounds[:-1]) - 1)
     outer = np.searchsorted(first_keys, bounds[1:])

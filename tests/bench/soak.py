@@ -68,7 +68,7 @@ def sites(folder: Path, seed: int) -> Iterator[list[Site]]:
                     folder / "s3-work",
                     place.root,
                     direct=place.options,
-                    options=StorageOptions.of(spoiled),
+                    options=StorageOptions.from_values(spoiled),
                 ),
             ]
             print(

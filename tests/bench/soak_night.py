@@ -72,7 +72,7 @@ class Site:
     def start_anew(self) -> None:
         """Removes the dataset, so that one mistake is counted once."""
         store = self.store
-        store.delete([*store.list(), *store.unfinished()])
+        store.delete([*store.list(), *store.list_temp_files()])
         for table in self.tables:
             table.unlink()
 

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 import recordmill.beam_jobs.pipelines.convert  # noqa: F401 - a worker has imported it, too
 from recordmill.beam_jobs.service.prepare import prepare_run
-from recordmill.beam_jobs.service.resolve import resolve
+from recordmill.beam_jobs.service.resolve import resolve_run
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding
 from recordmill.schemas.ranges import (
     InputRange,
@@ -79,17 +79,17 @@ def main(argv: list[str]) -> int:
         options = RunOptions(
             inputs=(given.input,), output=output, exchange=given.exchange
         )
-        prepared = prepare_run(resolve(job, options))
+        prepared = prepare_run(resolve_run(job, options))
         context = prepared.context
         source = context.source
         assert isinstance(source, CsvSource)
         range_bytes = given.range_mib * MIB
         context = replace(context, source=replace(source, range_bytes=range_bytes))
         first = context.source.cut(prepared.inputs.files)[:3]
-        surveys = [context.source.survey(input_range) for input_range in first]
+        surveys = [context.source.scan_boundaries(input_range) for input_range in first]
         input_ranges = [
             input_range
-            for input_range in context.source.resolve_ranges(first, surveys)[:2]
+            for input_range in context.source.apply_boundaries(first, surveys)[:2]
             if input_range.num_positions == range_bytes
         ]
         if len(input_ranges) < 2:

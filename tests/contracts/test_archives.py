@@ -13,7 +13,7 @@ from content_tools import contents_of
 from source_cases import CASES, Case
 from source_tools import Reading, read
 
-from recordmill.transforms.sources.base import REFERENCE, RowSink
+from recordmill.transforms.sources.base import REFERENCE, RangeFindings
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.storage import reading as storage_reading
 
@@ -59,8 +59,10 @@ def fetched(reading: Reading) -> list[dict[str, Any]]:
     return [
         row
         for input_range in reading.ranges
-        for referred in reading.source.list_references(input_range, RowSink())
-        for found in reading.source.read_windows([referred.batch[REFERENCE]], RowSink())
+        for referred in reading.source.list_references(input_range, RangeFindings())
+        for found in reading.source.read_windows(
+            [referred.batch[REFERENCE]], RangeFindings()
+        )
         for row in found.batch.to_pylist()
     ]
 

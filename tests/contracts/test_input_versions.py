@@ -11,8 +11,11 @@ from archive_tools import ARCHIVES
 from store_servers import Place
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.input_files import InputFile, Seen
-from recordmill.transforms.sources.images.source import parse_references, references_to
+from recordmill.schemas.input_files import FileStat, InputFile
+from recordmill.transforms.sources.images.source import (
+    encode_references,
+    parse_references,
+)
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.clouds import can_read_version
 from recordmill.transforms.storage.read_member import UNPACKED
@@ -37,7 +40,7 @@ def rows_of(place: Place, file: InputFile) -> bytes:
     """The whole file as rows of 40 bytes, read by their offsets."""
     target = np.zeros((251, 40), np.uint8)
     rows = np.arange(251)
-    found = open_input(file.uri, place.options, file.seen)
+    found = open_input(file.uri, place.options, file.stat)
     found.read_rows(rows * 40, target, rows)
     return target.tobytes()
 
@@ -50,24 +53,26 @@ def listed(store_place: Place) -> InputFile:
 
 
 READS: dict[str, Read] = {
-    "all": lambda place, file: read_file(file.uri, place.options, file.seen),
+    "all": lambda place, file: read_file(file.uri, place.options, file.stat),
     "a part": lambda place, file: read_range(
-        file.uri, 10, 20, place.options, file.seen
+        file.uri, 10, 20, place.options, file.stat
     ),
     "by reference": lambda place, file: read_file(
         file.uri,
         place.options,
-        parse_references(pa.array(references_to([file], UNKNOWN, {}, list)))[0].seen,
+        parse_references(pa.array(encode_references([file], UNKNOWN, {}, list)))[
+            0
+        ].stat,
     ),
     "rows by reference": rows_of,
 }
 
 
 def test_each_kind_is_asked_for_a_version(listed: InputFile) -> None:
-    assert is_local(listed.uri) or can_read_version(listed.uri, listed.seen)
-    assert not can_read_version("sftp://host/a", listed.seen)
-    assert not can_read_version(listed.uri, Seen(listed.size, ""))
-    assert not can_read_version("s3://b/a", Seen(1, "2026-01-01 12:00:00+00:00"))
+    assert is_local(listed.uri) or can_read_version(listed.uri, listed.stat)
+    assert not can_read_version("sftp://host/a", listed.stat)
+    assert not can_read_version(listed.uri, FileStat(listed.size, ""))
+    assert not can_read_version("s3://b/a", FileStat(1, "2026-01-01 12:00:00+00:00"))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,7 @@ def test_the_version_that_was_listed(
     store_place: Place, listed: InputFile, start: int, stop: int
 ) -> None:
     place = store_place
-    found = read_range(listed.uri, start, stop, place.options, listed.seen)
+    found = read_range(listed.uri, start, stop, place.options, listed.stat)
     assert found == DATA[start:stop]
     assert READS["all"](place, listed) == READS["by reference"](place, listed) == DATA
     assert READS["rows by reference"](place, listed) == DATA
@@ -135,7 +140,7 @@ def test_members_of_the_version_that_was_listed(store_place: Place, name: str) -
     assert [each(place, one) for each in READS.values()] == [
         *(DATA, DATA[10:20], DATA, DATA)
     ]
-    assert read_file(two.uri, place.options, two.seen) == DATA[:7]
+    assert read_file(two.uri, place.options, two.stat) == DATA[:7]
     UNPACKED.close()  # as in another process
     place.store.put_bytes(ARCHIVES[name](members | {"b": DATA[:9]}), name)
     for read in READS.values():

@@ -142,10 +142,10 @@ def test_a_pid_of_another_container_says_nothing(tmp_path: Path) -> None:
 def test_it_is_renewed_and_stays_held(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     with take(store, 0.8) as mine:
-        before = store.modified(LEASE_NAME)
+        before = store.modified_time(LEASE_NAME)
         time.sleep(2.0)
         mine.require_held()
-        after = store.modified(LEASE_NAME)
+        after = store.modified_time(LEASE_NAME)
         assert before is not None
         assert after is not None
         assert after - before > 0.8
@@ -252,7 +252,9 @@ def test_a_run_that_sleeps_amid_a_renewal_has_lost_it(
 def take_over(store: Store) -> Lease:
     """Takes the lease from a run that is silent, and whose machine is not this one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lease, "require_idle", lambda store: store.find(LEASE_NAME))
+        patch.setattr(
+            lease, "require_idle", lambda store: store.read_if_exists(LEASE_NAME)
+        )
         patch.setattr(Holder, "is_on_this_machine", lambda self: False)
         return acquire(store, lease_seconds=60)
 
@@ -360,13 +362,13 @@ def test_without_exclusive_swaps_the_last_writer_has_it(tmp_path: Path) -> None:
 
     class Overwriting(LocalStore):
         @property
-        def exclusive(self) -> bool:
+        def swaps_exclusively(self) -> bool:
             return False
 
         def swap(
             self, data: bytes, name: str, *, expected_content: bytes | None
         ) -> bool:
-            if self.find(name) != expected_content:
+            if self.read_if_exists(name) != expected_content:
                 return False
             time.sleep(0.2)  # all have looked, nobody has written
             self.put_bytes(data, name)

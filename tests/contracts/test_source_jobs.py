@@ -35,7 +35,7 @@ from plain_runner import without_beam
 from source_cases import CASES, Case
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.options import WantedExchange
+from recordmill.schemas.options import RequestedExchange
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.exchange.sorted_runs import MemoryFile
 from recordmill.transforms.sources.base import ReferencedRows, Source
@@ -43,7 +43,7 @@ from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.tasks import processes
 
 BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.convert.save_plan_totals"
-EXCHANGES: tuple[WantedExchange, ...] = ("scratch", "engine", "reference")
+EXCHANGES: tuple[RequestedExchange, ...] = ("scratch", "engine", "reference")
 LAST_STEP = "recordmill.beam_jobs.pipelines.convert.stage"
 
 
@@ -91,13 +91,13 @@ def counting_reads(source: Source) -> Iterator[Counter[str]]:
 
     read_windows = type(source).read_windows
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("survey", "read", "list_references"):
+        for name in ("scan_boundaries", "read", "list_references"):
             patch.setattr(type(source), name, counted(name))
         patch.setattr(type(source), "read_windows", watched)
         yield calls
 
 
-def fail_in(step: str, given: Path, output: Path, exchange: WantedExchange) -> None:
+def fail_in(step: str, given: Path, output: Path, exchange: RequestedExchange) -> None:
     """Runs a job up to this step, which fails."""
 
     def fail(*_: object) -> None:
@@ -300,7 +300,7 @@ def later_files(folder: Path, rows: list[tuple[str, int, bytes]]) -> list[Path]:
 )
 def test_beam_makes_what_the_plain_runner_makes(
     name: str,
-    exchange: WantedExchange,
+    exchange: RequestedExchange,
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

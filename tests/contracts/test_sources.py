@@ -26,7 +26,7 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.encode.waiting_rows import lengths_of
 from recordmill.transforms.sources.arrays.fixed_records import CifarSource
-from recordmill.transforms.sources.base import REFERENCE, RowSink, number_ranges
+from recordmill.transforms.sources.base import REFERENCE, RangeFindings, number_ranges
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.images.source import FilesSource
@@ -98,13 +98,13 @@ def test_checksums_are_those_of_the_files(case: Case, folder: Path) -> None:
     whole = {
         path: f"crc32c:{crc32c((folder / path).read_bytes()):08x}" for path in sizes
     }
-    assert reading.source.tells_checksums
+    assert reading.source.reports_checksums
     assert read_contents(reading) == whole
     if not reading.source.supports_references:
         return
     by_reference = [*reading.source.checksums_of_prepare()]
     for input_range in reading.ranges:
-        sink = RowSink()
+        sink = RangeFindings()
         for rows in reading.source.list_references(input_range, sink):
             list(reading.source.read_windows([rows.batch[REFERENCE]], sink))
         by_reference += sink.checksums
@@ -141,7 +141,7 @@ def test_ranges_are_cut_by_constants(case: Case, folder: Path) -> None:
     if isinstance(case.source, FilesSource):
         return
     last = reading.files[-1]
-    alone = reading.source.cut([last])
+    alone = reading.source.cut_ranges([last])
     assert [(s.start, s.stop) for s in alone] == [
         (s.start, s.stop) for s in reading.ranges if s.path == last.path
     ]
@@ -362,10 +362,13 @@ def test_a_source_needs_little_more_than_cut_and_read() -> None:
 
     source = Plain()
     input_range = InputRange(0, "a", "/a", 0, 1, 0, 1)
-    steps: Sequence[object] = (source.needs_survey([]), source.survey(input_range))
+    steps: Sequence[object] = (
+        source.needs_boundary_scan([]),
+        source.scan_boundaries(input_range),
+    )
     assert steps == (False, 0)
-    assert source.resolve_ranges([input_range], [0]) == [input_range]
-    assert source.sample(input_range) == ()
+    assert source.apply_boundaries([input_range], [0]) == [input_range]
+    assert source.sample_type_flags(input_range) == ()
     assert not source.needs_reencode((), (), ())
 
 
@@ -388,19 +391,19 @@ def test_rows_by_reference_are_the_rows_read(case: Case, folder: Path) -> None:
     assert reading.source.supports_references
     windows, alone = [], []
     for input_range, part in zip(reading.ranges, reading.parts, strict=True):
-        rows, origins, positions, sink = [], [], [], RowSink()
+        rows, origins, positions, sink = [], [], [], RangeFindings()
         for referred in reading.source.list_references(input_range, sink):
             window = referred.batch[REFERENCE]
             (fetched,) = reading.source.read_windows([window], sink)
             rows += fetched.batch.to_pylist()
             windows.append(window)
             alone.append(fetched.batch)
-            origins += referred.origins[fetched.kept].tolist()
-            positions += referred.positions[fetched.kept].tolist()
+            origins += referred.origins[fetched.row_indices].tolist()
+            positions += referred.positions[fetched.row_indices].tolist()
         assert rows == part.rows
         assert sink.rejects == part.rejects
         assert (origins, positions) == (part.origins, part.positions)
-    together = reading.source.read_windows(iter(windows), RowSink())
+    together = reading.source.read_windows(iter(windows), RangeFindings())
     assert [found.batch for found in together] == alone
 
 
@@ -409,7 +412,7 @@ def test_columns_are_known_before_reading(folder: Path, name: str) -> None:
     CASES[name].make(folder)
     reading = prepare(CASES[name].source, [folder])
     known = reading.source.columns()
-    (first, *_) = reading.source.read(reading.ranges[0], (), RowSink())
+    (first, *_) = reading.source.read(reading.ranges[0], (), RangeFindings())
     assert known.names == first.batch.schema.names
     if not reading.source.infers_types:
         assert known.equals(first.batch.schema)
@@ -420,8 +423,8 @@ def test_references_of_fixed_length_weigh_what_their_records_do(folder: Path) ->
     reading = prepare(CASES["cifar"].source, [folder])
     schema = reading.source.schema()
     for input_range in reading.ranges:
-        (rows,) = reading.source.read(input_range, (), RowSink())
-        (referred,) = reading.source.list_references(input_range, RowSink())
+        (rows,) = reading.source.read(input_range, (), RangeFindings())
+        (referred,) = reading.source.list_references(input_range, RangeFindings())
         (framed,) = frame_rows(rows.batch, schema, JobSpec(source="cifar", name="a"))
         lengths = lengths_of(framed.rows)
         assert referred.planned_bytes is not None
@@ -431,4 +434,4 @@ def test_references_of_fixed_length_weigh_what_their_records_do(folder: Path) ->
 def test_rows_without_a_size_unread_cannot_be_referred_to() -> None:
     input_range = InputRange(0, "a", "a", 0, 4, 0, 10)
     with pytest.raises(NotImplementedError):
-        next(iter(CsvSource().list_references(input_range, RowSink())))
+        next(iter(CsvSource().list_references(input_range, RangeFindings())))

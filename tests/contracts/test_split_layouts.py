@@ -123,8 +123,8 @@ def test_a_dataset_of_before_is_another_one(
     write_layout(given, source, "deeper folders")
     with without_beam():
         with monkeypatch.context() as before:
-            before.setattr(FileSplits, "found_in", lambda self, *_, **__: NO_SPLITS)
-            before.setattr(FileSplits, "reading", lambda *_: "")
+            before.setattr(FileSplits, "find_rule", lambda self, *_, **__: NO_SPLITS)
+            before.setattr(FileSplits, "rule_checksum", lambda *_: "")
             convert(*job)
             assert "already exists" in convert(*job).err
         ran = recordmill("convert", *job)

@@ -100,7 +100,7 @@ def test_a_source_that_cannot_be_read(store: Store) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         store.put_file(source, "a")
     assert contents(store) == {"a": b"old"}
-    assert store.unfinished() == {}
+    assert store.list_temp_files() == {}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_what_is_missing(store: Store) -> None:
     store.put_bytes(b"x", "there/a")
     for name in ("missing", "there", "there/b", "there/a/below", "no/where"):
         assert store.size(name) is None, name
-        assert store.modified(name) is None, name
+        assert store.modified_time(name) is None, name
         for read in (store.read, lambda name: store.read_range(name, 0, 1)):
             with pytest.raises(MissingFileError, match=f"/{name}: is missing"):
                 read(name)
@@ -206,7 +206,7 @@ def test_a_level_of_an_object_store_is_one_request(flaky: Flaky) -> None:
 
 
 def test_a_store_below_another(store: Store) -> None:
-    below = store.below("a/b")
+    below = store.subfolder_store("a/b")
     below.put_bytes(b"x", "c")
     assert contents(store) == {"a/b/c": b"x"}
     assert below.uri == f"{store.uri}/a/b"
@@ -301,7 +301,7 @@ def test_swap_replaces_what_was_seen(store: Store) -> None:
     store.delete(["a/m.json"])
     assert not store.swap(b"3", "a/m.json", expected_content=b"2")
     assert store.list() == {}
-    assert store.unfinished() == {}
+    assert store.list_temp_files() == {}
 
 
 def test_discard_removes_what_was_seen(store: Store) -> None:
@@ -312,7 +312,7 @@ def test_discard_removes_what_was_seen(store: Store) -> None:
     assert store.discard("a/m.json", expected_content=b"1")
     assert store.discard("a/m.json", expected_content=b"1")
     assert store.list() == {}
-    assert store.unfinished() == {}
+    assert store.list_temp_files() == {}
 
 
 # A local file and one in memory are compared and removed under a lock; the server of
@@ -321,7 +321,7 @@ def test_discard_removes_what_was_seen(store: Store) -> None:
 def test_discard_spares_what_comes_amid_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = RemoteFile._look
+    look = RemoteFile._read_with_description
     came = iter([b"2"])
 
     def look_and_pause(self: RemoteFile) -> Any:
@@ -331,10 +331,10 @@ def test_discard_spares_what_comes_amid_it(
         return found
 
     store.put_bytes(b"1", "m")
-    monkeypatch.setattr(RemoteFile, "_look", look_and_pause)
+    monkeypatch.setattr(RemoteFile, "_read_with_description", look_and_pause)
     gone = store.discard("m", expected_content=b"1")
     monkeypatch.undo()
-    assert (gone, store.find("m")) == (False, b"2")
+    assert (gone, store.read_if_exists("m")) == (False, b"2")
 
 
 def test_a_swap_is_safe_to_repeat(store: Store) -> None:
@@ -358,7 +358,7 @@ def test_swap_sees_what_came_by_other_means(store: Store, tmp_path: Path) -> Non
 
 
 def test_folders_alone_are_not_exclusive(store_place: Place) -> None:
-    assert store_place.store.exclusive == (store_place.kind != "folders")
+    assert store_place.store.swaps_exclusively == (store_place.kind != "folders")
 
 
 @pytest.mark.not_on("folders")
@@ -394,7 +394,7 @@ def test_no_swap_of_many_threads_is_lost(store: Store) -> None:
         list(pool.map(lambda number: count_up(store, 6), range(4)))
     assert store.read("count").split()[0] == b"24"
     assert store.list().keys() == {"count"}
-    assert store.unfinished() == {}
+    assert store.list_temp_files() == {}
 
 
 def test_no_swap_of_many_processes_is_lost(tmp_path: Path) -> None:
@@ -413,12 +413,12 @@ def test_no_swap_of_many_processes_is_lost(tmp_path: Path) -> None:
 
 def test_modified_goes_forward_by_the_stores_clock(store: Store) -> None:
     store.put_bytes(b"1", "a")
-    first = store.modified("a")
+    first = store.modified_time("a")
     assert first is not None
     assert abs(first - time.time()) < 60
     time.sleep(1.1)  # S3 tells whole seconds
     store.put_bytes(b"1", "a")
-    second = store.modified("a")
+    second = store.modified_time("a")
     assert second is not None
     assert second > first
 
@@ -426,7 +426,7 @@ def test_modified_goes_forward_by_the_stores_clock(store: Store) -> None:
 def test_preflight_leaves_nothing(store: Store, store_place: Place) -> None:
     assert store.preflight() == (store_place.kind != "folders")
     assert store.list() == {}
-    assert store.unfinished() == {}
+    assert store.list_temp_files() == {}
 
 
 def test_a_store_is_small_and_shows_no_secret(store: Store) -> None:

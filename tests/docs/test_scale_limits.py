@@ -22,7 +22,7 @@ from held_memory import most_held
 
 from recordmill.beam_jobs.pipelines.convert import convert_dataset
 from recordmill.beam_jobs.service.prepare import prepare_run
-from recordmill.beam_jobs.service.resolve import resolve
+from recordmill.beam_jobs.service.resolve import resolve_run
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.ranges import (
     KEY_SPACE,
@@ -39,7 +39,7 @@ from recordmill.transforms.exchange.sorted_runs import (
     Block,
     SortedRows,
     SortedRunFolder,
-    gather,
+    merge_shard_rows,
     write_sorted_run,
 )
 from recordmill.transforms.storage import LocalStore
@@ -72,7 +72,7 @@ def some_result(index: int) -> RangeResult:
 
 
 def some_run(index: int) -> SortedRunRef:
-    return some_result(index).runs[0]
+    return some_result(index).sorted_runs[0]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_packed_results_take_the_memory_that_is_told(
     ]
     together = sys.getsizeof(packed[MANY // 20]) / 10
     assert together == pytest.approx(scale.TOGETHER_RESULT_BYTES, rel=0.25)
-    monkeypatch.setattr("recordmill.schemas.ranges.MOST_UNPACKED", MANY - 1)
+    monkeypatch.setattr("recordmill.schemas.ranges.MAX_UNPACKED_RESULTS", MANY - 1)
     tracemalloc.start()
     try:
         made = RangeResult.unpack(reversed(packed))
@@ -136,7 +136,7 @@ def test_ranges_take_the_room_in_the_graph_that_is_told(tmp_path: Path) -> None:
         output=str(tmp_path / "out"),
         exchange="engine",
     )
-    context = prepare_run(resolve(job, options)).context
+    context = prepare_run(resolve_run(job, options)).context
     sizes = []
     for count in (MANY // 2, MANY):
         pipeline = beam.Pipeline()
@@ -212,7 +212,7 @@ def test_shards_read_of_indexes_and_slices_what_is_told(
         for number in range(num_runs)
     ]
     for task in even_plan(shards).tasks():
-        list(gather(folder, runs, task, window_bytes))
+        list(merge_shard_rows(folder, runs, task, window_bytes))
     indexes = [count for name, count in asked if name == "index"]
     slices = [count for name, count in asked if name == "records"]
     told = scale.lookups(case)
@@ -282,10 +282,14 @@ def test_pieces_take_the_memory_that_is_told(
     read_shard: Callable[[], Iterable[pa.BinaryArray]]
     if exchange == "scratch":
         runs = [
-            write_sorted_run(tmp_path / f"run-{number}", SortedRows.of([block], 1))
+            write_sorted_run(
+                tmp_path / f"run-{number}", SortedRows.from_blocks([block], 1)
+            )
             for number, block in enumerate(blocks)
         ]
-        read_shard = partial(gather, SortedRunFolder(str(tmp_path)), runs, task)
+        read_shard = partial(
+            merge_shard_rows, SortedRunFolder(str(tmp_path)), runs, task
+        )
     else:
         values = [
             value

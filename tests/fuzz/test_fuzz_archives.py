@@ -35,7 +35,7 @@ def test_damaged_archives(tmp_path: Path) -> None:
             _, files = list_inputs([str(path)], keep_unreadable=True)
             whole = [file for file in files if not file.problem]
             for file in whole:
-                data = read_file(file.uri, stat=file.seen)
+                data = read_file(file.uri, stat=file.stat)
                 assert len(data) == file.size
                 # Tar archives have a checksum of headers alone, bzip2 and gzip of all.
                 assert data in members.values() or kind in ("in.tar", "in.tar.zst")

@@ -27,7 +27,7 @@ from recordmill.transforms.sources.arrays.fixed_records import (
 )
 from recordmill.transforms.sources.arrays.headers import find_idx, find_numpy
 from recordmill.transforms.sources.arrays.source import ArraysSource
-from recordmill.transforms.sources.base import RowSink, Source
+from recordmill.transforms.sources.base import RangeFindings, Source
 from recordmill.transforms.sources.registry import (
     BinaryOptions,
     IdxOptions,
@@ -102,8 +102,10 @@ def test_damaged_files(kind: str, tmp_path: Path) -> None:
         reading = prepare(source, [path])
         checksums = Checksums(reading.source.checksums_of_prepare())
         found = [encoded(reading.source, each, checksums) for each in reading.ranges]
-        parts = reading.source.found.parts
-        assert sum(found) == sum(part.num_rows + (part.tail > 0) for part in parts)
+        parts = reading.source.array_input.array_groups
+        assert sum(found) == sum(
+            part.num_rows + (part.tail_bytes > 0) for part in parts
+        )
         sizes = {file.path: file.size for file in reading.files}
         assert contents_of(checksums, sizes).keys() == sizes.keys()
         return True
@@ -115,12 +117,12 @@ def encoded(source: Source, input_range: InputRange, checksums: Checksums) -> in
     """Returns how many rows of a range became a record or a reject."""
     count = 0
     job = JobSpec(source="numpy", name="a")
-    sink = RowSink(checksums=checksums)
+    sink = RangeFindings(checksums=checksums)
     for rows in source.read(input_range, (), sink):
         for framed in frame_rows(rows.batch, source.schema(), job):
             count += framed.rows.num_rows + len(framed.invalid_rows)
             for row, _ in framed.invalid_rows:
-                assert rows.raw(row)[1]
+                assert rows.raw_row(row)[1]
     return count + len(sink.rejects)
 
 

@@ -14,8 +14,8 @@ from source_tools import prepare
 
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.sources.base import RowSink, Source
-from recordmill.transforms.sources.tables import ColumnarSource, FileKind
+from recordmill.transforms.sources.base import RangeFindings, Source
+from recordmill.transforms.sources.tables import ColumnarSource, TableFormat
 from recordmill.transforms.tasks.frame_records import frame_rows
 
 pytestmark = pytest.mark.fuzz
@@ -39,7 +39,7 @@ def a_table(random: Random) -> pa.Table:
 @pytest.mark.parametrize(
     ("kind", "is_stream"), [("parquet", False), ("arrow", False), ("arrow", True)]
 )
-def test_damaged_files(kind: FileKind, is_stream: bool, tmp_path: Path) -> None:
+def test_damaged_files(kind: TableFormat, is_stream: bool, tmp_path: Path) -> None:
     path = tmp_path / f"in.{kind}"
     originals = []
     for number in range(20):
@@ -53,7 +53,7 @@ def test_damaged_files(kind: FileKind, is_stream: bool, tmp_path: Path) -> None:
 
     def attempt(number: int) -> bool:
         path.write_bytes(damaged(originals[number % 20], number))
-        source = ColumnarSource(kind=kind, range_bytes=1 + number % 2 * 1000)
+        source = ColumnarSource(format_name=kind, range_bytes=1 + number % 2 * 1000)
         reading = prepare(source, [path])
         found = [encoded(reading.source, each) for each in reading.ranges]
         assert found == [each.num_positions for each in reading.ranges]
@@ -66,10 +66,10 @@ def encoded(source: Source, input_range: InputRange) -> int:
     """Returns how many rows of a range became a record or a reject."""
     count = 0
     job = JobSpec(source="parquet", name="a")
-    for rows in source.read(input_range, (), RowSink()):
+    for rows in source.read(input_range, (), RangeFindings()):
         for framed in frame_rows(rows.batch, source.schema(), job):
             count += framed.rows.num_rows
             for row, _ in framed.invalid_rows:
-                json.loads(rows.raw(row)[1])
+                json.loads(rows.raw_row(row)[1])
                 count += 1
     return count

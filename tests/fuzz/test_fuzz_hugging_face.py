@@ -17,8 +17,8 @@ from source_cases import write_typed
 from source_tools import read
 
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms.sources.listing import list_inputs, without_documents
-from recordmill.transforms.sources.tables import ColumnarSource, FileKind
+from recordmill.transforms.sources.listing import list_inputs, remove_documents
+from recordmill.transforms.sources.tables import ColumnarSource, TableFormat
 
 pytestmark = pytest.mark.fuzz
 
@@ -58,7 +58,7 @@ def flat(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
-def test_damaged_metadata(tmp_path: Path, kind: FileKind) -> None:
+def test_damaged_metadata(tmp_path: Path, kind: TableFormat) -> None:
     path = tmp_path / f"a.{kind}"
     told = json.dumps({"info": {"features": FEATURES}}).encode()
 
@@ -66,7 +66,7 @@ def test_damaged_metadata(tmp_path: Path, kind: FileKind) -> None:
         change = with_odd_keys if number % 3 else damaged
         metadata = {"huggingface": change(told, number)}
         write_typed(TABLE.replace_schema_metadata(metadata), kind, path, 2)
-        reading = read(ColumnarSource(kind=kind), path)
+        reading = read(ColumnarSource(format_name=kind), path)
         part = reading.parts[0]
         schema = reading.source.schema(part.observed, part.nulls)
         assert len(reading.rows) + len(reading.rejects) == 3
@@ -108,7 +108,7 @@ def test_damaged_state(tmp_path: Path) -> None:
         data = change(json.dumps(STATE).encode(), number)
         (tmp_path / "state.json").write_bytes(data)
         _, files = list_inputs([str(tmp_path)])
-        kept, summary, _ = without_documents(files, "arrow", NO_OPTIONS)
+        kept, summary, _ = remove_documents(files, "arrow", NO_OPTIONS)
         names = {file.path for file in kept}
         try:
             state = json.loads(data, object_pairs_hook=without_repeated_keys)
@@ -118,7 +118,7 @@ def test_damaged_state(tmp_path: Path) -> None:
         is_any = wanted & {*tables, "cache-1.arrow"}
         assert names == (is_any or {file.path for file in files})
         counts[len(names)] += 1
-        assert len(names) == 5 or summary.facts
+        assert len(names) == 5 or summary.fields
         assert is_any or summary.warnings or names == {*tables, "cache-1.arrow"}
         return True
 

@@ -37,7 +37,7 @@ from recordmill.transforms.commit.versions import follow_latest
 from recordmill.transforms.sources.registry import InstalledFormats
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.lease import Holder
-from recordmill.transforms.storage.store import value_of
+from recordmill.transforms.storage.store import parse_json
 from recordmill.transforms.tasks.launches import Launch
 
 JOB = b"""\
@@ -115,7 +115,7 @@ def read_job(data: bytes, uri: str) -> object:
 
 
 def read_holder(data: bytes, uri: str) -> object:
-    holder = value_of(data, Holder)
+    holder = parse_json(data, Holder)
     return holder and (holder.is_on_this_machine(), holder.is_running())
 
 

@@ -13,7 +13,7 @@ from source_tools import read
 from tables_in_formats import FORMATS, write_table
 
 from recordmill.schemas.job import JobSpec
-from recordmill.transforms.sources.registry import Request, load_format
+from recordmill.transforms.sources.registry import SourceRequest, load_format
 
 pytestmark = pytest.mark.fuzz
 
@@ -50,7 +50,8 @@ def test_odd_partitions(tmp_path: Path) -> None:
                 if key
             }
         source = load_format(kind).make_source(
-            load_format(kind).options(), Request(job=JobSpec(name="a", source=kind))
+            load_format(kind).options(),
+            SourceRequest(job=JobSpec(name="a", source=kind)),
         )
         try:
             reading = read(source, root)

@@ -23,10 +23,10 @@ RULES = [
     PixelRules(turns=True, resize=Resize(shorter=9), crop=(9, 8), transforms_all=True),
     PixelRules(turns=True, resize=Resize(longer=6), pad=(6, 7), transforms_all=True),
     PixelRules(turns=True, rejects_frames=True),
-    PixelRules(form="raw", channels=4, transforms_all=True),
+    PixelRules(encoding="raw", channels=4, transforms_all=True),
     PixelRules(resize=Resize(shorter=5), transforms_all=True),
-    PixelRules(form="png", keeps_samples=True, transforms_all=True),
-    *(PixelRules(form=form, channels=3, transforms_all=True) for form in FORMS),
+    PixelRules(encoding="png", keeps_samples=True, transforms_all=True),
+    *(PixelRules(encoding=form, channels=3, transforms_all=True) for form in FORMS),
 ]
 
 

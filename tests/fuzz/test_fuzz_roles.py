@@ -13,14 +13,14 @@ from source_tools import prepare
 
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.exchange.keys import text_hash
-from recordmill.transforms.sources.base import RowSink
+from recordmill.transforms.sources.base import RangeFindings
 from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.label_split import (
     LabelRole,
     LabelSplitRows,
     class_hashes,
-    keys_of,
+    find_class_keys,
 )
 from recordmill.transforms.statistics.input_statistics import count_rows
 
@@ -46,27 +46,27 @@ def test_damaged_tables_with_roles(tmp_path: Path) -> None:
             null_values=random.choice([(), ("NA", "7")]),
         )
         size = random.choice([20, 1 << 20])
-        source = CsvSource(asked=dialect, range_bytes=size)
+        source = CsvSource(requested_dialect=dialect, range_bytes=size)
         reading = prepare(source, [path])
         plain, ranges = reading.source, reading.ranges
         if "kind" not in plain.columns().names:
             return False
         comma = plain.decimal_comma
         found = count_rows(plain, ranges, "kind", "", workers=1)
-        keys = partial(keys_of, decimal_comma=comma)
+        keys = partial(find_class_keys, decimal_comma=comma)
         by_key = count_rows(plain, ranges, "kind", "", workers=1, values_of=keys)
-        ranges = plain.input.surveyed(ranges)
+        ranges = plain.input_source.with_boundaries(ranges)
         names = tuple(sorted(text for text in found if text))[:2]
         types: TypeFlags = ()
         for input_range in ranges:
-            sink = RowSink()
+            sink = RangeFindings()
             deque(plain.read(input_range, types, sink), maxlen=0)
-            types = merge_type_flags(types, sink.observed)
+            types = merge_type_flags(types, sink.type_flags)
         roles = LabelSplitRows(plain, LabelRole("kind", names))
         classes: Counter[int] = Counter()
         rows_in, rows_out, labels = 0, 0, Counter[int]()
         for input_range in ranges:
-            before, behind = RowSink(), RowSink()
+            before, behind = RangeFindings(), RangeFindings()
             for rows in plain.read(input_range, types, before):
                 rows_in += rows.batch.num_rows
                 if rows.batch.num_rows:

@@ -19,7 +19,7 @@ from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.storage import input_stream
-from recordmill.transforms.storage.input_stream import AskedPacking
+from recordmill.transforms.storage.input_stream import RequestedPacking
 
 pytestmark = pytest.mark.fuzz
 COMPRESS: tuple[Callable[[bytes], bytes], ...] = (
@@ -67,14 +67,16 @@ def test_plain_tables(tmp_path: Path) -> None:
         random = Random(number)
         data = damaged(a_table(random).encode(), number)
         path.write_bytes(data)
-        source = CsvSource(asked=asked(random), range_bytes=random.choice([7, 1 << 20]))
+        source = CsvSource(
+            requested_dialect=asked(random), range_bytes=random.choice([7, 1 << 20])
+        )
         reading = read(source, path)
         found = sorted(
             [(at, raw) for part in reading.parts for at, raw in part.raws]
             + [(each.position, each.raw) for each in reading.rejects]
         )
         at = found[0][0] if found else len(data)
-        mark = source.asked.comment or b"\0"
+        mark = source.requested_dialect.comment or b"\0"
         for position, raw in [*found, (len(data), b"")]:
             between = data[at:position].splitlines()
             assert all(not line or line.startswith(mark) for line in between)
@@ -98,8 +100,10 @@ def test_packed_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         packed = random.choice(COMPRESS)(data)
         path.write_bytes(damaged(packed, number) if number % 2 else packed)
         source = CsvSource(
-            asked=asked(random),
-            asked_packing=AskedPacking(encoding=random.choice([None, encoding])),
+            requested_dialect=asked(random),
+            requested_packing=RequestedPacking(
+                encoding=random.choice([None, encoding])
+            ),
         )
         found: list[object] = []
         errors: list[InputError] = []

@@ -47,7 +47,7 @@ def test_damaged_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lines, "BATCH_BYTES", random.choice([7, 1 << 20]))
         keeps_blank = random.random() < 0.5
         source = TextSource(
-            keeps_blank=keeps_blank, range_bytes=random.choice([9, 1 << 20])
+            keeps_blank_lines=keeps_blank, range_bytes=random.choice([9, 1 << 20])
         )
         reading = read(source, path)
         every = data.removeprefix(BOM).split(b"\n")

@@ -175,10 +175,10 @@ class SlowStore(Store):
         return f"slow://store/{self.root}".rstrip("/")
 
     @property
-    def exclusive(self) -> bool:
+    def swaps_exclusively(self) -> bool:
         return True
 
-    def below(self, folder: str) -> SlowStore:
+    def subfolder_store(self, folder: str) -> SlowStore:
         return SlowStore(self.baton, f"{self.root}{folder}/", self.conditional)
 
     def put_file(self, source: Any, name: str, *, crc32c: int | None = None) -> None:
@@ -218,10 +218,10 @@ class SlowStore(Store):
         found = self._read(lambda: self._files.get(self.root + name))
         return None if found is None else len(found)
 
-    def modified(self, name: str) -> float | None:
+    def modified_time(self, name: str) -> float | None:
         return None if self.size(name) is None else 0.0
 
-    def all_files(self, folder: str) -> dict[str, int]:
+    def list_tree(self, folder: str) -> dict[str, int]:
         start = f"{self.root}{folder}/" if folder else self.root
 
         def found() -> dict[str, int]:
@@ -233,7 +233,7 @@ class SlowStore(Store):
 
         return dict(self._read(found))
 
-    def unfinished(self, folder: str = "") -> dict[str, int]:
+    def list_temp_files(self, folder: str = "") -> dict[str, int]:
         return {}
 
     def list_level(self, folder: str = "") -> Level:

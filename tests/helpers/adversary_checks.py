@@ -15,7 +15,7 @@ from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.dataset.tfds import DATASET_INFO_NAME
 from recordmill.transforms.dataset.verify import metadata_problems
 from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tasks.launches import SIGN_NAME
+from recordmill.transforms.tasks.launches import HEARTBEAT_NAME
 from recordmill.transforms.tfrecord import crc32c
 
 SHARDS = 2
@@ -135,7 +135,7 @@ class Checks:
         gone = before.keys() - self.baton.files.keys()
         for launch, (owner, folder) in self.launches.items():
             work = f"{folder}.recordmill/{launch}/"
-            sign = before.get(work + SIGN_NAME)
+            sign = before.get(work + HEARTBEAT_NAME)
             if owner is actor or sign is None or json.loads(sign)["ended"]:
                 continue
             taken = [name for name in gone if name.startswith(work)]
@@ -160,7 +160,7 @@ class Checks:
             self._check_cleaned(folder)
 
     def _check_cleaned(self, folder: str) -> None:
-        store = self.store.below(folder.rstrip("/")) if folder else self.store
+        store = self.store.subfolder_store(folder.rstrip("/")) if folder else self.store
         clean_held(store, lambda: None, detached=True)
         self.check(None)
         manifest = find_manifest(store)

@@ -21,7 +21,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.schema_file import load_schema
 from recordmill.transforms.commit.cleanup import clean_held
-from recordmill.transforms.commit.commit import manifest_digest, seen_manifest
+from recordmill.transforms.commit.commit import current_manifest_digest, manifest_digest
 from recordmill.transforms.commit.staging import publish, stage
 from recordmill.transforms.commit.versions import (
     clear_unfinished,
@@ -34,7 +34,7 @@ from recordmill.transforms.commit.versions import (
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.sources.base import PipelineRowsSource
-from recordmill.transforms.tasks.context import Publishing, RunContext
+from recordmill.transforms.tasks.context import PublicationSettings, RunContext
 from recordmill.transforms.tasks.launches import (
     begin_launch,
     has_live_launch,
@@ -107,15 +107,15 @@ class World(Checks):
         version: str = "",
         launch: str = "",
     ) -> Manifest:
-        store = self.store.below(version) if version else self.store
+        store = self.store.subfolder_store(version) if version else self.store
         base = find_manifest(store) if append else None
         part = base.appended + 1 if base else 0
         fingerprint = manifest_digest((key + version).encode())
         if base:
             fingerprint = manifest_digest((base.fingerprint + key).encode())
         name = launch or fingerprint[:16]
-        workspace = Workspace(store, name, NOWHERE, NOWHERE, shared=True)
-        replaces = seen_manifest(store)
+        workspace = Workspace(store, name, NOWHERE, NOWHERE, is_in_store=True)
+        replaces = current_manifest_digest(store)
         actor.allowed.add(replaces)
         context = RunContext(
             job=JobSpec(
@@ -131,10 +131,10 @@ class World(Checks):
             run_key=fingerprint,
             workspace=workspace,
             part=part,
-            publishing=Publishing(
+            publishing=PublicationSettings(
                 overwrite=overwrite,
-                base=base.fingerprint if base else "",
-                replaces=replaces,
+                base_fingerprint=base.fingerprint if base else "",
+                replaced_manifest_digest=replaces,
             ),
         )
         reject = json.dumps(
@@ -146,12 +146,12 @@ class World(Checks):
             for number in range(SHARDS):
                 keep_alive(workspace, at_once=True)
                 results.append(self._shard(allowed, number))
-            workspace.put("rejects/rows-00.jsonl", reject + b"\n")
+            workspace.write_file("rejects/rows-00.jsonl", reject + b"\n")
 
         def put_into_staging(allowed: RunContext) -> Manifest:
             if not results:
                 work(allowed)
-            totals = RejectTotals.of(reject + b"\n")
+            totals = RejectTotals.from_content(reject + b"\n")
             rows = RangeResult(
                 InputRange(0, "", "", 0, 0, 0, 0), SHARDS + 1, 1, (), rejects=totals
             )
@@ -175,7 +175,7 @@ class World(Checks):
         actor.may_end_jobs = True
         found = list_versions(store)
         whole = [name for name, is_whole in found.items() if is_whole]
-        manifest = read_manifest(store.below(whole[-1])) if whole else None
+        manifest = read_manifest(store.subfolder_store(whole[-1])) if whole else None
         same = manifest_digest((key + whole[-1]).encode()) if whole else ""
         if manifest is None or manifest.fingerprint != same:
             version = next_version(whole[-1] if whole else None)
@@ -186,7 +186,7 @@ class World(Checks):
             manifest = self._publish(actor, key, False, version=version)
         move_latest(store, manifest)
         for version in expired_versions(store, list_versions(store), keep):
-            if not has_live_launch(store.below(version)):
+            if not has_live_launch(store.subfolder_store(version)):
                 actor.allowed.add(f"expired {version}")
                 remove_version(store, version)
         return manifest
@@ -212,6 +212,6 @@ class World(Checks):
 
     def _clean(self, actor: Actor, version: str, *, detached: bool) -> None:
         """Cleans as the command does, believing that it has the lease."""
-        store = self.store.below(version) if version else self.store
+        store = self.store.subfolder_store(version) if version else self.store
         actor.may_end_jobs = detached
         clean_held(store, lambda: None, detached=detached)

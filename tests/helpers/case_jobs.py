@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from recordmill.beam_jobs.service.outcome import Outcome
-from recordmill.beam_jobs.service.run import LastWords, run_versioned
+from recordmill.beam_jobs.service.run import FailureReport, run_versioned
 from recordmill.schemas.job import JobSpec, RejectLimit, RunOptions, Sharding
-from recordmill.schemas.options import WantedExchange
+from recordmill.schemas.options import RequestedExchange
 from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.sources import registry
 from recordmill.transforms.sources.base import Source
@@ -34,7 +34,7 @@ def offer(source: Source, patch: pytest.MonkeyPatch) -> None:
 def run_case(
     given: Path,
     output: Path,
-    exchange: WantedExchange,
+    exchange: RequestedExchange,
     *,
     append: bool = False,
     beam_args: tuple[str, ...] = (),
@@ -63,4 +63,4 @@ def run_case(
         append=append,
         beam_args=beam_args,
     )
-    return run_versioned(job, options, Reporter(), LastWords())
+    return run_versioned(job, options, Reporter(), FailureReport())

@@ -58,8 +58,10 @@ def outcome(
         array = made.batch["f"]
         array.validate(full=True)
         assert array.type == feature_type(declared.features["f"])
-        assert not made.kept.tolist() or not rows.keys() & set(made.kept.tolist())
-        rows |= zip(made.kept.tolist(), array.to_pylist(), strict=True)
+        assert not made.row_indices.tolist() or not rows.keys() & set(
+            made.row_indices.tolist()
+        )
+        rows |= zip(made.row_indices.tolist(), array.to_pylist(), strict=True)
         assert sorted(rows) == list(range(len(cells)))
         found += [rows[row] for row in range(len(cells))]
     return found

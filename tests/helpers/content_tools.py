@@ -10,14 +10,14 @@ from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.job import JobSpec
 from recordmill.transforms.commit import inputs
 from recordmill.transforms.commit.inputs import (
-    KeptFile,
-    KeptFiles,
-    KeptInputs,
-    dump_kept,
+    ConvertedFile,
+    ConvertedFiles,
+    PartInputs,
+    dump_part_inputs,
 )
-from recordmill.transforms.file_content import CHECKSUMS, Checksums, contents
+from recordmill.transforms.file_content import CHECKSUMS, Checksums, compute_contents
 from recordmill.transforms.inventory import NO_FILES, Inventory
-from recordmill.transforms.join import ask
+from recordmill.transforms.join import join_rows
 from recordmill.transforms.tasks.fingerprint import FORMAT_VERSION, fixed_fields
 
 
@@ -29,7 +29,7 @@ def contents_of(
         {"path": pa.array(list(sizes), pa.string()), "size": [*sizes.values()]}
     )
     read = pa.Table.from_batches(Checksums(parts).batches, CHECKSUMS)
-    found = ask(files, read, contents, pa.string())
+    found = join_rows(files, read, compute_contents, pa.string())
     told = zip(sizes, found.to_pylist(), strict=True)
     return {path: content for path, content in told if content is not None}
 
@@ -43,15 +43,15 @@ def dump_inputs(
     run_key: str = "",
 ) -> bytes:
     """What a run listed, as a dataset keeps it."""
-    listed = inputs.kept_files(files, side_files)
-    kept = KeptInputs(
+    listed = inputs.converted_files_of(files, side_files)
+    kept = PartInputs(
         FORMAT_VERSION, fingerprint, fixed_fields(job), listed, run_key=run_key
     )
-    return dump_kept(kept)
+    return dump_part_inputs(kept)
 
 
-def kept_files(files: Mapping[str, KeptFile]) -> KeptFiles:
+def kept_files(files: Mapping[str, ConvertedFile]) -> ConvertedFiles:
     """Files by path, in columns."""
     rows = [{"path": path, **file._asdict()} for path, file in files.items()]
-    schema = KeptFiles.listed(NO_FILES, are_side=False).table.schema
-    return KeptFiles(pa.Table.from_pylist(rows, schema))
+    schema = ConvertedFiles.from_inventory(NO_FILES, are_side=False).table.schema
+    return ConvertedFiles(pa.Table.from_pylist(rows, schema))

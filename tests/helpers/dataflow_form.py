@@ -13,8 +13,8 @@ from typing import Any
 
 from option_table import format_options
 
-from recordmill.schemas.options import TEMPLATE, Option, offered_by
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.options import TEMPLATE, Option, options_of
+from recordmill.schemas.text import format_json
 
 FILE = Path(__file__).parents[2] / "deploy" / "dataflow" / "metadata.json"
 OWN = ("job_file", "sdk_container_image", "sdk_location")  # no options of jobs
@@ -35,7 +35,7 @@ def updated_form() -> dict[str, Any]:
     form: dict[str, Any] = json.loads(FILE.read_text())
     written = {one["name"]: one for one in form["parameters"]}
     declared = {name: written[name] for name in OWN}
-    for option in offered_by(TEMPLATE):
+    for option in options_of(TEMPLATE):
         made = _parameter(option)
         declared[made["name"]] = made
     for name, by_source in _format_options().items():
@@ -87,24 +87,24 @@ def _merged(by_source: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _parameter(option: Option) -> dict[str, Any]:
-    text = f"{option.help[:1].upper()}{option.help[1:]}"
-    if option.is_repeated or option.kind == "inputs":
+    text = f"{option.help_text[:1].upper()}{option.help_text[1:]}"
+    if option.is_repeated or option.value_kind == "inputs":
         text += f"; {option.metavar}, {_SEVERAL}" if option.metavar else f"; {_SEVERAL}"
-    if default := option.shown_default:
+    if default := option.default_description:
         text += f". By default: {default}"
     choices = option.choices
-    if option.kind == "flag":
+    if option.value_kind == "flag":
         choices = ("true", "false")
-    elif option.kind == "source":
+    elif option.value_kind == "source":
         choices = tuple(format_options())
-    own_name = option.kind in ("inputs", "source")
+    own_name = option.value_kind in ("inputs", "source")
     name = option.name if own_name else option.command_flag.removeprefix("--")
     made: dict[str, Any] = {
         "name": name.replace("-", "_"),
         "helpText": f"{text}.".replace("`", ""),
         # The console sends defaults along; one of `convert` would spoil a job file.
         "isOptional": True,
-        "paramType": _TYPES.get(option.kind, "TEXT"),
+        "paramType": _TYPES.get(option.value_kind, "TEXT"),
         "groupName": option.group,
     }
     if choices:
@@ -113,4 +113,4 @@ def _parameter(option: Option) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    FILE.write_bytes(json_bytes(updated_form()))
+    FILE.write_bytes(format_json(updated_form()))

@@ -14,7 +14,7 @@ from recordmill.schemas.declared import (
     DeclaredSchema,
     Dtype,
     ImageFormat,
-    Stored,
+    StorageName,
     Unit,
 )
 from recordmill.schemas.errors import SchemaError
@@ -54,7 +54,7 @@ def declared_features(draw: st.DrawFn) -> DeclaredFeature:
     given: dict[str, Any] = {"dtype": dtype, "shape": draw(shape)}
     offered: dict[str, st.SearchStrategy[Any]] = {
         "column": TEXTS,
-        "stored": st.sampled_from(get_args(Stored)),
+        "stored": st.sampled_from(get_args(StorageName)),
         "optional": st.booleans(),
         "default": DEFAULTS,
         "separator": TEXTS,

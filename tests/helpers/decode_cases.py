@@ -9,7 +9,7 @@ import pyarrow as pa
 from encoder_cases import batches, example_of
 from hypothesis import strategies as st
 
-from recordmill.schemas.feature_spec import Content, Kind, Schema, map_order
+from recordmill.schemas.feature_spec import Content, Kind, Schema, map_sort_key
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.decode.examples import decode_records
 from recordmill.transforms.encode.examples import TAGS
@@ -106,7 +106,7 @@ def with_odd_payloads(draw: st.DrawFn) -> tuple[Schema, list[bytes]]:
     for example in made:
         stored = example.features.feature
         entries = b""
-        for key in sorted(stored, key=map_order):
+        for key in sorted(stored, key=map_sort_key):
             feature, message = owners[key], stored[key]
             kind = Kind(message.WhichOneof("kind"))
             values = getattr(message, kind)

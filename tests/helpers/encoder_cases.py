@@ -193,7 +193,7 @@ def cases(draw: st.DrawFn, name: str, num_rows: int, *, sequence: bool) -> Case:
         shape=shape,
         content=content,
         optional=optional,
-        sequence=sequence,
+        is_sequence=sequence,
     )
     depth = draw(st.integers(*depths(feature)))
     cell = cells(leaf.values, shape, depth, ragged=feature.is_ragged)
@@ -381,9 +381,9 @@ def sequence_of(made: list[Case], row: int) -> example_pb2.SequenceExample:
     example = example_pb2.SequenceExample()
     example.context.SetInParent()
     example.feature_lists.SetInParent()
-    fill_map(example.context, [c for c in made if not c.feature.sequence], row)
+    fill_map(example.context, [c for c in made if not c.feature.is_sequence], row)
     for case in made:
-        if not case.feature.sequence or case.steps[row] is None:
+        if not case.feature.is_sequence or case.steps[row] is None:
             continue
         steps = example.feature_lists.feature_list[case.feature.name]
         steps.SetInParent()

@@ -23,8 +23,8 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms.inventory import Inventory
-from recordmill.transforms.sources.images.annotations import annotate
-from recordmill.transforms.sources.images.find import FoundImages
+from recordmill.transforms.sources.images.annotations import annotate_images
+from recordmill.transforms.sources.images.find import ImageFiles
 from recordmill.transforms.sources.images.options import DEFAULTS
 from recordmill.transforms.sources.images.tables import LABEL, SPLIT
 
@@ -252,12 +252,14 @@ def read_listing(tree: Tree) -> str:
     """Returns how the function that the command calls reads a tree."""
     with TemporaryDirectory() as folder:
         write_images(tree, Path(folder))
-        files = Inventory.of(
+        files = Inventory.from_files(
             InputFile(path, f"{folder}/{path}", len(IMAGE))
             for path in sorted(tree.images, key=lambda path: path.split("/"))
         )
         try:
-            found = annotate(FoundImages(files, ()), {}, DEFAULTS, None, NO_OPTIONS)
+            found = annotate_images(
+                ImageFiles(files, ()), {}, DEFAULTS, None, NO_OPTIONS
+            )
         except InputError:
             return REFUSED
     splits, labels = (found.table[name].to_pylist() for name in (SPLIT, LABEL))

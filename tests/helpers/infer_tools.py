@@ -11,17 +11,20 @@ from typing import Any
 from recordmill.schemas.feature_spec import Schema
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.statistics.input_statistics import Inferred, infer
+from recordmill.transforms.statistics.input_statistics import (
+    InferredSchema,
+    infer_schema,
+)
 
 
-def inferred(source: Source, *inputs: Path, workers: int = 2) -> Inferred:
+def inferred(source: Source, *inputs: Path, workers: int = 2) -> InferredSchema:
     _, files = list_inputs([str(path) for path in inputs])
-    return infer(source, files, workers)
+    return infer_schema(source, files, workers)
 
 
 def features_of(schema: Schema) -> list[dict[str, Any]]:
     """The features as the JSON of a manifest states them."""
-    text = json.dumps([feature.stated() for feature in schema.features])
+    text = json.dumps([feature.manifest_fields() for feature in schema.features])
     stated: list[dict[str, Any]] = json.loads(text)
     return stated
 

@@ -22,9 +22,9 @@ from recordmill.schemas.options import (
     PIPELINE,
     RUN,
     Option,
-    offered_by,
+    options_of,
 )
-from recordmill.schemas.source_options import declared_options
+from recordmill.schemas.source_options import declare_options
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
 _TABLE = re.compile(
@@ -50,8 +50,8 @@ def all_options_table() -> str:
         rows = [
             (
                 _command(option),
-                in_file if JOB_FILE in option.fronts else "",
-                f"`{option.name}`" if PIPELINE in option.fronts else "",
+                in_file if JOB_FILE in option.front_ends else "",
+                f"`{option.name}`" if PIPELINE in option.front_ends else "",
                 _help(option, is_command=True),
                 _default(option),
             )
@@ -67,7 +67,7 @@ def job_file_table() -> str:
     """Returns a table of the fields of a job file."""
     rows = [
         (f"`{option.name}`", _help(option), _default(option))
-        for option in offered_by(JOB_FILE)
+        for option in options_of(JOB_FILE)
     ]
     for source, own in format_options().items():
         names = ", ".join(f"`{option.name}`" for option in own)
@@ -81,9 +81,7 @@ def job_file_table() -> str:
 
 def format_options() -> dict[str, tuple[Option, ...]]:
     """Returns the own options of each format that is built in."""
-    return {
-        name: declared_options(name, load_format(name).options) for name in BUILT_IN
-    }
+    return {name: declare_options(name, load_format(name).options) for name in BUILT_IN}
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -110,7 +108,7 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 def _command(option: Option) -> str:
-    if not {CONVERT, RUN} & {*option.fronts}:
+    if not {CONVERT, RUN} & {*option.front_ends}:
         return {"inputs": "INPUT", "source": "subcommand"}.get(option.name, "")
     flag = option.command_flag
     if option.default is True:
@@ -121,18 +119,18 @@ def _command(option: Option) -> str:
 
 
 def _help(option: Option, *, is_command: bool = False) -> str:
-    text = option.help
+    text = option.help_text
     if option.choices and not is_command:
         text += f"; one of {', '.join(option.choices)}"
     if option.is_repeated and is_command:
         text += "; the command takes it several times"
-    if option.page:
-        text += f" ([{option.page.partition('#')[0]}]({option.page}))"
+    if option.docs_page:
+        text += f" ([{option.docs_page.partition('#')[0]}]({option.docs_page}))"
     return re.sub(r"`(\w+)=(\w+)`", r"`\1: \2`", text).replace("|", "\\|")
 
 
 def _default(option: Option) -> str:
-    return re.sub(r"`(\w+)=(\w+)`", r"`\1: \2`", option.shown_default)
+    return re.sub(r"`(\w+)=(\w+)`", r"`\1: \2`", option.default_description)
 
 
 if __name__ == "__main__":

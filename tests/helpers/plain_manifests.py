@@ -9,18 +9,19 @@ from typing import Any
 from adversary_runs import schema
 
 from recordmill.schemas.job import JobSpec
-from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.manifest import Manifest, ManifestShard, ManifestSplit
 from recordmill.transforms.sources.base import PipelineRowsSource
-from recordmill.transforms.tasks.context import Publishing, RunContext
+from recordmill.transforms.tasks.context import PublicationSettings, RunContext
 from recordmill.transforms.tasks.workspace import Workspace
 
 
 def plain_manifest(shards: Sequence[str], **more: Any) -> Manifest:
     """Returns a manifest of shards of one record and 34 bytes each."""
     entries = tuple(
-        ShardEntry(file=file, records=1, bytes=34, crc32c="00000abc") for file in shards
+        ManifestShard(file=file, records=1, bytes=34, crc32c="00000abc")
+        for file in shards
     )
-    split = SplitEntry(records=len(shards), bytes=34 * len(shards), shards=entries)
+    split = ManifestSplit(records=len(shards), bytes=34 * len(shards), shards=entries)
     facts: dict[str, Any] = {
         "name": "d",
         "version": "1.0.0",
@@ -47,6 +48,6 @@ def plain_context(workspace: Workspace, **more: Any) -> RunContext:
         "run_key": "f" * 32,
         "workspace": workspace,
     }
-    last = {field.name for field in fields(Publishing)} & more.keys()
-    facts["publishing"] = Publishing(**{name: more.pop(name) for name in last})
+    last = {field.name for field in fields(PublicationSettings)} & more.keys()
+    facts["publishing"] = PublicationSettings(**{name: more.pop(name) for name in last})
     return RunContext(**{**facts, **more})

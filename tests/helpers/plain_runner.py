@@ -18,18 +18,18 @@ import pytest
 from recordmill.beam_jobs.pipelines import group_by_shard
 from recordmill.beam_jobs.pipelines.convert import (
     SendRange,
-    convert_some,
-    count_range,
-    find_finished,
-    key_by_index,
-    list_runs,
+    apply_boundaries,
+    compute_histogram,
+    convert_ranges,
+    decide_types,
+    find_finished_shards,
+    key_results_by_index,
+    pack_sorted_runs,
     plan_dataset,
     publish_dataset,
-    redo_some,
-    resolve_ranges,
-    settle_types,
-    survey_part,
-    write_one,
+    redo_ranges,
+    scan_boundaries,
+    write_planned_shard,
 )
 from recordmill.beam_jobs.runners import embedded
 from recordmill.schemas.ranges import (
@@ -37,7 +37,7 @@ from recordmill.schemas.ranges import (
     ShardPlan,
     ShardResult,
     TypeFlags,
-    pack,
+    pack_value,
 )
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.tasks.context import RunContext
@@ -66,12 +66,14 @@ def run_steps(
 ) -> None:
     """Runs what `convert_dataset` builds."""
     context = pickle.loads(pickle.dumps(context))
-    needs_survey = len(ranges) > 1 and context.source.input.needs_survey(ranges)
-    surveys = [(pack(list(ranges)), list[int]())]
+    needs_survey = len(ranges) > 1 and context.source.input_source.needs_boundary_scan(
+        ranges
+    )
+    surveys = [(pack_value(list(ranges)), list[int]())]
     if needs_survey:
         parts = [list(ranges[at : at + 3]) for at in range(0, len(ranges), 3)]
-        surveys = [survey_part(pack(part), context) for part in parts[::-1]]
-    guessed = list(resolve_ranges(surveys, context))[::-1]
+        surveys = [scan_boundaries(pack_value(part), context) for part in parts[::-1]]
+    guessed = list(apply_boundaries(surveys, context))[::-1]
     by = _by_engine if context.exchange == "engine" else _by_files
     results, shards = by(guessed, context)
     list(publish_dataset(None, context, run_metadata, results, shards))
@@ -80,11 +82,11 @@ def run_steps(
 def _planned(
     guessed: list[bytes], context: RunContext
 ) -> tuple[list[bytes], ShardPlan, TypeFlags]:
-    results = [convert_some(each, context) for each in guessed]
-    final = settle_types(results, context)
+    results = [convert_ranges(each, context) for each in guessed]
+    final = decide_types(results, context)
     if context.source.infers_types:
-        results = [redo_some(each, context, final) for each in results]
-    parts = chain.from_iterable(count_range(each, context) for each in results)
+        results = [redo_ranges(each, context, final) for each in results]
+    parts = chain.from_iterable(compute_histogram(each, context) for each in results)
     histogram = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
     return results, plan_dataset(histogram, context, results), final
 
@@ -93,9 +95,10 @@ def _by_files(
     guessed: list[bytes], context: RunContext
 ) -> tuple[list[bytes], list[ShardResult]]:
     results, plan, _ = _planned(guessed, context)
-    runs = list_runs(plan, results[::-1])
+    runs = pack_sorted_runs(plan, results[::-1])
     return results, [
-        write_one(task, context, runs) for task in reversed(list(plan.tasks()))
+        write_planned_shard(task, context, runs)
+        for task in reversed(list(plan.tasks()))
     ]
 
 
@@ -103,16 +106,16 @@ def _by_engine(
     guessed: list[bytes], context: RunContext
 ) -> tuple[list[bytes], list[ShardResult]]:
     measured, plan, final = _planned(guessed, context)
-    to_write = find_finished(plan, context)
+    to_write = find_finished_shards(plan, context)
     pieces: defaultdict[int, list[bytes]] = defaultdict(list)
-    for each in chain.from_iterable(map(key_by_index, measured)):
+    for each in chain.from_iterable(map(key_results_by_index, measured)):
         send = SendRange(context, on_flink=False).process
         for sent in send(each, final, to_write):
             pieces[sent[0]].append(sent[1])
     written = [
         each
         for group in pieces.items()
-        for each in group_by_shard.write_group(group, to_write)
+        for each in group_by_shard.write_shard_group(group, to_write)
     ]
     return (
         [each for each in written if isinstance(each, bytes)],

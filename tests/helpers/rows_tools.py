@@ -15,7 +15,7 @@ from job_tools import PORTABLE
 
 from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
-from recordmill.beam_jobs.runners.embedded import KeptViews
+from recordmill.beam_jobs.runners.embedded import CachedViewOptions
 from recordmill.schemas.proto.example_pb2 import Example
 
 SCHEMA: dict[str, Any] = {
@@ -96,7 +96,8 @@ def pipeline(
     # second from another thread: a piece that is written just then can be lost.
     options = [f"--direct_num_workers={workers}", "--direct_running_mode=in_memory"]
     return beam.Pipeline(
-        runner=FnApiRunner(bundle_repeat=bundle_repeat), options=KeptViews(options)
+        runner=FnApiRunner(bundle_repeat=bundle_repeat),
+        options=CachedViewOptions(options),
     )
 
 

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from recordmill.schemas.names import mark_of_rejects, staged_file_name
+from recordmill.schemas.names import parse_rejects_commit_id, staged_file_name
 from recordmill.transforms.dataset.files import read_manifest, rejects_files
 from recordmill.transforms.storage import LocalStore
 
@@ -36,7 +36,7 @@ def dataset_of(folder: Path) -> dict[str, Any]:
     for name in manifest.shard_files:
         found[staged_file_name(name)] = _digest(folder / name)
     for name in rejects_files(store, manifest):
-        mark = mark_of_rejects(name)
+        mark = parse_rejects_commit_id(name)
         found[name.replace(f"{mark}-", "", 1)] = _digest(folder / name)
     for path in folder.iterdir():
         own = path.is_file() and ".tfrecord" not in path.name

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from recordmill.schemas.declared import SHAPE_FORM, DeclaredSchema, Dtype
-from recordmill.schemas.schema_file import DRAFT, TEXT_FIELDS, without_titles
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.schema_file import JSON_SCHEMA_DRAFT, TEXT_FIELDS, remove_titles
+from recordmill.schemas.text import format_json
 
 FILE = Path(__file__).parents[2] / "schemas" / "schema_file.schema.json"
 _SCALARS = ["string", "number", "boolean"]  # what YAML may take a text for
@@ -18,7 +18,7 @@ _SCALARS = ["string", "number", "boolean"]  # what YAML may take a text for
 
 def json_schema() -> dict[str, Any]:
     """Returns pydantic's JSON Schema, and what the loader accepts beyond the model."""
-    made = without_titles(DeclaredSchema.model_json_schema())
+    made = remove_titles(DeclaredSchema.model_json_schema())
     feature = made["$defs"]["DeclaredFeature"]
     for name in TEXT_FIELDS:
         field = feature["properties"][name]
@@ -34,8 +34,8 @@ def json_schema() -> dict[str, Any]:
             feature,
         ]
     }
-    return {"$schema": DRAFT, "title": "recordmill schema file", **made}
+    return {"$schema": JSON_SCHEMA_DRAFT, "title": "recordmill schema file", **made}
 
 
 if __name__ == "__main__":
-    FILE.write_bytes(json_bytes(json_schema()))
+    FILE.write_bytes(format_json(json_schema()))

@@ -14,9 +14,9 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.manifest import (
     MANIFEST_NAME,
     Manifest,
-    RejectsEntry,
-    ShardEntry,
-    SplitEntry,
+    ManifestRejects,
+    ManifestShard,
+    ManifestSplit,
 )
 from recordmill.schemas.names import shard_file_name
 from recordmill.schemas.options import Payload
@@ -24,7 +24,7 @@ from recordmill.schemas.ranges import RejectTotals, ShardResult
 from recordmill.transforms.dataset.tfds import metadata_files
 from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.storage.shard_file import write_records
-from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, frame_records
 
 SCHEMA = Schema(
     (
@@ -112,7 +112,7 @@ def write_parts(
     for split, batches in parts.items():
         for index, batch in enumerate(batches):
             framed = encode_payload(batch, schema, payload, **room)
-            seal(framed)
+            frame_records(framed)
             file = shard_file_name("zoo", split, index, len(batches), compression)
             facts = write_records(folder / file, [framed], compression)
             results.append(
@@ -130,11 +130,11 @@ def write_parts(
     splits = {}
     for split in parts:
         shards = [result for result in results if result.split == split]
-        splits[split] = SplitEntry(
+        splits[split] = ManifestSplit(
             records=sum(shard.records for shard in shards),
             bytes=sum(shard.bytes for shard in shards),
             shards=tuple(
-                ShardEntry(
+                ManifestShard(
                     file=shard.file,
                     records=shard.records,
                     bytes=shard.bytes,
@@ -154,7 +154,7 @@ def write_parts(
         features=schema.features,
         rows_read=sum(result.records for result in results) + 1,
         rows_rejected=1,
-        rejects=RejectsEntry.of(RejectTotals.of(REJECT)),
+        rejects=ManifestRejects.from_totals(RejectTotals.from_content(REJECT)),
         splits=splits,
     )
     (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())

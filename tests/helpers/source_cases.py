@@ -43,7 +43,7 @@ from recordmill.transforms.sources.registry import (
     NumpyOptions,
     Records,
 )
-from recordmill.transforms.sources.tables import ColumnarSource, FileKind
+from recordmill.transforms.sources.tables import ColumnarSource, TableFormat
 from recordmill.transforms.sources.text_files.options import TextOptions
 from recordmill.transforms.sources.text_files.source import TextFilesSource
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
@@ -265,7 +265,7 @@ def make_tfrecords(folder: Path) -> Rows:
     return rows
 
 
-def make_typed(kind: FileKind, folder: Path) -> Rows:
+def make_typed(kind: TableFormat, folder: Path) -> Rows:
     """Makes tables of typed columns in several groups; a row stands at its number."""
     (folder / "sub").mkdir()
     rows = []
@@ -362,7 +362,9 @@ def make_streams(folder: Path) -> Rows:
     return rows
 
 
-def write_typed(table: pa.Table, kind: FileKind, path: Path, group_rows: int) -> None:
+def write_typed(
+    table: pa.Table, kind: TableFormat, path: Path, group_rows: int
+) -> None:
     """Writes a table in groups of so many rows."""
     if kind == "parquet":
         pq.write_table(table, path, row_group_size=group_rows)
@@ -504,14 +506,16 @@ CASES = {
         empty="k=01/of=a%20b/0.csv",
     ),
     "csv in another dialect": Case(
-        CsvSource(asked=Dialect(quote=b"'", skip_rows=2), range_bytes=50),
+        CsvSource(requested_dialect=Dialect(quote=b"'", skip_rows=2), range_bytes=50),
         make_semicolons,
         cut_short=("1.txt", 20 + 4 * 16 + 10),
         reason="a quoted field is never closed",
         empty="0.txt",
     ),
     "csv with escapes and comments": Case(
-        CsvSource(asked=Dialect(escape=b"\\", comment=b"#"), range_bytes=50),
+        CsvSource(
+            requested_dialect=Dialect(escape=b"\\", comment=b"#"), range_bytes=50
+        ),
         make_marked,
         cut_short=("1.csv", 22 + 13 + 10),
         reason="a quoted field is never closed",
@@ -541,7 +545,7 @@ CASES = {
     "tfrecord": tfrecord_case("keep"),
     "tfrecord, decoded": tfrecord_case("decode"),
     "parquet": Case(
-        ColumnarSource(kind="parquet", range_bytes=1),
+        ColumnarSource(format_name="parquet", range_bytes=1),
         partial(make_typed, "parquet"),
         cut_short=("1.parquet", 300),
         reason="cannot be read as a Parquet file",
@@ -549,7 +553,7 @@ CASES = {
         unit="row",
     ),
     "arrow, streams": Case(
-        ColumnarSource(kind="arrow", range_bytes=1),
+        ColumnarSource(format_name="arrow", range_bytes=1),
         make_streams,
         cut_short=("1.arrows", 300),
         reason="the stream has no end-of-stream marker",
@@ -557,7 +561,7 @@ CASES = {
         unit="row",
     ),
     "arrow": Case(
-        ColumnarSource(kind="arrow", range_bytes=1),
+        ColumnarSource(format_name="arrow", range_bytes=1),
         partial(make_typed, "arrow"),
         cut_short=("1.arrow", 300),
         reason="cannot be read as an Arrow IPC file",

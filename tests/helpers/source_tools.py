@@ -12,7 +12,7 @@ import numpy as np
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange, Reject, RowIssue
 from recordmill.transforms.exchange.keys import position_keys
-from recordmill.transforms.sources.base import RowSink, RowSource, Source
+from recordmill.transforms.sources.base import RangeFindings, RowSource, Source
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.text_columns import TypeFlag
@@ -71,7 +71,7 @@ def prepare(source: Source, inputs: Sequence[Path | str]) -> Reading:
     """All steps before a range is read."""
     _, files = list_inputs([str(given) for given in inputs])
     source = source.prepare(files)
-    ranges = source.surveyed(source.cut(files))
+    ranges = source.with_boundaries(source.cut_ranges(files))
     return Reading(source, files, ranges, [])
 
 
@@ -91,7 +91,7 @@ def read_ranges(
 ) -> list[RangeReader]:
     """Reads ranges; by default with the types that a sample of all of them tells."""
     if expected is None:
-        samples = [bits for s in ranges if (bits := source.sample(s))]
+        samples = [bits for s in ranges if (bits := source.sample_type_flags(s))]
         expected = tuple(int(np.bitwise_or.reduce(bits)) for bits in zip(*samples))  # noqa: B905
     return [read_one(source, input_range, expected) for input_range in ranges]
 
@@ -108,14 +108,18 @@ def read_one(
     source: RowSource, input_range: InputRange, expected: tuple[int, ...] = ()
 ) -> RangeReader:
     """Reads one range."""
-    sink = RowSink()
+    sink = RangeFindings()
     part = RangeReader(input_range)
     for rows in source.read(input_range, expected, sink):
         part.rows += rows.batch.to_pylist()
         part.origins += rows.origins.tolist()
         part.positions += rows.positions.tolist()
         part.keys += position_keys(input_range, rows.positions).tolist()
-        part.raws += [rows.raw(row) for row in range(rows.batch.num_rows)]
+        part.raws += [rows.raw_row(row) for row in range(rows.batch.num_rows)]
     part.rejects, part.checksums = sink.rejects, list(sink.checksums)
-    part.issues, part.observed, part.nulls = [*sink.issues], sink.observed, sink.nulls
+    part.issues, part.observed, part.nulls = (
+        [*sink.issues],
+        sink.type_flags,
+        sink.null_counts,
+    )
     return part

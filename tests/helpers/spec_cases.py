@@ -48,7 +48,7 @@ def every_feature(*, sequence: bool) -> list[FeatureSpec]:
                     shape=shape,
                     content=content,
                     optional=optional,
-                    sequence=sequence,
+                    is_sequence=sequence,
                 )
                 for kind, content in ways
             ]
@@ -64,7 +64,7 @@ def several_unknown() -> list[FeatureSpec]:
             dtype="int16",
             shape=shape,
             content=Content.TENSOR,
-            sequence=True,
+            is_sequence=True,
         )
         for shape in [(None, None), (None, 2, None), (3, None, None, 2)]
     ]
@@ -79,7 +79,7 @@ def images(*, sequence: bool) -> list[FeatureSpec]:
             shape=(None, None, 3),
             content=Content.IMAGE,
             optional=optional,
-            sequence=sequence,
+            is_sequence=sequence,
         )
         for dtype in ("uint8", "uint16")
         for optional in (False, True)

@@ -133,7 +133,7 @@ class Output:
             "manifest.json",
             *(f"{n}/manifest.json" for n in store.list_level().folders),
         )
-        manifests = [data for name in names if (data := store.find(name))]
+        manifests = [data for name in names if (data := store.read_if_exists(name))]
         return {json.loads(data)["fingerprint"] for data in manifests}
 
 
@@ -318,7 +318,7 @@ def main() -> None:
     options = {"endpoint_url": given.endpoint} if given.endpoint else {}
     root = given.root or str(given.folder / "out")
     made = tries(
-        given.folder, root, StorageOptions.of(options), given.tries, given.seed
+        given.folder, root, StorageOptions.from_values(options), given.tries, given.seed
     )
     wrong = sum(bool(reason) for *_, reason in made)
     sys.stderr.write(f"{len(made)} tries, {wrong} wrong\n")

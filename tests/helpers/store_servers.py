@@ -166,7 +166,7 @@ fsspec.register_implementation("folders", FoldersFileSystem)
 
 
 def bucket_place(kind: str, given: dict[str, str]) -> Place:
-    options = StorageOptions.of(given)
+    options = StorageOptions.from_values(given)
     bucket = f"b{uuid.uuid4().hex}"
     root = f"{PROTOCOLS[kind]}://{bucket}"
     system, path = filesystem_of(root, options)

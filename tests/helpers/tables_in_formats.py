@@ -21,10 +21,10 @@ FORMATS = ("csv", "parquet", "arrow", "jsonl")
 
 def cut_small(monkeypatch: pytest.MonkeyPatch, range_bytes: int = 64) -> None:
     """Makes ranges of CSV files small, so that few rows are several ranges."""
-    cut = CsvSource.cut
+    cut = CsvSource.cut_ranges
     monkeypatch.setattr(
         CsvSource,
-        "cut",
+        "cut_ranges",
         lambda self, files: cut(replace(self, range_bytes=range_bytes), files),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from frames import frame
 
-from recordmill.schemas.input_files import Seen
+from recordmill.schemas.input_files import FileStat
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import NO_OPTIONS
@@ -45,10 +45,10 @@ def write_examples(path: Path, rows: Sequence[Mapping[str, Value]]) -> list[byte
 def whole_file(path: Path) -> InputStream:
     """Opens a file as one range."""
     stat = path.stat()
-    seen = Seen(stat.st_size, str(stat.st_mtime_ns))
+    seen = FileStat(stat.st_size, str(stat.st_mtime_ns))
     size = stat.st_size
     return open_range(
-        InputRange(0, path.name, str(path), 0, size, 0, size, seen=seen), NO_OPTIONS
+        InputRange(0, path.name, str(path), 0, size, 0, size, stat=seen), NO_OPTIONS
     )
 
 

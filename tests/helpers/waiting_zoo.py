@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.transforms.encode import waiting_rows
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.encode.waiting_rows import has_values, load_rows
-from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
+from recordmill.transforms.encode.waiting_rows import defer_rows, has_values
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, frame_records
 
 NUMBER, REAL, TEXT = "number" * 6, "real" * 9, "text" * 9  # long: values are shorter
 TYPES = pa.schema(
@@ -61,14 +61,14 @@ def schema_of(types: pa.Schema) -> Schema:
 def loaded_from(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     """Loads rows that wait as their values, though that may save nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting_rows, "_MOST_SHARE", 1e9)
-        loaded = load_rows(batch, schema)
+        patch.setattr(waiting_rows, "_MAX_VALUE_SHARE", 1e9)
+        loaded = defer_rows(batch, schema)
     assert has_values(loaded)
     return loaded
 
 
 def at_once(batch: pa.RecordBatch, schema: Schema) -> list[bytes]:
     framed = encode(batch, schema, head_room=HEAD_BYTES, tail_room=TAIL_BYTES)
-    seal(framed)
+    frame_records(framed)
     found: list[bytes] = framed.to_pylist()
     return found

@@ -17,7 +17,7 @@ from job_tools import IRIS, convert, manifest_of
 from manifests import DAY, DEPLOY, load, our_arguments, parse, words_of
 from store_servers import tool
 
-from recordmill.schemas.errors import EXIT_STATUS, PERMANENT
+from recordmill.schemas.errors import EXIT_STATUS, PERMANENT_KINDS
 
 DAGS = DEPLOY / "airflow"
 KINDS = {  # of the tasks convert and verify
@@ -127,7 +127,7 @@ def test_each_dag_publishes_an_asset(facts: Facts, folder: Path) -> None:
 @pytest.mark.parametrize("dag", ["recordmill_on_worker", "recordmill_on_cluster"])
 def test_only_what_can_get_better_is_tried_again(facts: Facts, dag: str) -> None:
     """Each status is one with which the real operator's process ended."""
-    never = {EXIT_STATUS[kind] for kind in PERMANENT}
+    never = {EXIT_STATUS[kind] for kind in PERMANENT_KINDS}
     raised = {int(status): error for status, error in facts["ended"][dag].items()}
     assert {s for s, e in raised.items() if e == "AirflowFailException"} == never
     assert {s for s, e in raised.items() if e == "AirflowException"} == {1, 74, 75}

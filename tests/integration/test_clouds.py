@@ -45,7 +45,7 @@ def test_gcsfs_does_not_ask_for_the_type_of_a_bucket() -> None:
     code = (
         "from recordmill.transforms.storage.clouds import filesystem_of; "
         "from recordmill.schemas.storage_options import StorageOptions; "
-        "system, _ = filesystem_of('gs://b/x', StorageOptions.of({'token': 'anon'})); "
+        "system, _ = filesystem_of('gs://b/x', StorageOptions.from_values({'token': 'anon'})); "
         "import gcsfs.core; assert type(system) is gcsfs.core.GCSFileSystem, type(system)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -60,7 +60,9 @@ def test_a_put_to_gcs_that_breaks_leaves_nothing(
     direct.put_bytes(b"old", "shard")
     with proxy_to(server("gcs")) as proxy:
         options = {**place.options.to_dict(), "endpoint_url": proxy.address}
-        store = open_store(place.root, StorageOptions.of(options)).with_short_retries()
+        store = open_store(
+            place.root, StorageOptions.from_values(options)
+        ).with_short_retries()
         # The server tells its own address for the upload: back to the proxy with it.
         lead_uploads_to(proxy.address, server("gcs"), monkeypatch)
         proxy.bytes_per_connection = 1 << 20
@@ -135,7 +137,7 @@ def test_a_put_to_azure_that_breaks_leaves_nothing(
             monkeypatch.setenv(name, value)
         # Another timeout is another file system, which takes the address anew.
         store = RemoteStore(
-            place.root, StorageOptions.of({"read_timeout": 9})
+            place.root, StorageOptions.from_values({"read_timeout": 9})
         ).with_short_retries()
         assert store.size("shard") == 3
         assert proxy.requests > 0
@@ -176,7 +178,7 @@ def test_an_upload_whose_answers_are_lost(
             options = {"read_timeout": 8}
             for name, value in SERVERS[kind].environment(proxy.address).items():
                 monkeypatch.setenv(name, value)
-        store = open_store(place.root, StorageOptions.of(options))
+        store = open_store(place.root, StorageOptions.from_values(options))
         proxy.judge = lose_once
         assert store.swap(b"mine", "lock", expected_content=None)
         store.put_bytes(b"1", "a")
@@ -220,7 +222,9 @@ def test_preflight_says_what_to_do(
 
 def test_azure_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
-    options = StorageOptions.of({"read_timeout": 7})  # not one that is connected
+    options = StorageOptions.from_values(
+        {"read_timeout": 7}
+    )  # not one that is connected
     with pytest.raises(OutputError, match="no valid credentials: set AZURE_STORAGE_"):
         open_store("az://container/out", options).preflight()
 
@@ -254,7 +258,7 @@ def test_a_small_input_takes_one_request(
             options = {"account_name": "devstoreaccount1", "retry_total": 1}
         else:
             options = {**options, "endpoint_url": proxy.address}
-        reach = StorageOptions.of(options)
+        reach = StorageOptions.from_values(options)
         found = list_inputs([f"{place.root}/in.d"], reach)[1]
         assert found.paths.to_pylist() == ["a/1", "a.txt", "b/2"]
         before = proxy.requests

@@ -90,8 +90,8 @@ def test_a_template_holds_the_whole_job(bucket: Bucket, tmp_path: Path) -> None:
     assert ran.status == 0, ran.err
     # Before it there may be lines on the progress: one every ten seconds.
     assert ran.err.endswith(
-        f"{template}: the job as a template for Dataflow. {output} is published when "
-        "Dataflow has run it\n"
+        f"{template}: Dataflow template written. {output} is published after Dataflow "
+        "runs the template\n"
     )
     # What its workers will read is there; its last step publishes.
     assert [entry.name for entry in output.iterdir()] == [".recordmill"]

@@ -27,7 +27,7 @@ from recordmill.transforms.rows.read_rows import read_rows
 
 FOLDERS = Path(__file__).parents[2] / ".tools" / "images"
 DECODABLE = {"jpeg", "png", "bmp"}
-AS_PNG = PixelRules(form="png", transforms_all=True, keeps_samples=True)
+AS_PNG = PixelRules(encoding="png", transforms_all=True, keeps_samples=True)
 OTHERS = {"gif", "webp", "tiff", "bmp"}
 # How many images of the decodable formats there are at least: an empty folder would
 # prove nothing.

@@ -14,7 +14,7 @@ from mutations import damaged, try_all, with_odd_keys
 from pyiceberg.catalog.sql import SqlCatalog
 
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms.sources.lakehouse import only_current
+from recordmill.transforms.sources.lakehouse import select_current_files
 from recordmill.transforms.sources.listing import list_inputs
 
 pytestmark = pytest.mark.fuzz
@@ -60,13 +60,13 @@ def test_damaged_metadata(make: Callable[[Path], Path], tmp_path: Path) -> None:
         path.write_bytes(data)
         try:
             _, files = list_inputs([str(folder)])
-            found, summary, _ = only_current(files, NO_OPTIONS)
+            found, summary, _ = select_current_files(files, NO_OPTIONS)
         finally:
             path.write_bytes(originals[path])
         names = {file.path for file in found if file.path.endswith(".parquet")}
         assert names
         assert names <= every
-        assert "version" in str(summary.facts)
+        assert "version" in str(summary.fields)
         return True
 
     try_all(attempt, str(folder), share=0.05)

@@ -70,7 +70,7 @@ def test_a_file_of_the_same_size_is_another_one(
     ]
     again = command("convert", "parquet", url, out)
     assert again.status != 0
-    assert "holds another dataset" in again.err
+    assert "contains another dataset" in again.err
 
 
 def test_what_is_not_there_is_told(repository: Path, tmp_path: Path) -> None:

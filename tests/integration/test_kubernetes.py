@@ -25,7 +25,7 @@ from manifests import (
 )
 from store_servers import tool
 
-from recordmill.schemas.errors import EXIT_STATUS, PERMANENT, UsageError
+from recordmill.schemas.errors import EXIT_STATUS, PERMANENT_KINDS, UsageError
 
 JOBS = [folder / "job.yaml" for folder in KUSTOMIZATIONS if folder.name != "cluster"]
 
@@ -181,7 +181,7 @@ def test_the_nightly_job_runs_once_at_a_time_and_ends() -> None:
         (usage, _) = job["podFailurePolicy"]["rules"]
         assert usage["action"] == "FailJob"
         assert usage["onExitCodes"]["values"] == [
-            EXIT_STATUS[kind] for kind in PERMANENT
+            EXIT_STATUS[kind] for kind in PERMANENT_KINDS
         ]
 
 

@@ -25,7 +25,7 @@ from store_servers import bucket_place, moto, s3_environment
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms.sources.lakehouse import only_current
+from recordmill.transforms.sources.lakehouse import select_current_files
 from recordmill.transforms.sources.listing import list_inputs
 
 ROWS = pa.table({"id": [1, 2, 3, 4], "x": [1.5, 2.5, 3.5, 4.5]})
@@ -315,7 +315,7 @@ def test_damaged_manifests_of_an_iceberg_table_do_not_end_the_process(
             path.write_bytes(whole[:at] + length + whole[at + len(length) :])
             _, files = list_inputs([folder])
             try:
-                only_current(files, NO_OPTIONS)
+                select_current_files(files, NO_OPTIONS)
                 outcomes.append("read")
             except InputError as error:
                 outcomes.append(str(error).partition(": ")[2][:47])
@@ -354,7 +354,7 @@ def test_a_read_changes_no_attribute_of_pyiceberg(tmp_path: Path) -> None:
 
     before = attributes()
     assert any(name.startswith("pyiceberg.avro.file.new_decoder") for name in before)
-    only_current(files, NO_OPTIONS)
+    select_current_files(files, NO_OPTIONS)
     after = attributes()  # and those of modules that it imports
     assert {name: after.get(name) for name in before} == before
 

@@ -19,9 +19,9 @@ import yaml
 from job_tools import COMMAND, IRIS
 from manifests import DEPLOY, parse
 
-from recordmill.schemas.errors import EXIT_STATUS, PERMANENT
+from recordmill.schemas.errors import EXIT_STATUS, PERMANENT_KINDS
 
-NEVER = {EXIT_STATUS[kind] for kind in PERMANENT}
+NEVER = {EXIT_STATUS[kind] for kind in PERMANENT_KINDS}
 
 
 class Kept(SimpleNamespace):

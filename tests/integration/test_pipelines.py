@@ -12,7 +12,10 @@ from job_tools import assert_whole, contents
 from rows_tools import JOB, ROWS, SCHEMA
 
 from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
-from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset, exchange_for
+from recordmill.beam_jobs.pipelines.write_dataset import (
+    WriteDataset,
+    choose_rows_exchange,
+)
 from recordmill.beam_jobs.runners.embedded import is_flink
 
 
@@ -26,7 +29,7 @@ def test_flink_is_known_behind_its_job_server(engines: Engines) -> None:
         ):
             pipeline = beam.Pipeline(options=PipelineOptions(flags))
             assert is_flink(pipeline) == known
-            assert exchange_for(pipeline) == ("scratch" if known else "engine")
+            assert choose_rows_exchange(pipeline) == ("scratch" if known else "engine")
 
 
 @pytest.mark.parametrize("exchange", ["engine", "scratch"])

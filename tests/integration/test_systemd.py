@@ -14,7 +14,7 @@ import pytest
 from job_tools import COMMAND
 from manifests import DEPLOY, load, our_arguments, parse
 
-from recordmill.schemas.errors import EXIT_STATUS, PERMANENT
+from recordmill.schemas.errors import EXIT_STATUS, PERMANENT_KINDS
 
 UNITS = DEPLOY / "systemd"
 SERVICE = UNITS / "recordmill@.service"
@@ -111,7 +111,7 @@ def test_the_command_parses() -> None:
     assert condition == context.params["job_file"]
     assert int(unit["StartLimitBurst"]) == 3
     # What a person has to mend is not tried again.
-    never = [EXIT_STATUS[kind] for kind in PERMANENT]
+    never = [EXIT_STATUS[kind] for kind in PERMANENT_KINDS]
     assert service["RestartPreventExitStatus"] == " ".join(map(str, never))
 
 

@@ -48,7 +48,7 @@ def test_continued_by_either_state(tmp_path: Path) -> None:
         assert sorted(whole) == list(range(ROWS))
     expected = (
         "'seed' is 4, expected 3; open the same dataset, with the same seed",
-        "'num_workers' is 2, expected 1; .*is for any number of workers",
+        "'num_workers' is 2, expected 1; .*works with any number of workers",
         "'data' is",
         "start=16: compressed shards .* StatefulDataLoader of torchdata, or convert with",
         *["state after 9 rows: expected whole batches of `batch_size=16` rows, as"] * 2,

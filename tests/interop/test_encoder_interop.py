@@ -121,9 +121,11 @@ def test_sequence_examples() -> None:
         (
             FeatureSpec("label", Kind.INT64),
             FeatureSpec("name", Kind.BYTES, dtype="string", optional=True),
-            FeatureSpec("frame", Kind.FLOAT, shape=(2,), sequence=True, optional=True),
-            FeatureSpec("token", Kind.INT64, shape=(None,), sequence=True),
-            FeatureSpec("word", Kind.BYTES, dtype="string", sequence=True),
+            FeatureSpec(
+                "frame", Kind.FLOAT, shape=(2,), is_sequence=True, optional=True
+            ),
+            FeatureSpec("token", Kind.INT64, shape=(None,), is_sequence=True),
+            FeatureSpec("word", Kind.BYTES, dtype="string", is_sequence=True),
         )
     )
     batch = pa.RecordBatch.from_pylist(

@@ -115,7 +115,9 @@ def test_tfds_reads_objects_as_its_own(tmp_path: Path) -> None:
 
     def nested(name: str, kind: Kind, *shape: int, **facts: Any) -> FeatureSpec:
         whole = (None, *shape)
-        return FeatureSpec(f"objects/{name}", kind, shape=whole, nested=True, **facts)
+        return FeatureSpec(
+            f"objects/{name}", kind, shape=whole, is_nested=True, **facts
+        )
 
     schema = Schema(
         (

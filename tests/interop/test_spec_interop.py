@@ -75,13 +75,13 @@ def column(feature: FeatureSpec, values: list[Any]) -> pa.Array:
     else:
         for _ in feature.shape:
             kind = pa.list_(kind)
-    return pa.array(values, pa.list_(kind) if feature.sequence else kind)
+    return pa.array(values, pa.list_(kind) if feature.is_sequence else kind)
 
 
 def expected(feature: FeatureSpec, value: Any) -> Any:
     """The value that the code gives: what stands for a missing one as tf_spec says."""
     shape = feature.shape
-    if feature.sequence:
+    if feature.is_sequence:
         return [] if value is None else hexed(value)
     image = feature.content is Content.IMAGE
     either = False
@@ -130,7 +130,7 @@ def check(features: list[FeatureSpec], payload: Payload) -> None:
         for row in range(NUM_ROWS):
             if feature.optional and row % 2:
                 values.append(None)
-            elif feature.sequence:
+            elif feature.is_sequence:
                 steps = [draw(rng, feature) for _ in range(row and rng.integers(4))]
                 values.append(steps)
             else:
@@ -179,6 +179,6 @@ def test_sequence_examples() -> None:
 
 def test_only_context_or_only_lists() -> None:
     context = FeatureSpec("a", Kind.INT64)
-    steps = FeatureSpec("b", Kind.INT64, sequence=True)
+    steps = FeatureSpec("b", Kind.INT64, is_sequence=True)
     for features in ([context], [steps]):
         check(features, "sequence_example")

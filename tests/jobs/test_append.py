@@ -144,7 +144,7 @@ def test_accounts(tmp_path: Path) -> None:
     assert (facts["rows"], facts["exact"], facts["shards"]) == (40, True, 2)
     shown = recordmill("convert", "csv", *job, "--append", "--plan").out
     assert "would append to the existing dataset" in shown
-    assert "(of new inputs; 1 file kept)" in shown
+    assert "(new; 1 file already converted)" in shown
     assert states(tmp_path) == before
     metrics = tmp_path / "m.prom"
     ran = append("csv", *job, "--json", "--metrics-file", metrics)
@@ -464,7 +464,7 @@ def test_without_append(tmp_path: Path) -> None:
         append("csv", *job)
     ran = recordmill("convert", "csv", *job)
     assert ran.status == 73
-    assert "holds another dataset" in ran.err
+    assert "contains another dataset" in ran.err
     assert "append to it with --append, replace it with --overwrite" in ran.err
     convert("csv", *job, "--overwrite")
     assert_whole(tmp_path / "out")

@@ -63,7 +63,7 @@ def test_long_lists_of_inputs_are_mapped(
     Some disks map no files, such as a mount by FUSE that passes each read on.
     """
     found, kinds = [], list[type]()
-    new_map, spilled = mmap.mmap, inputs.spilled
+    new_map, spilled = mmap.mmap, inputs.spill_bytes
 
     def noted(parts: Iterable[bytes]) -> Data:
         kinds.append(type(packed := spilled(parts)))
@@ -74,7 +74,7 @@ def test_long_lists_of_inputs_are_mapped(
             return new_map(file, *arguments, **options)
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
-    monkeypatch.setattr(inputs, "spilled", noted)
+    monkeypatch.setattr(inputs, "spill_bytes", noted)
     write_rows(tmp_path / "in/a.csv", 0, 40)
     write_rows(tmp_path / "more/in/a.csv", 0, 40)
     write_rows(tmp_path / "more/in/b.csv", 40, 20)

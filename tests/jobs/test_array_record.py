@@ -118,7 +118,7 @@ def test_what_is_for_tfrecord_alone_says_so(tmp_path: Path) -> None:
     assert recordmill("inspect", output, "--tf").status == 0
     for option, told in (
         (["--index"], "leave out --index"),
-        (["--compression", "gzip"], "takes only --compression none"),
+        (["--compression", "gzip"], "requires --compression none"),
     ):
         ran = recordmill("convert", "csv", IRIS, tmp_path / "no", *FORMAT, *option)
         assert ran.status == 2

@@ -158,8 +158,8 @@ def test_images_are_the_same_by_every_exchange(tmp_path: Path) -> None:
 
 def test_what_is_told(tmp_path: Path) -> None:
     for rule, told in (
-        ("undersample", "50 rows of each are kept; rows: "),
-        ("oversample", "copied to 50 rows of each in train; rows: "),
+        ("undersample", "keeps 50 rows of each class; rows: "),
+        ("oversample", "repeats rows in train up to 50 rows of each class; rows: "),
         ("weights", "weighed by sample_weight; rows: "),
     ):
         job: list[Argument] = [IRIS, tmp_path / rule, "--balance", f"species={rule}"]

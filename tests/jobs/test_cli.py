@@ -41,7 +41,7 @@ from job_tools import (
 from terminal import plain_text
 
 from recordmill.beam_jobs.cli.main import cli
-from recordmill.beam_jobs.cli.options import Examples, LaidOutCommand
+from recordmill.beam_jobs.cli.options import Examples, HelpCommand
 from recordmill.beam_jobs.report.progress import STAGES
 
 
@@ -122,8 +122,8 @@ WRONG = {  # what is typed, and what is told
     "convert csv in.csv": "expected one or more INPUT, then OUTPUT",
     "convert excel a b": "expected a format, found 'excel'",
     "melt": "No such command 'melt'",
-    "verify out -- --runner=Flink": "only convert, run and plan take",
-    "-- --runner=Flink": "only convert, run and plan take",
+    "verify out -- --runner=Flink": "only convert, run and plan accept",
+    "-- --runner=Flink": "only convert, run and plan accept",
     "verify": "Missing argument 'OUTPUT'",
     "verify out --quick --deep": "--quick and --deep cannot be combined",
     "inspect out --examples few": "'few' is not a valid integer",
@@ -143,7 +143,7 @@ WRONG_OPTIONS = {  # of convert
     "--shard-size -1": "expected a size like 128MiB or 100MB",
     "--shard-size 0": "a shard has at least one byte",
     f"--shard-size {'9' * 40}": "expected a size like 128MiB or 100MB",
-    "--shards 2 --shard-size 1M": "--shards, --shard-size and --readers exclude",
+    "--shards 2 --shard-size 1M": "--shards, --shard-size and --readers cannot be combined",
     "--max-rejects some": "a count like 10 or a share like",
     "--seed -1": "-1 is not in the range 0<=x<=18446744073709551615",
     f"--seed {1 << 64}": "18446744073709551616 is not in the range",
@@ -315,7 +315,7 @@ def commands(
 
 
 def help_examples_of(command: click.Command) -> Examples:
-    assert isinstance(command, LaidOutCommand), command.name
+    assert isinstance(command, HelpCommand), command.name
     return command.examples
 
 

@@ -55,7 +55,7 @@ def test_existing_file_is_kept_unless_told(tmp_path: Path) -> None:
     assert (ran.status, ran.out) == (1, "")
     assert (
         ran.err
-        == f"Error: {path}: exists; choose another file, or replace it with --overwrite\n"
+        == f"Error: {path}: already exists; choose another file, or replace it with --overwrite\n"
     )
     assert path.read_text() == "mine"
     ran = recordmill("schema", "infer", "csv", IRIS, "-o", path, "--overwrite")
@@ -129,7 +129,7 @@ WRONG = {  # what is typed behind `schema`: status, and what is told
     "infer csv": (2, "Missing argument 'INPUT...'"),
     "infer xml in": (2, "expected a format, found 'xml'"),
     f"infer csv {IRIS} --workers -1": (2, "-1 is not in the"),
-    f"infer csv {IRIS} -- --runner=x": (2, "take arguments after"),
+    f"infer csv {IRIS} -- --runner=x": (2, "accept arguments after"),
     "infer csv nothing.csv": (65, "nothing.csv: no such file"),
     f"infer images {IRIS}": (65, "is text with delimiters, not images"),
     f"infer csv {IRIS} -o .": (1, ".: is a folder"),

@@ -28,19 +28,19 @@ from same_dataset import shard_names
 from small_dataset import SCHEMA
 
 from recordmill.beam_jobs.pipelines import convert as convert_steps
-from recordmill.schemas.feature_spec import differences
+from recordmill.schemas.feature_spec import compare_schemas
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.names import staged_file_name
 from recordmill.schemas.options import Compression, Payload
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.schemas.ranges import InputRange, ShardResult, unpack
+from recordmill.schemas.ranges import InputRange, ShardResult, unpack_value
 from recordmill.schemas.tfmd import load_pbtxt
 from recordmill.transforms.commit.staging import description_files
 from recordmill.transforms.dataset.files import load_expected
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.convert_range import survey_ranges
+from recordmill.transforms.tasks.convert_range import scan_boundaries
 
 # The other jobs write to memory, which takes direct I/O that a disk refuses.
 pytestmark = pytest.mark.on_disk
@@ -125,7 +125,7 @@ def test_ranges_that_are_scanned_together_make_the_same_bytes(
 
     def counted(context: RunContext, ranges: Sequence[InputRange]) -> list[int]:
         sizes.append(len(ranges))
-        return survey_ranges(context, ranges)
+        return scan_boundaries(context, ranges)
 
     changed = {"is_local": lambda _: False, "SPREAD": 1, "SURVEYS_AT_ONCE": 2}
     for name, value in changed.items():
@@ -145,7 +145,7 @@ def test_results_that_stay_packed_make_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
     exchange: str,
 ) -> None:
-    monkeypatch.setattr("recordmill.schemas.ranges.MOST_UNPACKED", 0)
+    monkeypatch.setattr("recordmill.schemas.ranges.MAX_UNPACKED_RESULTS", 0)
     output = tmp_path / "mixed"
     convert("csv", *mixed.files, output, "--shards", 7, "--exchange", exchange)
     assert contents(output) == contents(seven_shards)
@@ -165,13 +165,13 @@ def test_ranges_that_go_together_make_the_same_bytes(
     read, measured = list[list[int]](), list[list[int]]()
 
     def noted(context: RunContext, task: Callable[..., Any], packed: bytes) -> bytes:
-        each = unpack(packed)
+        each = unpack_value(packed)
         (read if each[0][2:] else measured).append([one[0].index for one in each])
         return execute(context, task, packed)
 
     execute = RunContext.execute_packed
     monkeypatch.setattr(RunContext, "execute_packed", noted)
-    monkeypatch.setattr(convert_steps, "MOST_ELEMENTS", 2)
+    monkeypatch.setattr(convert_steps, "MAX_ELEMENTS", 2)
     convert(*job, together, "--exchange", exchange)
     assert contents(together) == contents(alone)
     assert sorted(measured) == [[0, 1], [2]]
@@ -447,7 +447,7 @@ def test_schema_pbtxt_is_the_schema_of_the_dataset(
     data = (output / "schema.pbtxt").read_bytes()
     declared = load_pbtxt(data, "schema.pbtxt")
     assert declared.to_schema() == load_expected(str(output))
-    assert differences(load_expected(str(output / "schema.pbtxt")), load_expected(str(output))) == []  # fmt: skip
+    assert compare_schemas(load_expected(str(output / "schema.pbtxt")), load_expected(str(output))) == []  # fmt: skip
 
 
 def test_overwriting_leaves_one_schema(tmp_path: Path) -> None:

@@ -336,9 +336,11 @@ def test_counts_of_all_ranges_are_added(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The column is an integer in the first range: it is counted when read again."""
-    cut = CsvSource.cut
+    cut = CsvSource.cut_ranges
     monkeypatch.setattr(
-        CsvSource, "cut", lambda self, files: cut(replace(self, range_bytes=64), files)
+        CsvSource,
+        "cut_ranges",
+        lambda self, files: cut(replace(self, range_bytes=64), files),
     )
     path = tmp_path / "in.csv"
     path.write_text("id,x\n" + "16777217,1\n" * 50 + "0.5,1\n")
@@ -487,7 +489,7 @@ OPTIONS: list[Argument] = ["--name", "t", "--shards", 2]
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "FILES_PER_RANGE", PER_RANGE)
-    monkeypatch.setattr(source, "RANGES_KEPT", 1)
+    monkeypatch.setattr(source, "MIN_RANGES", 1)
 
 
 @pytest.fixture
@@ -506,7 +508,7 @@ def folder(tmp_path: Path) -> Path:
 def ranges_read(monkeypatch: pytest.MonkeyPatch) -> list[InputRange]:
     """Fills with the ranges that tasks read."""
     found = []
-    read_whole = convert_range._read_whole
+    read_whole = convert_range._read_all_rows
 
     def note(
         context: RunContext, input_range: InputRange, *more: Any, **named: Any
@@ -514,7 +516,7 @@ def ranges_read(monkeypatch: pytest.MonkeyPatch) -> list[InputRange]:
         found.append(input_range)
         return read_whole(context, input_range, *more, **named)
 
-    monkeypatch.setattr(convert_range, "_read_whole", note)
+    monkeypatch.setattr(convert_range, "_read_all_rows", note)
     return found
 
 

@@ -38,7 +38,7 @@ def card_of(folder: Path) -> dict[str, Any]:
 
 def require_sums(folder: Path) -> None:
     """Checks that the dataset is whole, and its card has what `hashlib` computes."""
-    assert verify_dataset(str(folder)).ok
+    assert verify_dataset(str(folder)).is_undamaged
     sums = {file["name"]: file["sha256"] for file in card_of(folder)["distribution"]}
     shards = [
         shard
@@ -116,7 +116,7 @@ def test_another_description_leaves_every_shard_as_it_is(tmp_path: Path) -> None
     assert json.loads(ran.out)["status"] == "described"
     manifest = manifest_of(out)
     assert (manifest["about"], manifest["splits"]) == (TEXTS, shards)
-    assert verify_dataset(str(out)).ok
+    assert verify_dataset(str(out)).is_undamaged
     files = {name for split in shards.values() for name in [split["shards"][0]["file"]]}
     assert {name: stand(out)[name] for name in files} == {n: before[n] for n in files}
     info = json.loads((out / "dataset_info.json").read_text())
@@ -139,7 +139,7 @@ def test_another_description_leaves_every_shard_as_it_is(tmp_path: Path) -> None
     assert not (out / "croissant.json").exists()
     names = {"description", "citation", "location", "redistributionInfo"}
     assert names.isdisjoint(json.loads((out / "dataset_info.json").read_text()))
-    assert verify_dataset(str(out)).ok
+    assert verify_dataset(str(out)).is_undamaged
     assert not (out / ".recordmill").exists()
 
 

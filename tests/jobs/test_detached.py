@@ -32,13 +32,13 @@ from recordmill.beam_jobs.cli.options import all_commands
 from recordmill.beam_jobs.pipelines.convert import convert_dataset
 from recordmill.beam_jobs.runners.embedded import pipeline_options, run_pipeline
 from recordmill.beam_jobs.service.prepare import prepare_run
-from recordmill.beam_jobs.service.resolve import resolve
-from recordmill.beam_jobs.service.run import prepare_launch, run_metadata
-from recordmill.schemas.input_summary import NOTHING
+from recordmill.beam_jobs.service.resolve import resolve_run
+from recordmill.beam_jobs.service.run import make_run_metadata, prepare_launch
+from recordmill.schemas.input_summary import EMPTY_REPORT
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.storage_options import BothSides
+from recordmill.schemas.storage_options import StorageOptionsPair
 from recordmill.transforms.commit import staging as detached
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.storage import LocalStore
@@ -63,10 +63,10 @@ def launched(
     options: RunOptions, job: JobSpec = JOB
 ) -> tuple[RunContext, list[InputRange]]:
     """What a launcher does until it gives the job to the runner."""
-    run = resolve(job, options)
+    run = resolve_run(job, options)
     prepared = prepare_run(run)
     context = prepare_launch(run, prepared)
-    assert context.publishing.lease == ""
+    assert context.publishing.lease_nonce == ""
     return context, prepared.ranges
 
 
@@ -74,12 +74,12 @@ def work(context: RunContext, ranges: list[InputRange]) -> None:
     """What a runner does with it, on workers that know of nothing else."""
     launches._renew_in.cache_clear()
     beam_options = pipeline_options([], workers=2)
-    facts = run_metadata(context, beam_options, 0.0, NOTHING)
+    facts = make_run_metadata(context, beam_options, 0.0, EMPTY_REPORT)
     run_pipeline(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
 
 
 def options_for(place: Place, **more: bool) -> RunOptions:
-    storage = BothSides(output=place.options)
+    storage = StorageOptionsPair(output=place.options)
     options = RunOptions((str(IRIS),), place.root, exchange="engine", storage=storage)
     # As on a cluster: workers see nothing but the store.
     return replace(options, beam_args=("--runner=FlinkRunner",), detach=True, **more)
@@ -87,7 +87,7 @@ def options_for(place: Place, **more: bool) -> RunOptions:
 
 def folder_of(tmp_path: Path) -> tuple[Path, RunOptions]:
     folder = tmp_path / "iris"
-    place = Place("local", str(folder), BothSides().output)
+    place = Place("local", str(folder), StorageOptionsPair().output)
     return folder, replace(options_for(place), exchange="scratch")
 
 
@@ -118,7 +118,7 @@ def test_a_last_step_that_was_broken_off_is_repeated(
         workspace.store.move_all([(shard, shard.rpartition("/")[2])])
         raise OSError("the power went")
 
-    place = Place("local", str(tmp_path / "iris"), BothSides().output)
+    place = Place("local", str(tmp_path / "iris"), StorageOptionsPair().output)
     with monkeypatch.context() as patch:
         patch.setattr(detached, "commit", breaking)
         launch = launched(options_for(place))
@@ -134,10 +134,10 @@ def test_a_last_step_that_was_broken_off_is_repeated(
 
 
 def test_a_dataset_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    place = Place("local", str(tmp_path / "iris"), BothSides().output)
+    place = Place("local", str(tmp_path / "iris"), StorageOptionsPair().output)
     convert("csv", IRIS, tmp_path / "iris", "--shards", 3)
     before = contents(tmp_path / "iris")
-    with pytest.raises(Exception, match="holds another dataset"):
+    with pytest.raises(Exception, match="contains another dataset"):
         run_unattended(options_for(place))
     assert {
         k: v for k, v in contents(tmp_path / "iris").items() if k in before
@@ -166,7 +166,7 @@ def test_of_two_launches_the_first_publishes(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(Exception, match="changed since this job was launched"):
             work(*second)
-    assert verify_dataset(str(folder)).ok
+    assert verify_dataset(str(folder)).is_undamaged
     assert dataset_files(folder) == published_first
     # It is over, so its files are nobody's; and the way out of the message works.
     assert recordmill("clean", folder).err.count("is active") == 0
@@ -193,7 +193,7 @@ def test_a_launch_replaces_what_it_saw(tmp_path: Path) -> None:
     assert f"also active here: .recordmill/{launch[0].workspace.name}" in ran.err
     with pytest.raises(Exception, match="changed since this job was launched"):
         work(*launch)
-    assert verify_dataset(str(folder)).ok
+    assert verify_dataset(str(folder)).is_undamaged
     assert manifest_of(folder)["seed"] == 7
 
 
@@ -230,7 +230,7 @@ def test_a_job_that_was_ended_publishes_nothing(tmp_path: Path) -> None:
 def test_a_job_without_a_sign_of_life_for_a_day_is_dead(tmp_path: Path) -> None:
     folder, options = folder_of(tmp_path)
     launch = launched(options)
-    sign = folder / launch[0].workspace.store_name(launches.SIGN_NAME)
+    sign = folder / launch[0].workspace.store_name(launches.HEARTBEAT_NAME)
     text = json.loads(sign.read_bytes())
     long_ago = time.time() - launches.LIFE_SECONDS - 60
     sign.write_text(json.dumps(text | {"renewed": long_ago}))
@@ -272,7 +272,7 @@ def test_the_same_command_finishes_what_a_dead_last_step_left(
     assert ran.status == 73
     assert "run its command again to finish it" in ran.err
     convert("csv", IRIS, folder, "--name", "iris", "--shards", 2)
-    assert verify_dataset(str(folder)).ok
+    assert verify_dataset(str(folder)).is_undamaged
     work(*launch)  # finds that it is done
     assert not (folder / ".recordmill").exists()
 

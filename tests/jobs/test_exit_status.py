@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 from job_tools import COMMAND, HANG_SECONDS, IRIS, Argument, recordmill
 
 from recordmill.beam_jobs.cli import main
-from recordmill.beam_jobs.cli.main import shortage
+from recordmill.beam_jobs.cli.main import describe_memory_shortage
 from recordmill.schemas import errors
 from recordmill.schemas.errors import (
     EXIT_STATUS,
-    PERMANENT,
+    PERMANENT_KINDS,
     Interrupted,
     NoRoomError,
     OutputError,
     OutputRefusedError,
     RecordmillError,
-    error_of,
+    create_error,
+    error_kind,
     exit_status,
-    kind_of,
 )
-from recordmill.schemas.text import printable_message
+from recordmill.schemas.text import escape_message
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.errors import input_error, output_error
 from recordmill.transforms.storage.lease import acquire
@@ -65,7 +65,7 @@ def check(*arguments: Argument, kind: str) -> None:
     assert event["message"] == told["message"]
     for_people = recordmill(*arguments)
     assert (for_people.status, for_people.out) == (shown.status, "")
-    message = printable_message(f"Error: {told['message']}")
+    message = escape_message(f"Error: {told['message']}")
     assert for_people.err.endswith(f"{message}\n")
     assert "\\n" not in message
 
@@ -148,26 +148,28 @@ def test_a_file_reaches_the_size_that_the_process_allows(
 
 def test_an_error_of_the_storage_has_its_kind() -> None:
     def kind(number: int) -> str:
-        return kind_of(output_error(OSError(number, "oh"), "out/x", "written"))
+        return error_kind(output_error(OSError(number, "oh"), "out/x", "written"))
 
     assert {kind(errno.ENOSPC), kind(errno.EDQUOT), kind(errno.EFBIG)} == {"no_room"}
     assert {kind(errno.EACCES), kind(errno.EROFS)} == {"output"}
     assert {kind(errno.EIO), kind(errno.ETIMEDOUT)} == {"other"}
-    assert kind_of(input_error(FileNotFoundError(2, "no file"), "x", "read")) == "data"
-    assert kind_of(input_error(PermissionError(13, "denied"), "x", "read")) == "data"
-    assert kind_of(input_error(TimeoutError(), "x", "read")) == "other"
-    assert kind_of(OutputError("x")) == "other"
+    assert (
+        error_kind(input_error(FileNotFoundError(2, "no file"), "x", "read")) == "data"
+    )
+    assert error_kind(input_error(PermissionError(13, "denied"), "x", "read")) == "data"
+    assert error_kind(input_error(TimeoutError(), "x", "read")) == "other"
+    assert error_kind(OutputError("x")) == "other"
     outer = RecordmillError("the folder")
     outer.__cause__ = OSError(errno.ENOSPC, "full")
-    assert kind_of(outer) == "no_room"
-    assert kind_of(MemoryError()) == "other"
-    assert kind_of(KeyboardInterrupt()) == "interrupted"
+    assert error_kind(outer) == "no_room"
+    assert error_kind(MemoryError()) == "other"
+    assert error_kind(KeyboardInterrupt()) == "interrupted"
 
 
 @given(st.sampled_from(sorted(EXIT_STATUS)), st.text())
 def test_a_kind_survives_the_way_from_a_worker(kind: str, message: str) -> None:
-    error = error_of(kind, message)
-    assert (kind_of(error), str(error)) == (kind, message)
+    error = create_error(kind, message)
+    assert (error_kind(error), str(error)) == (kind, message)
 
 
 def test_every_class_has_a_status() -> None:
@@ -187,7 +189,7 @@ def test_the_table_in_the_docs_is_the_codes() -> None:
         r"^\| (\d+) \| `(\w+)` \|.*\| (yes|no) \|$", PAGE.read_text(), re.MULTILINE
     )
     expected = {
-        (str(status), kind, "no" if kind in PERMANENT else "yes")
+        (str(status), kind, "no" if kind in PERMANENT_KINDS else "yes")
         for kind, status in EXIT_STATUS.items()
     }
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -209,8 +211,11 @@ def test_a_limit_of_the_address_space(tmp_path: Path, mebibytes: int) -> None:
     )
     assert done.returncode not in (0, 2)
     assert "Traceback" not in done.stderr
-    if "Error: memory is short" not in done.stderr:  # OpenBLAS ends the process itself
-        assert f"Warning: this process may use {mebibytes} MiB of memory" in done.stderr
+    if "Error: out of memory" not in done.stderr:  # OpenBLAS ends the process itself
+        assert (
+            f"Warning: the memory limit of this process is {mebibytes} MiB"
+            in done.stderr
+        )
     if done.stdout:
         assert json.loads(done.stdout)["status"] == "failed"
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -227,7 +232,7 @@ def test_what_says_that_memory_is_short() -> None:
         (RuntimeError("can't start new thread"), True),
         (RuntimeError("x"), False),
     ):
-        assert bool(shortage(error)) is is_short, error
+        assert bool(describe_memory_shortage(error)) is is_short, error
 
 
 def test_that_memory_is_short_is_told_to_programs(
@@ -242,4 +247,4 @@ def test_that_memory_is_short_is_told_to_programs(
     with pytest.raises(MemoryError):
         main.run(["convert", "csv", "a", "b", "--json"])
     told = json.loads(capsys.readouterr().out)["message"]
-    assert told.startswith("memory is short (MemoryError): raise the limit")
+    assert told.startswith("out of memory (MemoryError): raise the limit")

@@ -297,7 +297,7 @@ def test_nothing_is_put_into_the_dataset(tmp_path: Path) -> None:
         for target in (out / "more", tmp_path / "link/more/deep", out):
             ran = recordmill("export", name, out, target)
             assert ran.status == 2
-            assert "is in the folder of the dataset" in ran.err
+            assert "is inside the folder of the dataset" in ran.err
             assert "Choose a folder next to it" in ran.err
         export(name, out, tmp_path / f"out-{name}")
     assert not (out / "more").exists()

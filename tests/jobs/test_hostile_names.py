@@ -16,13 +16,13 @@ from job_tools import SAMPLES, Ran, recordmill
 
 from recordmill.beam_jobs.report.progress import Bars, PlainLines, View
 from recordmill.beam_jobs.report.terminal import make_console
-from recordmill.schemas.input_summary import InputSummary, InputWarning
+from recordmill.schemas.input_summary import InputReport, InputWarning
 from recordmill.schemas.schema_file import load_schema
 from recordmill.schemas.text import (
-    printable,
-    printable_json,
-    printable_lines,
-    printable_message,
+    escape_json,
+    escape_lines,
+    escape_message,
+    escape_unprintable,
 )
 from recordmill.schemas.yaml_lines import write_yaml
 
@@ -47,21 +47,21 @@ def assert_shown(text: str) -> None:
 
 @pytest.mark.parametrize("name", [HOSTILE, NUL, "\ud800", "\x7f", "e\u0301 日本 😀"])
 def test_escapes_decode_to_the_same_text(name: str) -> None:
-    for shown in (printable(name), printable_lines(name), printable_message(name)):
+    for shown in (escape_unprintable(name), escape_lines(name), escape_message(name)):
         assert all(c.isprintable() or c == "\n" for c in shown)
     for text in (
         json.dumps({name: name}, ensure_ascii=False),
         json.dumps({name: name}),
     ):
-        escaped = printable_json(text)
+        escaped = escape_json(text)
         assert escaped.isprintable()
         assert json.loads(escaped) == {name: name}
 
 
 def test_what_can_be_read_stays() -> None:
     for text in ("e\u0301", "日本", "שלום", "مرحبا", "😀", "naïve"):
-        assert printable(text) == printable_json(text) == text
-    message = printable_message("one:\n  two\nThree\nfour: five")
+        assert escape_unprintable(text) == escape_json(text) == text
+    message = escape_message("one:\n  two\nThree\nfour: five")
     assert message == "one:\n  two\n  Three\\nfour: five"
 
 
@@ -106,7 +106,7 @@ def dataset(folder: Path, converted: Ran) -> Path:
 
 def test_the_summary_shows_names_as_they_are(converted: Ran) -> None:
     assert_shown(converted.out + converted.err)
-    assert printable(HOSTILE) in converted.err
+    assert escape_unprintable(HOSTILE) in converted.err
     assert "rejected" in converted.err
 
 
@@ -275,22 +275,22 @@ def test_bars_show_names_as_they_are() -> None:
     bars = Bars(make_console(terminal))
     bars.first_reject = f"rejected: {HOSTILE}"
     with bars:
-        bars.doing("read", HOSTILE)
+        bars.show_activity("read", HOSTILE)
         warning = InputWarning("no-class", HOSTILE)
-        bars.tell(InputSummary((("label", HOSTILE),), (warning,)))
-        bars.draw()
+        bars.report_input(InputReport((("label", HOSTILE),), (warning,)))
+        bars.refresh()
     text = terminal.getvalue()
     assert "\x1b[2K" in text  # its own sequences
     assert_shown_on_a_terminal(text)
-    assert printable(FORGED) in text
+    assert escape_unprintable(FORGED) in text
 
 
 def test_plain_lines_show_names_as_they_are() -> None:
     stream = StringIO()
     lines = PlainLines(stream, clock=iter(range(0, 10_000, 100)).__next__)
     lines.first_reject = f"rejected: {HOSTILE}"
-    lines.set(View("read", HOSTILE))
+    lines.set_view(View("read", HOSTILE))
     lines.write()
-    lines.tell(InputSummary((), (InputWarning("no-class", HOSTILE),)))
+    lines.report_input(InputReport((), (InputWarning("no-class", HOSTILE),)))
     assert_shown(stream.getvalue())
-    assert stream.getvalue().count(printable(HOSTILE)) == 3
+    assert stream.getvalue().count(escape_unprintable(HOSTILE)) == 3

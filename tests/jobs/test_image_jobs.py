@@ -380,16 +380,18 @@ def test_a_batch_is_cut_by_what_is_made(
     sizes: list[int] = []
     batches: list[weakref.ref[pa.RecordBatch]] = []
     held: list[int] = []
-    read_some = images_source.ImagesSource._read
+    read_some = images_source.ImagesSource._read_files
 
     def read(self: Any, *arguments: Any) -> Any:
         found, stop = read_some(self, *arguments)
-        sizes.append(sum(len(found.raw(row)[2]) for row in range(len(found.kept))))
+        sizes.append(
+            sum(len(found.raw_row(row)[2]) for row in range(len(found.row_indices)))
+        )
         batches.append(weakref.ref(found.batch))
         held.append(sum(batch() is not None for batch in batches))
         return found, stop
 
-    monkeypatch.setattr(images_source.ImagesSource, "_read", read)
+    monkeypatch.setattr(images_source.ImagesSource, "_read_files", read)
     monkeypatch.setattr(images_source, "READ_BYTES", 20_000)
     buffer = io.BytesIO()
     Image.new("L", (200, 200)).save(buffer, "GIF")

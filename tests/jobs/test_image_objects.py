@@ -1159,7 +1159,7 @@ def test_objects_in_forms_that_are_not_read_are_refused(
     add_images(folder, *(f"{letter}.jpg" for letter in "abcdefghij"[:images]))
     (folder / name).write_text(text)
     told = refused(folder)
-    assert f"objects in the form of {form}, which is not read" in told
+    assert f"objects in the format of {form}, which is not supported" in told
     converted(folder, *as_the_way_out_says(told))
 
 

@@ -14,15 +14,15 @@ import pytest
 from small_dataset import IMAGES, write_dataset, write_parts
 
 from recordmill.beam_jobs.cli.main import run
-from recordmill.beam_jobs.report.dataset_report import show_inspect
+from recordmill.beam_jobs.report.dataset_report import show_dataset
 from recordmill.beam_jobs.report.tables import show_verify
 from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
-from recordmill.schemas.text import human_bytes
+from recordmill.schemas.text import format_bytes
 from recordmill.transforms.dataset.examples import Selection
 from recordmill.transforms.dataset.verify import Problem, VerifyResult, verify_dataset
-from recordmill.transforms.decode.readable import readable, to_json_value
+from recordmill.transforms.decode.readable import format_value, to_json_value
 from recordmill.transforms.decode.tf_code import parsing_spec
 
 
@@ -64,7 +64,7 @@ def plain_console(monkeypatch: pytest.MonkeyPatch) -> None:
 def inspected(folder: Path, **options: Any) -> str:
     stream = io.StringIO()
     with redirect_stdout(stream):
-        show_inspect(str(folder), **options)
+        show_dataset(str(folder), **options)
     return stream.getvalue()
 
 
@@ -78,7 +78,7 @@ def facts_of(folder: Path, examples: int) -> Any:
         (7, INT, (), "7", 7),
         ([], INTS, (), "[]", []),  # an empty list is not a missing feature
         ([7], INTS, (), "[7]", [7]),
-        (MANY, INTS, (), "[0, 1, 2, 3, 4, 5, ... 1,000 in all]", MANY),
+        (MANY, INTS, (), "[0, 1, 2, 3, 4, 5, ... 1,000 in total]", MANY),
         (True, BOOL, (), "true", True),
         (1, INT, ("cat", "dog"), "1 (dog)", {"index": 1, "name": "dog"}),
         (2, INT, ("cat", "dog"), "2", 2),  # beyond the names
@@ -101,19 +101,19 @@ def facts_of(folder: Path, examples: int) -> Any:
 def test_value(
     value: Any, feature: FeatureSpec, names: tuple[str, ...], line: str, facts: object
 ) -> None:
-    assert readable(value, feature, names) == line
+    assert format_value(value, feature, names) == line
     assert to_json_value(value, feature, names) == facts
     json.dumps(to_json_value(value, feature, names), allow_nan=False)
 
 
 def test_an_image_that_is_none() -> None:
     line = r"not an image: starts with b'abc' \(expected JPEG.*616263 \(3 B\)"
-    assert re.match(line, readable(b"abc", IMAGE))
+    assert re.match(line, format_value(b"abc", IMAGE))
 
 
 def test_human_bytes() -> None:
     sizes = (0, 999, 1000, 23_400, 999_949, 999_950, 3 * 10**18)
-    assert [human_bytes(size) for size in sizes] == [
+    assert [format_bytes(size) for size in sizes] == [
         *("0 B", "999 B", "1.0 kB", "23.4 kB", "999.9 kB", "1.0 MB", "3000.0 PB")
     ]
 
@@ -205,7 +205,7 @@ def test_damaged_first_record(tmp_path: Path) -> None:
     stream = io.StringIO()
     problem = pytest.raises(CorruptRecordError, match="record 0 at byte 0")
     with problem, redirect_stdout(stream):
-        show_inspect(str(tmp_path / "zoo"))
+        show_dataset(str(tmp_path / "zoo"))
     assert "splits" in stream.getvalue()  # what is known is shown all the same
 
 
@@ -269,7 +269,7 @@ GRID = FeatureSpec(
 WORDS = FeatureSpec(
     "words", Kind.BYTES, dtype="string", shape=(None,), content=Content.TENSOR
 )
-FRAMES = FeatureSpec("frames", Kind.FLOAT, shape=(2,), sequence=True, optional=True)
+FRAMES = FeatureSpec("frames", Kind.FLOAT, shape=(2,), is_sequence=True, optional=True)
 ROWS: dict[str, list[Any]] = {
     "label": [7, 8],
     "tokens": [[[1, 2], [], [3]], [[n] for n in range(9)]],
@@ -284,7 +284,7 @@ def write(folder: Path, features: list[FeatureSpec], payload: Payload) -> Schema
     schema = Schema(tuple(features))
     batch = pa.RecordBatch.from_pydict({f.name: ROWS[f.name] for f in features})
     write_parts(folder, schema, {"train": [batch]}, payload)
-    assert verify_dataset(str(folder), deep=True).ok
+    assert verify_dataset(str(folder), deep=True).is_undamaged
     return schema
 
 
@@ -293,14 +293,14 @@ def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("COLUMNS", "100")
     stream = io.StringIO()
     with redirect_stdout(stream):
-        show_inspect(str(folder))
+        show_dataset(str(folder))
     return [" ".join(line.split()) for line in stream.getvalue().splitlines()]
 
 
 def facts(folder: Path) -> list[Any]:
     stream = io.StringIO()
     with redirect_stdout(stream):
-        show_inspect(str(folder), as_json=True)
+        show_dataset(str(folder), as_json=True)
     examples: list[Any] = json.loads(stream.getvalue())["examples"]
     return examples
 
@@ -316,7 +316,7 @@ def test_tensors_and_ragged_features(
         "grid int8 2x2, mean 1.5",
         "grid int8 10x2, mean 9.5",
         "tokens [[1, 2], [], [3]]",
-        "tokens [[0], [1], [2], [3], [4], [5], ... 9 in all]",
+        "tokens [[0], [1], [2], [3], [4], [5], ... 9 in total]",
         r'words ["ß", "a\nb"]',
         "words []",
     ]:
@@ -359,7 +359,7 @@ def test_a_record_that_does_not_fit(tmp_path: Path) -> None:
     change["features"][0].update(kind="float_list", dtype="float32")
     (tmp_path / "zoo" / "manifest.json").write_text(json.dumps(change))
     with pytest.raises(OutputError, match="record 0 does not fit the dataset's schema"):
-        show_inspect(str(tmp_path / "zoo"))
+        show_dataset(str(tmp_path / "zoo"))
 
 
 @pytest.mark.parametrize(

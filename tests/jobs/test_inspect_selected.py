@@ -192,7 +192,7 @@ def test_large_datasets_are_counted_if_asked(
     monkeypatch.setattr(counting.counts_if_small, "__defaults__", (100,))
     monkeypatch.setattr(counting, "MAX_TEXTS", 3)
     assert json.loads(recordmill("inspect", zoo, "--json").out)["classes"] is None
-    assert "--counts reads the whole dataset" in recordmill("inspect", zoo).out
+    assert "--counts to read the whole dataset" in recordmill("inspect", zoo).out
     facts = json.loads(recordmill("inspect", zoo, "--json", "--counts").out)
     assert set(facts["classes"]) == {"image/class/label", "sure", "note"}
 
@@ -202,13 +202,13 @@ def test_counting_takes_little_memory(
 ) -> None:
     """A text that turns out to be no label is given up with the window that shows it."""
     wanted: list[set[str]] = []
-    only = reader.ShardToRead.only
+    only = reader.ReadableShard.select_schema
 
-    def noted(shard: reader.ShardToRead, names: Collection[str]) -> Schema:
+    def noted(shard: reader.ReadableShard, names: Collection[str]) -> Schema:
         wanted.append(set(names))
         return only(shard, names)
 
-    monkeypatch.setattr(reader.ShardToRead, "only", noted)
+    monkeypatch.setattr(reader.ReadableShard, "select_schema", noted)
     monkeypatch.setattr(counting, "MAX_TEXTS", 2)
     monkeypatch.setattr(reader, "WINDOW_RECORDS", 1)
     monkeypatch.setattr(counting, "MAX_TEXT_FEATURES", 3)
@@ -222,7 +222,7 @@ def test_counting_takes_little_memory(
     assert recordmill("inspect", zoo, "--counts").status == 0
     assert wanted == [{"text"}] * 2, "there is nothing to count any more"
     monkeypatch.undo()
-    monkeypatch.setattr(reader.ShardToRead, "only", noted)
+    monkeypatch.setattr(reader.ReadableShard, "select_schema", noted)
     del wanted[:]
     monkeypatch.setattr(reader, "WINDOW_RECORDS", 1)
     monkeypatch.setattr(counting, "MAX_TEXT_FEATURES", 2)

@@ -481,7 +481,7 @@ def test_boxes_that_lack_something_are_rejects_of_their_image(photos: Path) -> N
     ("name", "table", "told"),
     [
         ("t.csv", "file,label\n", "has no rows, only a header (file, label); expected"),
-        ("t.csv", "0.jpg,cat\n", "if that line is a row, a header above it"),
+        ("t.csv", "0.jpg,cat\n", "if that line is a row, add a header above it"),
         ("t.csv", "", "is empty; expected a header and a row for each file"),
         ("t.jsonl", "", "is empty; expected JSON objects, one per line, for each file"),
         ("t.jsonl", "\n", "only blank lines"),
@@ -666,7 +666,7 @@ def test_classes_are_counted_from_each_input(tmp_path: Path) -> None:
     assert contents(tmp_path / "glob") == contents(tmp_path / "out")
     # The same files in another reading are another dataset.
     told = refused(tmp_path / "in", tmp_path / "out", "--name", "pets")
-    assert "holds another dataset" in told
+    assert "contains another dataset" in told
     convert("images", tmp_path / "in", tmp_path / "years", "--name", "pets")
     told = refused(*inputs, tmp_path / "years", "--name", "pets")
     assert "which folders are read as splits and as classes" in told

@@ -24,7 +24,7 @@ from store_servers import SERVERS, bucket_place
 from recordmill.schemas.errors import BusyError
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.errors import describe_failure, is_transient
-from recordmill.transforms.storage.lease import acquire, publishing
+from recordmill.transforms.storage.lease import acquire, hold_for_publication
 from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
 
 HEX = "0123456789abcdef" * 2
@@ -69,10 +69,10 @@ def test_stopped_and_paused_on_s3(
 
 def test_an_ended_run_publishes_nothing(tmp_path: Path) -> None:
     with acquire(LocalStore(str(tmp_path))) as lease:
-        with publishing(lease.holder.nonce):
+        with hold_for_publication(lease.holder.nonce):
             assert not lease.end_publishing(0.01)  # it waits for what is under way
         assert lease.end_publishing()
-        with pytest.raises(BusyError), publishing(lease.holder.nonce):
+        with pytest.raises(BusyError), hold_for_publication(lease.holder.nonce):
             pass
 
 
@@ -82,7 +82,7 @@ def test_a_late_thread_of_an_ended_run_publishes_nothing(tmp_path: Path) -> None
         nonce = lease.holder.nonce
     del lease
     gc.collect()
-    with pytest.raises(BusyError), publishing(nonce):
+    with pytest.raises(BusyError), hold_for_publication(nonce):
         pass
 
 
@@ -213,14 +213,14 @@ def test_no_inode_is_left_even_for_the_error(
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "write_shard", full)
-        put = Workspace.put
+        put = Workspace.write_file
 
         def no_file(workspace: Workspace, name: str, *args: Any, **how: Any) -> None:
             if name.startswith("errors/"):
                 full()
             put(workspace, name, *args, **how)
 
-        patch.setattr(Workspace, "put", no_file)
+        patch.setattr(Workspace, "write_file", no_file)
         ran = recordmill("convert", "csv", IRIS, tmp_path / "out")
     assert ran.status == 74, ran.err
     assert "Error: /disk/shard: cannot be written: No space left" in ran.err
@@ -244,13 +244,13 @@ def test_temporary_files_of_a_commit_go_with_the_next_run(tmp_path: Path) -> Non
 def test_empty_folders_of_killed_runs_go(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recordmill.beam_jobs.service.inputs import _remove_left
+    from recordmill.beam_jobs.service.inputs import _remove_stale_folders
 
     old, young = tmp_path / ".recordmill-stdin-1", tmp_path / ".recordmill-stdin-2"
     for folder in (old, young):
         folder.mkdir()
     os.utime(old, (time.time() - 100,) * 2)
-    _remove_left(tmp_path)
+    _remove_stale_folders(tmp_path)
     assert (old.exists(), young.exists()) == (False, True)
     store = f"memory://{HEX}/out"
     convert("csv", IRIS, store)

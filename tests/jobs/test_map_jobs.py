@@ -232,9 +232,11 @@ def inputs(tmp_path: Path) -> dict[str, Path]:
 @pytest.fixture
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cuts tables and folders of images into several ranges."""
-    cut = CsvSource.cut
+    cut = CsvSource.cut_ranges
     monkeypatch.setattr(
-        CsvSource, "cut", lambda self, files: cut(replace(self, range_bytes=200), files)
+        CsvSource,
+        "cut_ranges",
+        lambda self, files: cut(replace(self, range_bytes=200), files),
     )
     monkeypatch.setattr(images_source, "FILES_PER_RANGE", 3)
 

@@ -19,7 +19,7 @@ from PIL.Image import Resampling
 
 from recordmill import open_dataset
 from recordmill.transforms.sources.images import source as images_source
-from recordmill.transforms.sources.images.pairs import Paired
+from recordmill.transforms.sources.images.pairs import Partners
 
 pytestmark = pytest.mark.usefixtures("without_beam")
 
@@ -270,7 +270,7 @@ def test_what_is_no_array_of_numbers_is_a_reject(data: Path) -> None:
     told = recordmill("rejects", "out").out
     assert "npy/a.npy: the file: its header has 1,048,588 bytes, expected at" in told
     assert "name only .npy" not in told
-    assert "says 8 bytes of values, but 7 follow" in told
+    assert "declares 8 bytes of values, but 7 follow" in told
     assert "contains Python objects" in told
     assert "expected the signature of a .npy file" in told
     assert sorted(rows()) == ["e"]
@@ -401,7 +401,7 @@ def test_arrays_that_move_are_not_appended_to_others(
     arrays_for_masks(lambda mask: mask)
     resize = ["--resize", "shorter=8"]
     with monkeypatch.context() as before:  # the fingerprint of earlier versions
-        before.setattr(Paired, "moves_arrays", lambda *_: False)
+        before.setattr(Partners, "moves_arrays", lambda *_: False)
         converted(*resize)
     differs = "arrays next to images, which the dataset stores unchanged and which recordmill now"
     said = refused_by(*resize)
@@ -430,7 +430,7 @@ def test_other_arrays_keep_their_fingerprint(
         np.save(path.with_suffix(".npy"), np.arange(3))
         path.unlink()
     with monkeypatch.context() as before:
-        before.setattr(Paired, "moves_arrays", lambda *_: False)
+        before.setattr(Partners, "moves_arrays", lambda *_: False)
         converted(*options)
     assert "already exists; nothing to do" in converted(*options).err
 
@@ -519,7 +519,7 @@ def test_what_has_no_partner(data: Path) -> None:
     converted("--unlisted", "leave_out", "--overwrite")
     assert sorted(rows()) == list("acde")
     assert recordmill("rejects", "out").out == "0 rows rejected\n"
-    assert "or the folder of the others with --exclude" in ran.err
+    assert "or leave out the folder of the other files with --exclude" in ran.err
     converted("--exclude", "masks/*", "--overwrite")
     assert sorted(rows()) == list(NAMES)
 

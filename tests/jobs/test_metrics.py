@@ -23,15 +23,15 @@ from store_tools import options_of, to_store
 from terminal import shown_on
 
 from recordmill.beam_jobs.cli.main import run
-from recordmill.beam_jobs.report.monitoring import MAX_REASONS, LogLines, reason_counts
+from recordmill.beam_jobs.report.monitoring import MAX_REASONS, LogLines, count_reasons
 from recordmill.schemas.errors import KINDS, OutputError
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks import workspace as files
 from recordmill.transforms.tasks.progress_reader import (
-    FinishedTasks,
-    find_position,
+    TaskMonitor,
     read_live_counts,
+    run_progress,
 )
 from recordmill.transforms.tasks.rejects import (
     count_kinds,
@@ -229,7 +229,7 @@ def test_rare_reasons_are_one() -> None:
     words = [chr(97 + n) * 3 for n in range(MAX_REASONS + 5)]
     rows = [word for n, word in enumerate(words) for _ in range(100 - n)]
     rejects = (Reject("x", 0, word, b"") for word in rows)
-    counts = reason_counts(count_kinds(rejects))
+    counts = count_reasons(count_kinds(rejects))
     assert sum(counts.values()) == len(rows)
     assert list(counts.items())[:2] == [("aaa", 100), ("bbb", 99)]
     assert len(counts) == MAX_REASONS + 1
@@ -289,7 +289,7 @@ def test_rejects_are_a_warning(tmp_path: Path) -> None:
 def test_an_event_is_one_line(facts: dict[str, str]) -> None:
     for form in ("json", "text"):
         stream = io.StringIO()
-        LogLines(form, stream).event("thing", **facts)  # type: ignore[arg-type]
+        LogLines(form, stream).write_event("thing", **facts)  # type: ignore[arg-type]
         text = stream.getvalue()
         assert text.endswith("\n")
         assert len(text.splitlines()) == 1
@@ -322,7 +322,7 @@ def test_counts_of_a_run(
     job = ["convert", "csv", table, output, "--max-rejects", "1"]
     assert recordmill(*job, "--exchange", exchange).status == 1
     [folder] = output.glob(".recordmill/[0-9a-f]*")
-    workspace = Workspace.of(LocalStore(str(output)), folder.name)
+    workspace = Workspace.for_run(LocalStore(str(output)), folder.name)
 
     line = first_reject_line(workspace)
     assert line.startswith("rejected: in.csv byte ")
@@ -339,17 +339,17 @@ def test_counts_of_a_run(
     assert all(0.9 * size < counts.positions <= size for counts in ranges)
     assert shard.rows == ROWS
 
-    finished = FinishedTasks(workspace)
-    finished.look(at_once=True)
+    finished = TaskMonitor(workspace)
+    finished.poll(at_once=True)
     whole = InputRange(0, "in.csv", str(table), 0, size, 0, size)
-    position = find_position(finished, [whole], readings)
-    assert position.ranges == readings
-    assert position.read.positions == size * readings
-    assert (position.read.rows, position.read.rejected) == (ROWS + 1, 1)
-    assert position.planned is not None
-    assert (position.shards, position.planned.shards) == (1, 1)
-    assert position.written.rows == position.planned.records == ROWS
-    assert position.written.bytes == position.planned.bytes == shard.bytes
+    position = run_progress(finished, [whole], readings)
+    assert position.num_read_ranges == readings
+    assert position.read_counts.positions == size * readings
+    assert (position.read_counts.rows, position.read_counts.rejected) == (ROWS + 1, 1)
+    assert position.plan_totals is not None
+    assert (position.num_written_shards, position.plan_totals.shards) == (1, 1)
+    assert position.written_counts.rows == position.plan_totals.records == ROWS
+    assert position.written_counts.bytes == position.plan_totals.bytes == shard.bytes
 
 
 @pytest.mark.parametrize("command", ["verify", "plan"])
@@ -414,10 +414,10 @@ def test_no_other_file_is_replaced(tmp_path: Path, iris: Path, remedy: str) -> N
 def test_places_that_no_page_can_have(tmp_path: Path, iris: Path) -> None:
     ran = recordmill("report", iris, "-o", tmp_path / "none" / "page.html")
     assert ran.status == 2
-    assert f"there is no folder '{tmp_path / 'none'}'" in ran.err
+    assert f"no such folder: '{tmp_path / 'none'}'" in ran.err
     ran = recordmill("report", iris, "-o", "s3://bucket/page.html")
     assert ran.status == 2
-    assert "a page is written to a local file" in ran.err
+    assert "is a URL; expected a local file" in ran.err
     assert recordmill("report", iris, "-o", tmp_path).status == 2
 
 
@@ -440,7 +440,7 @@ def test_what_is_no_dataset_and_a_damaged_one(tmp_path: Path) -> None:
 def test_the_code_on_the_page_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from recordmill.beam_jobs.report.page import loading_snippets
+    from recordmill.beam_jobs.report.page import build_loading_snippets
     from recordmill.transforms.dataset.files import class_names, read_manifest
     from recordmill.transforms.storage import open_store
 
@@ -453,7 +453,7 @@ def test_the_code_on_the_page_runs(
         store = open_store(str(folder))
         manifest = read_manifest(store)
         names = class_names(store, manifest)
-        first, *others = loading_snippets(manifest, names, str(folder)).items()
+        first, *others = build_loading_snippets(manifest, names, str(folder)).items()
         exec(compile(first[1], "page", "exec"), {})
         assert "species" in capsys.readouterr().out
         for snippet in others:  # that of tf.data runs in the tests of inspect

@@ -118,8 +118,8 @@ def test_a_file_of_a_dataset_is_opened_below_it(tmp_path: Path, name: str) -> No
 
 @pytest.mark.parametrize("name", UNSAFE[:-1])
 def test_a_workspace_has_no_file_elsewhere(tmp_path: Path, name: str) -> None:
-    workspace = Workspace.of(LocalStore(str(tmp_path)), "0123456789abcdef")
-    for act in (workspace.local_path, workspace.get, workspace.discard):
+    workspace = Workspace.for_run(LocalStore(str(tmp_path)), "0123456789abcdef")
+    for act in (workspace.local_path, workspace.read_file, workspace.discard):
         with pytest.raises(UnsafeNameError):
             act(name)
 

@@ -212,10 +212,11 @@ def test_other_formats_tell_that_folders_are_not_read(tmp_path: Path) -> None:
         ("cifar", "cifar", "year"),
     ):
         ran = convert(*name.split(), tmp_path / folder, tmp_path / f"out-{name}")
-        assert f"folders not read as columns: {key}=...\n" in ran.err
+        assert f"folder names not read as columns: {key}=...\n" in ran.err
         stored = json.loads((tmp_path / f"out-{name}" / "run.json").read_text())
         assert (
-            stored["understood"]["facts"]["folders not read as columns"] == f"{key}=..."
+            stored["understood"]["facts"]["folder names not read as columns"]
+            == f"{key}=..."
         )
     for name in ("text --whole-files", "images", "audio"):
         labels = (tmp_path / f"out-{name}" / "label.labels.txt").read_text()
@@ -233,7 +234,7 @@ def test_folders_below_those_of_values_are_the_classes(
         (tmp_path / "in" / folder).mkdir(parents=True)
         shutil.copy(SAMPLES / name, tmp_path / "in" / folder)
     ran = convert(source, tmp_path / "in", tmp_path / "out")
-    assert "folders not read as columns: year=...\n" in ran.err
+    assert "folder names not read as columns: year=...\n" in ran.err
     labels = (tmp_path / "out" / "label.labels.txt").read_text()
     assert labels.split() == ["cat", "dog"]
 
@@ -329,7 +330,7 @@ def test_datasets_from_before_folders_were_columns_take_new_files(
     add(2)
     with monkeypatch.context() as before:
         before.setattr(registry, "_reads_partitions", lambda _: False)
-        before.setattr(registry.Request, "partitions", lambda *_: NO_PARTITIONS)
+        before.setattr(registry.SourceRequest, "partitions", lambda *_: NO_PARTITIONS)
         convert(kind, given, out)
     ran = recordmill("convert", kind, given, out)
     assert "which folders are read as columns" in ran.err
@@ -401,7 +402,7 @@ def test_a_later_row_with_a_key_that_its_folder_is_too(
 ) -> None:
     """It is a reject, though the rows that told the columns do not have it."""
     monkeypatch.setattr(json_lines, "SAMPLE_BYTES", 1 << 10)
-    monkeypatch.setattr(json_lines.ObjectsSource, "least_bytes", 1 << 10)
+    monkeypatch.setattr(json_lines.ObjectsSource, "min_sample_bytes", 1 << 10)
     monkeypatch.setattr(json_lines, "BATCH_BYTES", 1 << 10)
     given = tmp_path / "in/k=7/0.jsonl"
     given.parent.mkdir(parents=True)

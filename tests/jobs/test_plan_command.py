@@ -214,7 +214,7 @@ def test_another_dataset(tmp_path: Path) -> None:
     convert("csv", IRIS, output)
     planned = plan("csv", "--seed", 1, IRIS, output, status=73)
     assert planned["verdict"] == "refused"
-    assert "holds another dataset (iris 1.0.0" in planned["reason"]
+    assert "contains another dataset (iris 1.0.0" in planned["reason"]
     assert planned["records"] == 150
     assert plan("csv", "--seed", 1, "--overwrite", IRIS, output)["verdict"] == "replace"
 
@@ -318,7 +318,7 @@ def test_plan_of_a_job_file(tmp_path: Path) -> None:
 SAID = {  # by plan and run: what is typed behind `convert`, status, message
     "csv nothing out": (65, "no such file or folder"),
     f"csv {IRIS} out --scratch gs://b": (2, "a local folder"),
-    f"images {IRIS} out": (65, "expected content of the format images"),
+    f"images {IRIS} out": (65, "is text with delimiters, not images"),
     f"csv {IRIS} out --split-by colour": (2, "no such column"),
     f"csv {IRIS} out --exchange reference": (
         2,

@@ -93,7 +93,7 @@ def test_small_inputs_have_threads(
         (1 << 40, 1, PROCESSES, 2),
     ):
         monkeypatch.setattr(prepare, "PROCESS_BYTES", least)
-        monkeypatch.setattr(prepare, "BYTES_BY_WORKERS", least)
+        monkeypatch.setattr(prepare, "SHARED_PROCESS_BYTES", least)
         ran = recordmill(*job, workers, "--plan", "--json", *options)
         assert json.loads(ran.out)["processes"] == expected
         text = recordmill(*job, workers, "--plan", *options).out
@@ -375,7 +375,7 @@ def test_memory_limits_the_number_of_processes(
         "--json",
     ]
     monkeypatch.setattr(prepare, "PROCESS_BYTES", 1)
-    monkeypatch.setattr(prepare, "BYTES_BY_WORKERS", 1)
+    monkeypatch.setattr(prepare, "SHARED_PROCESS_BYTES", 1)
     for memory, expected in ((0, 2), (1 << 40, 2), (prepare.PROCESS_MEMORY, 0)):
         monkeypatch.setattr(prepare, "available_memory", lambda memory=memory: memory)
         assert json.loads(recordmill(*job).out)["processes"] == expected

@@ -463,9 +463,12 @@ def test_a_configuration_without_a_transport_is_told(
 
 def test_places_of_stores() -> None:
     """As OpenLineage's page on naming has them."""
-    assert receivers._place("s3://bucket/sets/a/") == ("s3://bucket", "sets/a")
-    assert receivers._place("gs://bucket") == ("gs://bucket", "/")
-    assert receivers._place("file:///data/a") == ("file", "/data/a")
+    assert receivers._dataset_address("s3://bucket/sets/a/") == (
+        "s3://bucket",
+        "sets/a",
+    )
+    assert receivers._dataset_address("gs://bucket") == ("gs://bucket", "/")
+    assert receivers._dataset_address("file:///data/a") == ("file", "/data/a")
 
 
 # --- receivers that fail ---
@@ -562,13 +565,13 @@ def test_all_that_hang_are_waited_for_together(
     """Two seconds in all, at the end of a run: each has the same moment to end at."""
     assert inspect.signature(receivers.Receivers.end).parameters["seconds"].default == 2
     monkeypatch.setattr(receivers, "WAIT_SECONDS", 60)  # nothing ends by itself
-    close, deadlines = receivers._Lane.close, []
+    close, deadlines = receivers._ReceiverThread.close, []
 
-    def noted(lane: receivers._Lane, deadline: float) -> list[str]:
+    def noted(lane: receivers._ReceiverThread, deadline: float) -> list[str]:
         deadlines.append(deadline)
         return close(lane, deadline)
 
-    monkeypatch.setattr(receivers._Lane, "close", noted)
+    monkeypatch.setattr(receivers._ReceiverThread, "close", noted)
     with receiver(None) as server:
         patient = {"OTEL_EXPORTER_OTLP_TIMEOUT": "60"}
         patient["OPENLINEAGE__TRANSPORT__TIMEOUT"] = "60"
@@ -588,13 +591,13 @@ def test_packages_are_imported_before_threads_start(
     """Threads that import would change filters of warnings under others."""
     monkeypatch.setattr(os, "environ", with_receivers("http://127.0.0.1:1"))
     places = []
-    session = receivers._Lane.session
+    session = receivers._ReceiverThread.create_session
 
-    def told(self: receivers._Lane) -> Any:
+    def told(self: receivers._ReceiverThread) -> Any:
         places.append(threading.current_thread())
         return session(self)
 
-    monkeypatch.setattr(receivers._Lane, "session", told)
+    monkeypatch.setattr(receivers._ReceiverThread, "session", told)
     found = receivers.Receivers("rows", str(tmp_path), "http://127.0.0.1:1")
     assert places == [threading.current_thread()] * 4
     found.end(receivers.RunEnd("", "", 1.0, 2.0, {}, None, OSError("x")), 0.0)
@@ -621,4 +624,4 @@ def test_nothing_is_imported_unasked(tmp_path: Path) -> None:
     empty = with_receivers("")
     ran = subprocess.run([sys.executable, "-c", code], check=False, env=empty)
     assert ran.returncode == 0
-    assert open_store(str(tmp_path / "out")).find("manifest.json") is not None
+    assert open_store(str(tmp_path / "out")).read_if_exists("manifest.json") is not None

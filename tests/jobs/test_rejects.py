@@ -33,7 +33,7 @@ from recordmill.schemas.errors import OutputError
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.progress_reader import FinishedTasks, find_position
+from recordmill.transforms.tasks.progress_reader import TaskMonitor, run_progress
 from recordmill.transforms.tasks.rejects import (
     MAX_KINDS,
     NOT_COUNTED,
@@ -330,7 +330,7 @@ def test_kinds_are_bounded() -> None:
     rejects = (Reject("x", 0, "bad " + "a" * number, b"") for number in range(2_000))
     kinds = count_kinds(rejects)
     assert len(kinds) == MAX_KINDS + 1
-    assert (kinds[0].kind, kinds[0].rows) == (OTHER_KINDS, 2_000 - MAX_KINDS)
+    assert (kinds[0].kind, kinds[0].num_rows) == (OTHER_KINDS, 2_000 - MAX_KINDS)
 
 
 @pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"uri": 1}', b"\xff"])
@@ -469,7 +469,7 @@ def test_a_root_with_a_secret(tmp_path: Path) -> None:
 
 def test_rejects_beyond_those_that_are_counted() -> None:
     rejects = [Reject("x", n, "bad", b"") for n in range(5)]
-    assert [(k.kind, k.rows) for k in count_kinds(rejects, 12)] == [
+    assert [(k.kind, k.num_rows) for k in count_kinds(rejects, 12)] == [
         ("bad", 5),
         (NOT_COUNTED, 7),
     ]
@@ -544,7 +544,7 @@ def test_lost_ones_are_seen_and_made_anew(
     assert [(problem.file, problem.kind) for problem in found] == [
         ("rejects", "damage")
     ]
-    assert verify_dataset(str(output), full=False).ok == (damage is change)
+    assert verify_dataset(str(output), full=False).is_undamaged == (damage is change)
     if damage is not change:
         ran = recordmill("rejects", output)
         lost = 1 if damage is lose_a_line else 10
@@ -659,10 +659,10 @@ def test_counted_while_the_run_goes_on(
         job = ["convert", "images", images, output, *OPTIONS, "--exchange", exchange]
         assert recordmill(*job).status == 1
     [folder] = output.glob(".recordmill/[0-9a-f]*")
-    workspace = Workspace.of(LocalStore(str(output)), folder.name)
-    finished = FinishedTasks(workspace)
-    finished.look(at_once=True)
+    workspace = Workspace.for_run(LocalStore(str(output)), folder.name)
+    finished = TaskMonitor(workspace)
+    finished.poll(at_once=True)
     ranges = [InputRange(0, "", "", 0, 0, 0, 0)] * 100
     readings = 2 if exchange == "engine" else 1
-    assert find_position(finished, ranges, readings).rejected == 2
-    assert find_position(finished, ranges, readings).rejected == 2
+    assert run_progress(finished, ranges, readings).rejected == 2
+    assert run_progress(finished, ranges, readings).rejected == 2

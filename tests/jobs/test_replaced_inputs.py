@@ -21,10 +21,10 @@ from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.commit import staging
 from recordmill.transforms.commit import staging as input_check
-from recordmill.transforms.commit.commit import SEEN_NAME
+from recordmill.transforms.commit.commit import REPLACED_DIGEST_NAME
 from recordmill.transforms.sources.arrays import source as arrays_source
 from recordmill.transforms.sources.arrays.fixed_records import CifarSource
-from recordmill.transforms.sources.base import RowSink
+from recordmill.transforms.sources.base import RangeFindings
 from recordmill.transforms.storage.clouds import RemoteFile
 from recordmill.transforms.tasks import write_shard
 
@@ -103,7 +103,7 @@ def test_nothing_is_published(
     assert message in ran.err
     assert not (output / "manifest.json").exists()
     # Nor is noted what it would replace: a manifest of an earlier launch may be staged.
-    assert not list(output.glob(f".recordmill/*/{SEEN_NAME}"))
+    assert not list(output.glob(f".recordmill/*/{REPLACED_DIGEST_NAME}"))
 
 
 def replaced_in_disguise(file: Path) -> None:
@@ -233,7 +233,7 @@ def test_labels_are_looked_at_again(inputs: Path) -> None:
     """By reference: a file that was written again and has its old time."""
     folder = inputs / "cifar"
     reading = read(CifarSource(), folder)
-    (rows,) = reading.source.list_references(reading.ranges[0], RowSink())
+    (rows,) = reading.source.list_references(reading.ranges[0], RangeFindings())
     file = folder / FILES["cifar"]
     facts, data = file.stat(), bytearray(file.read_bytes())
     data[3073] = 255
@@ -242,7 +242,7 @@ def test_labels_are_looked_at_again(inputs: Path) -> None:
     with pytest.raises(
         ChangedInputError, match=r"data_batch_1.bin: contains labels that"
     ):
-        next(reading.source.read_windows([rows.batch["reference"]], RowSink()))
+        next(reading.source.read_windows([rows.batch["reference"]], RangeFindings()))
 
 
 def test_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

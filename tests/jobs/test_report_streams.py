@@ -196,7 +196,7 @@ def check_published(
     assert streams.run(*publishing(name, table, output), *form) == 0
     assert manifest_of(output)["rows_read"] == (4 if name == "append" else 3)
     assert_whole(output)
-    check_note(streams, form, f"The dataset is published in {output}")
+    check_note(streams, form, f"The dataset was published in {output}")
 
 
 def check_note(streams: Streams, form: list[str], sentence: str) -> None:
@@ -363,7 +363,7 @@ def test_a_report_that_cannot_be_made(
     assert last.startswith(
         "Warning: the report could not be created: KeyError in test_re"
     )
-    assert last.endswith(f": 'rows'. The dataset is published in {tmp_path / 'out'}")
+    assert last.endswith(f": 'rows'. The dataset was published in {tmp_path / 'out'}")
 
 
 def test_a_signal_during_the_report(

@@ -332,14 +332,14 @@ def test_killed_right_behind_the_swap(
     """The dataset is there; what is beside it is not damaged, but waits."""
     folder = shutil.copytree(iris, tmp_path / "iris")
     job: list[Argument] = ["csv", IRIS, folder, "--shards", 3, "--overwrite"]
-    finish = commit_module.finish
+    finish = commit_module.finish_commit
 
     def killed(store: Any, **grace: bool) -> Any:
         """Stands for the step behind the swap, not for that before the run."""
         return finish(store, **grace) if grace else 1 / 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit_module, "finish", killed)
+        patch.setattr(commit_module, "finish_commit", killed)
         assert recordmill("convert", *job).status == 1
     ran = recordmill("verify", folder)
     assert ran.status == 1

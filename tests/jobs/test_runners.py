@@ -27,7 +27,7 @@ from same_dataset import dataset_of
 from recordmill.beam_jobs.pipelines import convert as convert_pipeline
 from recordmill.transforms import native
 from recordmill.transforms.encode.waiting_rows import has_values
-from recordmill.transforms.exchange.sorted_runs import HeldRuns, SortedRows
+from recordmill.transforms.exchange.sorted_runs import RunsInMemory, SortedRows
 from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.tasks import convert_range
@@ -232,16 +232,16 @@ def test_rows_that_wait_as_values(
     monkeypatch.setattr(convert_range, "RUN_BYTES", 20_000)
     held: list[bool] = []
 
-    hold = HeldRuns.hold
+    hold = RunsInMemory.hold
 
     def note(
-        self: HeldRuns, folder: str, stem: str, run: SortedRows, *rest: Any
+        self: RunsInMemory, folder: str, stem: str, run: SortedRows, *rest: Any
     ) -> bool:
         is_held = hold(self, folder, stem, run, *rest)
         held.append(is_held and has_values(run.rows))
         return is_held
 
-    monkeypatch.setattr(HeldRuns, "hold", note)
+    monkeypatch.setattr(RunsInMemory, "hold", note)
     datasets = []
     for memory, in_memory in (("auto", True), ("30kB", True), ("0", False)):
         output = tmp_path / memory / "out"

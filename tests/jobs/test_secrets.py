@@ -21,8 +21,8 @@ from recordmill.beam_jobs.cli.main import cli
 from recordmill.beam_jobs.cli.options import FormatGroup, all_commands
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job_file import load_job
-from recordmill.schemas.options import JOB_FILE, offered_by
-from recordmill.schemas.source_options import declared_options
+from recordmill.schemas.options import JOB_FILE, options_of
+from recordmill.schemas.source_options import declare_options
 from recordmill.transforms.sources.registry import InstalledFormats, load_format
 
 SECRET = "hunter2wJalrXUtnFEMI"
@@ -124,9 +124,9 @@ def test_a_wrong_command_shows_no_secret(words: tuple[str, ...]) -> None:
 
 def job_options() -> Iterator[tuple[str, str]]:
     """Yields every option of a job file: its section, or "", and its name."""
-    yield from (("", option.name) for option in offered_by(JOB_FILE))
+    yield from (("", option.name) for option in options_of(JOB_FILE))
     for name in InstalledFormats():
-        options = declared_options(name, load_format(name).options)
+        options = declare_options(name, load_format(name).options)
         yield from ((name, option.name) for option in options)
 
 

@@ -25,7 +25,7 @@ from tables_in_formats import FORMATS, cut_small, write_table
 
 from recordmill.beam_jobs.service import label_split
 from recordmill.transforms.exchange import exact_splits
-from recordmill.transforms.exchange.exact_splits import divide
+from recordmill.transforms.exchange.exact_splits import divide_rows
 from recordmill.transforms.statistics import input_statistics
 
 pytestmark = pytest.mark.usefixtures("without_beam")
@@ -388,7 +388,7 @@ def test_classes_are_numbers_as_cells_are(tmp_path: Path, said: str) -> None:
         job += ["--schema", tmp_path / "s.yaml"]
     told = convert("csv", file, tmp_path / "out", *job).err
     num_classes = "1 class" if said else "2 classes"
-    assert f"a 4, b 4 rows, of each of {num_classes} by kind" in told
+    assert f"a 4, b 4 rows, for each of {num_classes} of kind" in told
     found = Counter(kinds[row] for row in ints(tmp_path / "out", "id", "a"))
     assert said or found == {"1,5": 2, "1,50": 2}
 
@@ -407,7 +407,7 @@ def test_limits_outside_their_window_are_found_by_a_wider_one(
     file = write_table(tmp_path / "a", "parquet", {"id": np.arange(5000)})
     job: list[Argument] = [*EIGHT_TWO, "--split-exact", "--name", "same"]
     convert("parquet", file, tmp_path / "out", *job)
-    monkeypatch.setattr(exact_splits, "ALL_KEPT", 1)
+    monkeypatch.setattr(exact_splits, "MAX_ROWS_WITHOUT_WINDOW", 1)
     monkeypatch.setattr(label_split, "WIDTH", 2**-12)
     tried = []
     find = label_split.find_limits
@@ -438,7 +438,7 @@ def test_what_cannot_be_exact_is_told(tmp_path: Path) -> None:
 
 def test_numbers_stay_within_a_row_of_their_shares() -> None:
     """Of many small classes, too: all of them together have their share."""
-    numbers = divide([5] * 1000, [Fraction(9, 10), Fraction(1, 10)])
+    numbers = divide_rows([5] * 1000, [Fraction(9, 10), Fraction(1, 10)])
     assert sum(test for _, test in numbers) == 500
 
 

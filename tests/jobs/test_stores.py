@@ -108,7 +108,7 @@ def test_goes_on_from_what_is_finished(store_place: Place, tmp_path: Path) -> No
     with failing("stage"):
         ran = to_store(store_place, "images", SAMPLES / "images", job)
     assert ran.status == 1
-    staged = {n: store_place.store.modified(n) for n in store_place.store.list()}
+    staged = {n: store_place.store.modified_time(n) for n in store_place.store.list()}
     assert len([name for name in staged if ".tfrecord" in name]) == 6  # and indexes
     with failing(WRITING):
         ran = to_store(store_place, "images", SAMPLES / "images", job)

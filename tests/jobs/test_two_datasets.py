@@ -25,7 +25,7 @@ from tables_in_formats import write_table
 
 from recordmill import open_dataset
 from recordmill.transforms.dataset import diff
-from recordmill.transforms.sources.base import ReferencedRows, RowSink
+from recordmill.transforms.sources.base import RangeFindings, ReferencedRows
 from recordmill.transforms.sources.images.source import ImagesSource
 
 OTHER_OPTIONS = {
@@ -56,7 +56,7 @@ def refused(*arguments: Argument) -> list[str]:
     ran = recordmill("convert", *arguments)
     assert ran.status == 73
     first, *lines, last = ran.err.splitlines()
-    assert "holds another dataset (out 1.0.0). It differs in:" in first
+    assert "contains another dataset (out 1.0.0). It differs in:" in first
     assert "replace it with --overwrite, or choose another folder" in last
     return [line.removeprefix("  ") for line in lines]
 
@@ -137,7 +137,7 @@ def test_the_same_image_under_two_names(
     read_windows = ImagesSource.read_windows
 
     def columns_only(
-        source: ImagesSource, windows: Sequence[pa.BinaryArray], sink: RowSink
+        source: ImagesSource, windows: Sequence[pa.BinaryArray], sink: RangeFindings
     ) -> Iterator[ReferencedRows]:
         assert [len(window) for window in windows] == [0]
         return read_windows(source, windows, sink)
@@ -171,7 +171,7 @@ def test_the_same_image_under_two_names(
     assert report_page(tmp_path / "out").count(said.partition(": ")[2]) == 1
     ran = recordmill("verify", tmp_path / "out", "--duplicates")
     assert ran.status == 1
-    assert "3 records hold" in " ".join(ran.out.split())
+    assert "3 records have" in " ".join(ran.out.split())
     shutil.rmtree(tmp_path / "in" / "test" / "c")  # the way out
     options = ["--duplicates", "fail", "--overwrite", "--split-from", "1"]
     ran = convert(*job[1:], *options)
@@ -254,7 +254,7 @@ def test_shards_order_and_compression_do_not_matter(
     convert("csv", IRIS, tmp_path / "iris", *how)
     ran = recordmill("diff", model, tmp_path / "iris")
     assert ran.status == 0
-    assert "schema: the same" in ran.out
+    assert "schema: identical" in ran.out
     assert "rows: 150 in both\n" in ran.out
     assert ran.out.endswith("the same rows\n")
 
@@ -262,7 +262,7 @@ def test_shards_order_and_compression_do_not_matter(
 def test_a_copy_is_the_same_by_its_checksums(tmp_path: Path, model: Path) -> None:
     convert("csv", IRIS, tmp_path / "iris", *HALVES, "--seed", 0)
     ran = recordmill("diff", model, tmp_path / "iris")
-    assert "rows: 150 in both (by the checksums of their shards)" in ran.out
+    assert "rows: 150 in both (compared by shard checksums)" in ran.out
 
 
 def test_rows_of_one_alone_are_named(tmp_path: Path, model: Path) -> None:
@@ -295,7 +295,7 @@ def test_rows_in_another_split(tmp_path: Path, model: Path) -> None:
     ran = recordmill("diff", model, tmp_path / "iris")
     assert ran.status == 1
     assert "150 in both, " in ran.out
-    assert "of them in another split" in ran.out
+    assert "of these in another split" in ran.out
     assert "split test: " in ran.out
     assert "| no such split" in ran.out
 

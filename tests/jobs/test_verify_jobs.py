@@ -42,7 +42,12 @@ from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.storage.lease import LEASE_NAME, Lease, acquire
 from recordmill.transforms.storage.shard_file import write_records
-from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, seal
+from recordmill.transforms.tfrecord import (
+    FRAME_BYTES,
+    HEAD_BYTES,
+    TAIL_BYTES,
+    frame_records,
+)
 
 FIRST = "zoo-train.tfrecord-00000-of-00002"
 
@@ -74,7 +79,7 @@ def rewrite(folder: Path, records: list[bytes]) -> None:
             pa.py_buffer(bytearray(joined)),
         ],
     )
-    seal(framed)
+    frame_records(framed)
     facts = write_records(folder / FIRST, [framed], "none")
     manifest = json.loads((folder / "manifest.json").read_bytes())
     split = manifest["splits"]["train"]
@@ -94,7 +99,7 @@ def dataset(tmp_path: Path) -> Path:
 
 def messages(folder: Path) -> list[str]:
     """What is wrong with the first shard, and nothing else may be."""
-    assert verify_dataset(str(folder)).ok
+    assert verify_dataset(str(folder)).is_undamaged
     result = verify_dataset(str(folder), deep=True)
     assert {problem.file for problem in result.problems} <= {FIRST}
     return [problem.message for problem in result.problems]
@@ -104,7 +109,7 @@ def messages(folder: Path) -> list[str]:
 def test_whole_dataset(tmp_path: Path, compression: str) -> None:
     write_dataset(tmp_path / "zoo", compression)
     result = verify_dataset(str(tmp_path / "zoo"), full=False, deep=True)
-    assert (result.ok, result.full, result.deep, result.records) == (
+    assert (result.is_undamaged, result.full, result.deep, result.records) == (
         True,
         True,
         True,
@@ -286,7 +291,7 @@ def test_size_of_images() -> None:
 @pytest.mark.parametrize("payload", ["sequence_example", "json", "raw"])
 def test_other_payloads(payload: Payload) -> None:
     feature = FeatureSpec("f", Kind.BYTES, dtype="string")
-    steps = FeatureSpec("s", Kind.INT64, sequence=True, maximum=5)
+    steps = FeatureSpec("s", Kind.INT64, is_sequence=True, maximum=5)
     features = (feature, steps) if payload == "sequence_example" else (feature,)
     schema = Schema(features)
     batch = pa.RecordBatch.from_pydict({"f": ["a", "b"], "s": [[1, 2], [3, 9]]})
@@ -468,7 +473,7 @@ def test_files_of_a_run_that_lost_its_lease_are_cleaned(
     assert ran.status == 1
     assert all(f"{name} " in ran.out for name in moved)
     assert f"`recordmill clean {zoo}` removes them" in ran.out
-    assert "Delete those" not in ran.out
+    assert "Delete the files" not in ran.out
     report = json.loads(recordmill("verify", zoo, "--json").out)
     assert {(p["file"], p["kind"]) for p in report["problems"]} == {
         (name, "leftover") for name in moved
@@ -548,7 +553,7 @@ def test_in_a_store() -> None:
     files = {problem.file for problem in verify_dataset(output, full=False).problems}
     assert files == {shard, "features.json"}
     convert(*JOB, output, *OPTIONS, "--overwrite")
-    assert verify_dataset(output).ok
+    assert verify_dataset(output).is_undamaged
 
 
 def test_records_that_were_written_so(tmp_path: Path) -> None:

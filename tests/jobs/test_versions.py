@@ -383,7 +383,7 @@ def publish_to(place: Place, *options: Argument) -> Ran:
 def latest_in(place: Place) -> str:
     """The version that latest.json names; it must be whole."""
     facts = json.loads(place.store.read("latest.json"))
-    folder = place.store.below(facts["path"])
+    folder = place.store.subfolder_store(facts["path"])
     manifest = json.loads(folder.read("manifest.json"))
     assert manifest["fingerprint"] == facts["fingerprint"]
     ran = recordmill("verify", folder.uri, *options_of(place.options))
@@ -408,13 +408,13 @@ def test_each_change_is_the_next_version(
     fresh = tmp_path / "fresh"
     options: list[Argument] = ["--seed", 3, "--dataset-version", "1.0.3"]
     convert("csv", IRIS, fresh, "--name", "iris", *options)
-    below = store.below("1.0.3")
+    below = store.subfolder_store("1.0.3")
     found = {name: below.read(name) for name in below.list() if name != "run.json"}
     assert found == {name: (fresh / name).read_bytes() for name in contents(fresh)}
-    before = {name: store.modified(name) for name in store.list()}
+    before = {name: store.modified_time(name) for name in store.list()}
     facts = json.loads(publish_to(store_place, "--seed", 3, "--json").out)
     assert (facts["status"], facts["version"]) == ("unchanged", "1.0.3")
-    assert {name: store.modified(name) for name in store.list()} == before
+    assert {name: store.modified_time(name) for name in store.list()} == before
     planned = recordmill("convert", *job_for(store_place, "--plan", "--json"))
     assert json.loads(planned.out)["version"] == "1.0.4"
     assert not [path for path in cache.rglob("*") if path.is_file()]
@@ -470,7 +470,7 @@ def run_until_in(step: int, place: Place, *options: Argument) -> bool:
     steps = iter(range(step))
     inside = False
     guard = threading.Lock()
-    do = RemoteStore._do
+    do = RemoteStore._with_file
 
     def job(*args: Any) -> object:
         nonlocal inside
@@ -487,7 +487,7 @@ def run_until_in(step: int, place: Place, *options: Argument) -> bool:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.service.run.run_job", job)
-        patch.setattr(RemoteStore, "_do", do_or_die)
+        patch.setattr(RemoteStore, "_with_file", do_or_die)
         try:
             publish_to(place, *options)
         except KilledError:

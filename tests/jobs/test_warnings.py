@@ -31,10 +31,10 @@ from pixel_zoo import IMAGES
 from recordmill.beam_jobs.pipelines.convert import convert_one_range
 from recordmill.beam_jobs.service import prepare
 from recordmill.beam_jobs.service.prepare import prepare_run
-from recordmill.beam_jobs.service.resolve import resolve
-from recordmill.beam_jobs.service.run import prepare_launch, run_metadata
+from recordmill.beam_jobs.service.resolve import resolve_run
+from recordmill.beam_jobs.service.run import make_run_metadata, prepare_launch
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.input_summary import InputSummary, InputWarning, WarningCode
+from recordmill.schemas.input_summary import InputReport, InputWarning, WarningCode
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.ranges import RejectCode
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -327,10 +327,12 @@ def test_a_detached_job_publishes_no_warnings(tmp_path: Path, out: Path) -> None
     def work(*, strict: bool) -> None:
         options = RunOptions((str(folder),), str(out), strict=strict)
         prepared = prepare_run(
-            run := resolve(JobSpec(source="csv", name="out"), options)
+            run := resolve_run(JobSpec(source="csv", name="out"), options)
         )
         context = prepare_launch(run, prepared)
-        facts = run_metadata(context, PipelineOptions([]), 0.0, prepared.understood)
+        facts = make_run_metadata(
+            context, PipelineOptions([]), 0.0, prepared.input_report
+        )
         list(convert_one_range(b"", prepared.ranges[0], context, facts))
 
     with pytest.raises(InputError, match=r"1 warning \(long-numbers"):
@@ -375,7 +377,7 @@ def test_a_warning_is_told_once_in_each_form(tmp_path: Path, out: Path) -> None:
 def test_an_error_lists_ten_warnings() -> None:
     told = [InputWarning("long-numbers", str(number)) for number in range(12)]
     with pytest.raises(InputError) as error:
-        InputSummary(
+        InputReport(
             warnings=(*told, InputWarning("odd-cells", "x"))
         ).require_no_warnings()
     head, *lines, more, way_out = str(error.value).splitlines()
@@ -383,7 +385,7 @@ def test_an_error_lists_ten_warnings() -> None:
         head == "13 warnings (12 x long-numbers, odd-cells), and `strict` allows none:"
     )
     assert lines == [f"  {number} [long-numbers]" for number in range(10)]
-    assert (more, way_out[:6]) == ("  and 3 more", "Change")
+    assert (more, way_out[:6]) == ("  and 3 more", "Fix th")
 
 
 REJECTED: dict[str, Case] = {

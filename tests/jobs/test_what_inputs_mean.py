@@ -123,7 +123,7 @@ def test_files_of_odd_names_are_left_out_as_told(tmp_path: Path, name: str) -> N
     write(tmp_path / "in", given)
     job = tmp_path / "job.yaml"
     job.write_text("source: csv\ninputs: in\noutput: in-file\n")
-    said = asked("in none", "csv", tmp_path / "in", tmp_path / "out")
+    said = asked("in no split", "csv", tmp_path / "in", tmp_path / "out")
     (way_out,) = re.findall(r"with (--exclude .+), or name them", said)
     convert("csv", tmp_path / "in", tmp_path / "out", *shlex.split(way_out))
     (line,) = re.findall(r"with (exclude: .+), or name", recordmill("run", job).err)
@@ -137,7 +137,7 @@ def test_files_of_odd_names_are_left_out_as_told(tmp_path: Path, name: str) -> N
 def test_names_that_no_option_can_have_are_not_told(tmp_path: Path, name: str) -> None:
     given = {"train.csv": "id\n1\n", "test.csv": "id\n2\n", f"{name}.csv": "id\n3\n"}
     write(tmp_path / "in", given)
-    said = asked("in none", "csv", tmp_path / "in", tmp_path / "out")
+    said = asked("in no split", "csv", tmp_path / "in", tmp_path / "out")
     assert "Leave out the others with --exclude, or name" in said
     convert("csv", tmp_path / "in", tmp_path / "out", "--exclude", "/a?b.csv")
 

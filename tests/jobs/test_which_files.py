@@ -137,8 +137,8 @@ def test_what_is_named_in_the_output_is_refused(tmp_path: Path) -> None:
             data / "a.csv",
             data / "out" / "manifest.json",
         ],
-        "is the input and the output folder": [data / "out"],
-        "no files but": [f"{data}/o*"],
+        "is both the input and the output folder": [data / "out"],
+        "no files except": [f"{data}/o*"],
     }
     for message, inputs in refused.items():
         ran = recordmill("convert", "csv", *inputs, data / "out")
@@ -277,7 +277,7 @@ def test_a_files_root_fixes_bytes(apart: Path) -> None:
     job = ["csv", table, apart / "out", *schema, "--files-root"]
     convert(*job, apart / "images")
     again = recordmill("convert", *job, apart / "images")
-    assert "already there" in again.err + again.out
+    assert "already exists" in again.err + again.out
     assert recordmill("convert", *job, apart / "images" / "a").status == 73
     more = apart / "tables" / "more.csv"
     more.write_text("path\na/1.jpg\n")
@@ -296,8 +296,8 @@ def test_a_files_root_that_is_none(apart: Path) -> None:
         ("images", "", "--files-root needs --schema"),
         ("images", strings, "has bytes_from: path"),
         ("none", SCHEMA, "--files-root: "),
-        ("secret", SCHEMA, "is not a folder"),
-        ("imag*", SCHEMA, "is not a folder"),
+        ("secret", SCHEMA, "expected a folder"),
+        ("imag*", SCHEMA, "expected a folder"),
     ):
         job = ["convert", "csv", table, apart / "out", "--files-root", apart / root]
         (apart / "schema.yaml").write_text(schema)
@@ -408,7 +408,7 @@ def test_what_cannot_be_read_twice_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for typed, problem in {
-        "- in.csv out": "has to be the only input",
+        "- in.csv out": "must be the only input",
         "- out --append": "write each to a file in one folder",
         "- out -- --runner=FlinkRunner": "write it to a file that they can",
     }.items():
@@ -450,7 +450,7 @@ def test_what_is_left_is_converted(tmp_path: Path) -> None:
     both = ("--exclude", "old", "--exclude", "*.tmp")
     ran = convert("csv", folder, out, *both)
     assert "left out: 2 files, by exclude: old, *.tmp" in ran.err
-    assert "already there" in run("[old, d.tmp]").err
+    assert "already exists" in run("[old, d.tmp]").err
     ran = run("'*.*'")
     assert ran.status == 65
     assert "exclude: *.*: leaves out all input files (4 files, such as old" in ran.err
@@ -468,4 +468,4 @@ def test_what_is_left_is_converted(tmp_path: Path) -> None:
     assert run("[old, d.tmp]", "overwrite: true\n").status == 0
     shutil.rmtree(folder / "old")
     (folder / "parts" / "d.tmp").unlink()
-    assert "already there" in convert("csv", folder, out, "--append").err
+    assert "already exists" in convert("csv", folder, out, "--append").err

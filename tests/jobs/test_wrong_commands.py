@@ -98,7 +98,7 @@ def test_a_folder_of_datasets_lists_them(tmp_path: Path) -> None:
         assert recordmill("convert", "csv", "table.csv", f"out/{name}").status == 0
     ran = recordmill("inspect", "out")
     assert ran.status == 65
-    assert "a folder of 2 datasets; expected one of them: " in ran.err
+    assert "a folder with 2 datasets; expected one of them: " in ran.err
     names = ran.err.strip().rpartition(": ")[2].split(", ")
     assert names == [f"{tmp_path}/out/one", f"{tmp_path}/out/two"]
     assert all(recordmill("inspect", name).status == 0 for name in names)

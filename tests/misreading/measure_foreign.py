@@ -75,7 +75,7 @@ def read(path: Path) -> Reading | str:
     from recordmill.beam_jobs.service.prepare import plan_run
     from recordmill.schemas.errors import RecordmillError
     from recordmill.schemas.job import JobSpec, RunOptions
-    from recordmill.transforms.sources.base import RowSink
+    from recordmill.transforms.sources.base import RangeFindings
     from recordmill.transforms.sources.registry import load_format
 
     inputs = RunOptions(inputs=(str(path),), output="/no such folder/out")
@@ -84,22 +84,22 @@ def read(path: Path) -> Reading | str:
         plan = plan_run(job, inputs)
         assert plan.prepared is not None
         assert plan.estimate is not None
-        if plan.estimate.rejected:
-            return f"rows rejected: {'; '.join(map(str, plan.understood.warnings))}"
+        if plan.estimate.num_rejects:
+            return f"rows rejected: {'; '.join(map(str, plan.input_report.warnings))}"
         source, ranges = plan.prepared.context.source, plan.prepared.ranges
-        sink, names = RowSink(), source.columns().names
+        sink, names = RangeFindings(), source.columns().names
         cells: list[list[str]] = [[] for _ in names]
-        for each in source.input.resolve_ranges(ranges, [*range(len(ranges))]):
+        for each in source.input_source.apply_boundaries(ranges, [*range(len(ranges))]):
             for rows in source.read_as_text(each):
                 for at, column in enumerate(rows.batch.columns):
                     cells[at] += [cell or "" for cell in column.to_pylist()]
-            for _ in source.read(each, source.sample(each), sink):
+            for _ in source.read(each, source.sample_type_flags(each), sink):
                 pass
-        schema = source.schema(sink.observed, sink.nulls)
+        schema = source.schema(sink.type_flags, sink.null_counts)
     except RecordmillError as error:
         return str(error)
     dtypes = [schema[name].dtype for name in names]
-    return Reading(names, dtypes, cells, tuple(map(str, plan.understood.warnings)))
+    return Reading(names, dtypes, cells, tuple(map(str, plan.input_report.warnings)))
 
 
 def are_whole(cells: list[str]) -> bool:

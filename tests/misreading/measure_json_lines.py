@@ -86,7 +86,7 @@ def read(table: tables.Table, path: Path) -> tuple[str, str]:
     from recordmill.beam_jobs.service.prepare import plan_run
     from recordmill.schemas.errors import RecordmillError
     from recordmill.schemas.job import JobSpec, RunOptions
-    from recordmill.transforms.sources.base import RowSink
+    from recordmill.transforms.sources.base import RangeFindings
     from recordmill.transforms.sources.registry import load_format
 
     is_odd = any(column.odd for column in table.columns)
@@ -98,21 +98,21 @@ def read(table: tables.Table, path: Path) -> tuple[str, str]:
         )
         assert plan.prepared is not None
         assert plan.estimate is not None
-        if plan.estimate.rejected:
+        if plan.estimate.num_rejects:
             return "asked" if is_odd else "refused", "; ".join(
-                map(str, plan.understood.warnings)
+                map(str, plan.input_report.warnings)
             )
-        source, sink = plan.prepared.context.source, RowSink()
+        source, sink = plan.prepared.context.source, RangeFindings()
         ranges = plan.prepared.ranges
         rows = 0
-        for each in source.input.resolve_ranges(ranges, [*range(len(ranges))]):
-            for part in source.read(each, source.sample(each), sink):
+        for each in source.input_source.apply_boundaries(ranges, [*range(len(ranges))]):
+            for part in source.read(each, source.sample_type_flags(each), sink):
                 rows += part.batch.num_rows
-        schema = source.schema(sink.observed, sink.nulls)
+        schema = source.schema(sink.type_flags, sink.null_counts)
     except RecordmillError as error:
         return "asked" if is_odd else "refused", str(error)
     why = judge(table, {each.name: each.dtype for each in schema.features}, rows)
-    return ("told" if plan.understood.warnings else "wrong") if why else "right", why
+    return ("told" if plan.input_report.warnings else "wrong") if why else "right", why
 
 
 def _dtype_of(name: str) -> str:

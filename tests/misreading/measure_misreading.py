@@ -66,7 +66,7 @@ def read_by_plan(table: tables.Table, path: Path) -> tuple[str, str]:
     from recordmill.beam_jobs.service.prepare import plan_run
     from recordmill.schemas.errors import RecordmillError
     from recordmill.schemas.job import JobSpec, RunOptions
-    from recordmill.transforms.sources.base import RowSink
+    from recordmill.transforms.sources.base import RangeFindings
     from recordmill.transforms.sources.registry import load_format
 
     path.write_bytes(table.text)
@@ -81,21 +81,21 @@ def read_by_plan(table: tables.Table, path: Path) -> tuple[str, str]:
             return "refused", str(error)
         assert plan.prepared is not None
         assert plan.estimate is not None
-        if plan.estimate.rejected:
-            return "refused", "; ".join(map(str, plan.understood.warnings))
+        if plan.estimate.num_rejects:
+            return "refused", "; ".join(map(str, plan.input_report.warnings))
         source, ranges = plan.prepared.context.source, plan.prepared.ranges
-        [only] = source.input.resolve_ranges(ranges, [0])
-        sink, names = RowSink(), source.columns().names
+        [only] = source.input_source.apply_boundaries(ranges, [0])
+        sink, names = RangeFindings(), source.columns().names
         cells: list[list[str]] = [[] for _ in names]
         for rows in source.read_as_text(only):
             for at, column in enumerate(rows.batch.columns):
                 cells[at] += [cell or "" for cell in column.to_pylist()]
-        for _ in source.read(only, source.sample(only), sink):
+        for _ in source.read(only, source.sample_type_flags(only), sink):
             pass
-        schema = source.schema(sink.observed, sink.nulls)
+        schema = source.schema(sink.type_flags, sink.null_counts)
         why = problem_of(table, names, [schema[name].dtype for name in names], cells)
         return (
-            "told" if plan.understood.warnings else "wrong"
+            "told" if plan.input_report.warnings else "wrong"
         ) if why else "right", why
 
     outcome, why = read({})

@@ -128,7 +128,7 @@ def test_clean_leaves_it_its_files(
             ran = recordmill("clean", output, *options)
             assert ran.status == 0
             assert ": 0 files" in ran.err
-            assert "a pipeline is active and keeps its files: .recordmill/" in ran.err
+            assert "a pipeline is running and keeps its files: .recordmill/" in ran.err
         assert contents(output) == before
 
     assert write_around(output, step, monkeypatch, clean) == ""

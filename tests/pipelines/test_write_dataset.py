@@ -29,7 +29,7 @@ from store_tools import local_files, published
 from recordmill.beam_jobs.pipelines import write_dataset as rows_steps
 from recordmill.beam_jobs.pipelines.write_dataset import (
     WriteDataset,
-    exchange_for,
+    choose_rows_exchange,
     is_embedded,
 )
 from recordmill.transforms.dataset.verify import verify_dataset
@@ -78,8 +78,8 @@ def test_same_bytes_on_every_runner(
 ) -> None:
     """In another order, in other bundles, in small blocks, runs and pieces."""
     monkeypatch.setattr(encode, "_BATCH_ROWS", 7)
-    monkeypatch.setattr(rows_steps, "_RUN_BYTES", 3000)
-    monkeypatch.setattr(rows_steps, "_PIECES_BYTES", 3000)
+    monkeypatch.setattr(rows_steps, "_SORTED_RUN_BYTES", 3000)
+    monkeypatch.setattr(rows_steps, "_CUT_BYTES", 3000)
     rows = random.Random(runner).sample(ROWS, len(ROWS))
     write(rows, tmp_path / "out", runner=runner, exchange=exchange, **JOB)
     assert_whole(tmp_path / "out")
@@ -198,5 +198,5 @@ def test_tensorflow_reads_it(rows_dataset: Path) -> None:
 )
 def test_exchange_by_runner(runner: str, exchange: str, embedded: bool) -> None:
     pipeline = beam.Pipeline(runner=runner)
-    assert exchange_for(pipeline) == exchange
+    assert choose_rows_exchange(pipeline) == exchange
     assert is_embedded(pipeline) == embedded

@@ -42,7 +42,7 @@ def test_another_dataset_is_replaced_only_if_asked(
     write(ROWS[:10], output, **JOB | {"shards": 5})
     before = contents(output)
     error = error_of(lambda: write(ROWS, output, **JOB))
-    assert "holds another dataset" in error
+    assert "contains another dataset" in error
     assert "replace it with overwrite=True" in error
     assert {
         f: d for f, d in contents(output).items() if ".recordmill" not in f

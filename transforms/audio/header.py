@@ -25,7 +25,7 @@ _SIGNATURE: Final = re.compile(
     rb"|(?P<id3>ID3[\2-\4])|(?P<mp3>\xff[\xe2\xe3\xf2\xf3\xfa\xfb][^\xf0-\xff])",
     re.DOTALL,
 )
-_OTHERS: Final = {
+_UNSUPPORTED_FORMATS: Final = {
     "AIFF": rb"FORM....AIF[FC]",
     "AU": rb"\.snd",
     "CAF": rb"caff",
@@ -42,13 +42,13 @@ class AudioHeaderError(ValueError):
 class AudioHeader(NamedTuple):
     """The format and length of an audio file."""
 
-    format: str
+    file_format: str
     sample_rate: int
     channels: int
     frames: int
     # for uncompressed WAV samples, their NumPy type ("|u3" for 24 bits) and their offset
     dtype: str = ""
-    start: int = 0
+    data_offset: int = 0
 
 
 def audio_format(head: bytes) -> str:
@@ -67,7 +67,7 @@ def is_certain_audio(head: bytes) -> bool:
 
 def other_audio_format(head: bytes) -> str:
     """Returns the name of an unsupported audio format, or ""."""
-    starts = _OTHERS.items()
+    starts = _UNSUPPORTED_FORMATS.items()
     return next((name for name, at in starts if re.match(at, head, re.DOTALL)), "")
 
 
@@ -100,7 +100,7 @@ def read_audio_header(data: bytes) -> AudioHeader:
     return header
 
 
-def _cut(kind: str, size: int, expected: str) -> AudioHeaderError:
+def _truncation_error(kind: str, size: int, expected: str) -> AudioHeaderError:
     return AudioHeaderError(
         f"{kind} is cut short: {size:,} bytes (expected {expected})"
     )
@@ -142,13 +142,13 @@ def _read_wav(data: bytes, start: int, end: int) -> AudioHeader:
             break
         at += size + size % 2
     else:
-        raise _cut("WAV", len(data), "a chunk 'data' with the samples")
+        raise _truncation_error("WAV", len(data), "a chunk 'data' with the samples")
     if layout is None:
         raise AudioHeaderError("WAV has no chunk 'fmt ' before its samples")
     encoding, channels, rate, _, frame_bytes, bits = layout
     size = large if large and size == 0xFFFFFFFF else size
     if at + size > end:
-        raise _cut(
+        raise _truncation_error(
             "WAV", len(data), f"{at + size:,}: {size:,} of samples from {at:,} on"
         )
     dtype = _WAV_TYPES.get((encoding, frame_bytes // max(channels, 1)))
@@ -195,7 +195,9 @@ def _read_flac(data: bytes, start: int, end: int) -> AudioHeader:
             last = _flac_samples(data[frame_start:end], block)
             if last and frames in (0, last):
                 return AudioHeader("flac", rate, channels, last)
-    raise _cut("FLAC", len(data), f"a last frame that ends at sample {frames:,}")
+    raise _truncation_error(
+        "FLAC", len(data), f"a last frame that ends at sample {frames:,}"
+    )
 
 
 def _flac_samples(frame: bytes, block: int) -> int:
@@ -247,7 +249,7 @@ def _crc_table(bits: int, polynomial: int) -> tuple[int, ...]:
 
 _OPUS_RATE: Final = 48_000
 _OPUS_RATES: Final = (8_000, 12_000, 16_000, 24_000)
-_LAST: Final = 4
+_LAST_PAGE_FLAG: Final = 4
 
 
 def _read_ogg(data: bytes, start: int, end: int) -> AudioHeader:
@@ -255,8 +257,10 @@ def _read_ogg(data: bytes, start: int, end: int) -> AudioHeader:
     last = data.rfind(b"OggS\0", start, end)
     flags, granule = struct.unpack_from("<Bq", data, last + 5)
     body = last + 27 + data[last + 26]
-    if sum(data[last + 27 : body]) != end - body or not flags & _LAST:
-        raise _cut("Ogg", len(data), "whole pages, the last one marked as the last")
+    if sum(data[last + 27 : body]) != end - body or not flags & _LAST_PAGE_FLAG:
+        raise _truncation_error(
+            "Ogg", len(data), "whole pages, the last one marked as the last"
+        )
     if data.startswith(b"\x01vorbis", first):
         channels, rate = struct.unpack_from("<BI", data, first + 11)
         return AudioHeader("ogg", rate, channels, granule)
@@ -283,7 +287,7 @@ _KILOBITS: Final = {
     2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
 _MP3_RATES: Final = (44_100, 48_000, 32_000)
-_BEHIND_MP3: Final = re.compile(rb"APETAGEX|LYRICSBEGIN|TAG|ID3|\0{1,4096}\Z")
+_MP3_TRAILER: Final = re.compile(rb"APETAGEX|LYRICSBEGIN|TAG|ID3|\0{1,4096}\Z")
 _MP3_FRAME: Final = re.compile(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb][^\0-\x0f\xf0-\xff]")
 
 
@@ -293,7 +297,7 @@ def _read_mp3(data: bytes, start: int, end: int) -> AudioHeader:
     # A loop over frames of 26 ms each: 0.5 us per frame.
     while at + 4 <= end:
         if not _MP3_FRAME.match(data, at) or data[at + 2] & 12 == 12:
-            if count and _BEHIND_MP3.match(data, at, end):
+            if count and _MP3_TRAILER.match(data, at, end):
                 break
             raise AudioHeaderError(
                 f"MP3 is damaged: {data[at : at + 4].hex(' ')} at byte {at:,} "
@@ -306,16 +310,18 @@ def _read_mp3(data: bytes, start: int, end: int) -> AudioHeader:
         size = samples * 125 * kilobits // rate + (data[at + 2] >> 1 & 1)
         if not count:
             channels = 1 if data[at + 3] >> 6 == 3 else 2
-            expected, skipped = _contents_of_mp3(data[at : at + size], samples)
+            expected, skipped = _read_mp3_table(data[at : at + size], samples)
             if expected > end - at:
-                raise _cut("MP3", len(data), f"{at + expected:,}")
+                raise _truncation_error("MP3", len(data), f"{at + expected:,}")
         at, count = at + size, count + 1
     if at > end:
-        raise _cut("MP3", len(data), f"{at:,}, where its frame {count:,} ends")
+        raise _truncation_error(
+            "MP3", len(data), f"{at:,}, where its frame {count:,} ends"
+        )
     return AudioHeader("mp3", rate, channels, samples * count - skipped)
 
 
-def _contents_of_mp3(frame: bytes, samples: int) -> tuple[int, int]:
+def _read_mp3_table(frame: bytes, samples: int) -> tuple[int, int]:
     """Returns the size of an MP3 in its table of contents, and the samples to skip."""
     match = re.match(rb"(?s).{13,36}(Xing|Info)", frame)
     if match is None:

@@ -36,7 +36,7 @@ def require_soundfile() -> ModuleType:
     return soundfile  # type: ignore[no-any-return]
 
 
-def decoder() -> str:
+def decoder_clause() -> str:
     """Returns the version of the decoder of all formats but WAV, as a clause; or "".
 
     Other versions may decode to other bytes.
@@ -56,15 +56,15 @@ def decode_samples(data: bytes, header: AudioHeader) -> bytes:
     total = header.frames * header.channels
     if total * SAMPLE_BYTES > MAX_CELL_BYTES:
         raise AudioHeaderError(
-            f"{header.format} of {total:,} samples has more than a record can contain "
+            f"{header.file_format} of {total:,} samples has more than a record can contain "
             f"({MAX_CELL_BYTES:,} bytes)"
         )
     if not header.dtype:
         return _decode(data, header)
     width = int(header.dtype[2])
-    part = data[header.start : header.start + total * width]
+    part = data[header.data_offset : header.data_offset + total * width]
     if header.dtype[1] == "f":
-        return _scaled(np.frombuffer(part, header.dtype))
+        return _scale_samples(np.frombuffer(part, header.dtype))
     if width == 1:  # unsigned: the middle is 128
         centered = np.frombuffer(part, np.int8).astype("<i2") << 8
         return (centered ^ -_SCALE).astype("<i2").tobytes()
@@ -81,18 +81,18 @@ def _decode(data: bytes, header: AudioHeader) -> bytes:
             rate = file.samplerate
     except (soundfile.LibsndfileError, RuntimeError, ValueError) as error:
         raise AudioHeaderError(
-            f"{header.format} cannot be decoded: {str(error).rpartition(': ')[2]}"
+            f"{header.file_format} cannot be decoded: {str(error).rpartition(': ')[2]}"
         ) from error
     if (rate, *samples.shape) != (header.sample_rate, header.frames, header.channels):
         raise AudioHeaderError(
-            f"{header.format} decodes to {len(samples):,} frames of {samples.shape[1]} "
+            f"{header.file_format} decodes to {len(samples):,} frames of {samples.shape[1]} "
             f"channels at {rate} Hz (expected {header.frames:,} of {header.channels} "
             f"at {header.sample_rate}, as stored)"
         )
-    return samples.astype("<i2").tobytes() if is_exact else _scaled(samples)
+    return samples.astype("<i2").tobytes() if is_exact else _scale_samples(samples)
 
 
-def _scaled(samples: npt.NDArray[Any]) -> bytes:
+def _scale_samples(samples: npt.NDArray[Any]) -> bytes:
     parts = []
     for start in range(
         0, len(samples), _BLOCK

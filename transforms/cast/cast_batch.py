@@ -31,51 +31,51 @@ from recordmill.transforms.cast.cell_lists import (
     parse_json,
     split_cells,
 )
-from recordmill.transforms.cast.side_files import SideFileError, SideFiles
-from recordmill.transforms.cast.text_values import CastResult, present
+from recordmill.transforms.cast.side_files import SidecarFileError, SidecarFiles
+from recordmill.transforms.cast.text_values import CastColumn, valid_mask
 from recordmill.transforms.cast.typed_values import array_lists, cast_typed, cast_values
 from recordmill.transforms.encode.columns import (
     BYTES,
     family_of,
     is_list,
     is_text,
-    plain,
     require_column,
+    unwrap_array,
 )
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
-    by_row,
+    error_mask,
+    errors_by_row,
     flag_invalid,
-    mask_of,
-    merge,
-    prefixed,
+    merge_errors,
+    prefix_errors,
 )
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeaderError
 
 
-def _cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
+def _cast_column(column: pa.Array, feature: DeclaredFeature) -> CastColumn:
     """Casts a column to a feature; for `bytes_from: path`, returns the paths.
 
     Missing values become the default, or are invalid if the feature is required.
     """
-    column = plain(column)
+    column = unwrap_array(column)
     if feature.null_values and family_of(column.type) == BYTES:
         nulls = pa.array(feature.null_values, column.type)
         column = pc.if_else(pc.is_in(column, nulls), None, column)
     cast_result = _cast_checked(column, feature)
-    missing = ~present(cast_result.array)
+    missing = ~valid_mask(cast_result.array)
     if not missing.any() or feature.optional:
         return cast_result
     if feature.default is not None:
-        return CastResult(
+        return CastColumn(
             cast_result.array.fill_null(_cast_default(feature)), cast_result.errors
         )
-    missing &= ~mask_of(cast_result.errors, len(missing))
+    missing &= ~error_mask(cast_result.errors, len(missing))
     errors = flag_invalid(
         missing, lambda _: "missing; it is neither optional nor has a default"
     )
-    return CastResult(cast_result.array, merge(cast_result.errors, errors))
+    return CastColumn(cast_result.array, merge_errors(cast_result.errors, errors))
 
 
 def _cast_default(feature: DeclaredFeature, location: str = "") -> pa.Scalar:
@@ -95,18 +95,18 @@ def _cast_default(feature: DeclaredFeature, location: str = "") -> pa.Scalar:
     return cast_result.array[0]
 
 
-def _cast_checked(column: pa.Array, feature: DeclaredFeature) -> CastResult:
+def _cast_checked(column: pa.Array, feature: DeclaredFeature) -> CastColumn:
     cast_result = _cast(column, feature)
     if not feature.picture or feature.bytes_from:
         return cast_result
     errors = _image_errors(cast_result.array, feature.picture)
-    return CastResult(cast_result.array, merge(cast_result.errors, errors))
+    return CastColumn(cast_result.array, merge_errors(cast_result.errors, errors))
 
 
 def _image_errors(images: pa.Array, rule: ImageRule) -> RowErrors:
     if is_list(images.type):
         lengths = pc.list_value_length(images).fill_null(0).to_numpy()
-        return by_row(_image_errors(images.flatten(), rule), offsets_of(lengths))
+        return errors_by_row(_image_errors(images.flatten(), rule), offsets_of(lengths))
     errors = {}
     # A loop over images: a header takes 1 to 3 us, reading a file ten times as long.
     for row, image in enumerate(images):
@@ -133,7 +133,7 @@ def _image_reason(data: bytes, rule: ImageRule) -> str:
     return f"image of {'; '.join(wrong)}" if wrong else ""
 
 
-def _cast(column: pa.Array, feature: DeclaredFeature) -> CastResult:
+def _cast(column: pa.Array, feature: DeclaredFeature) -> CastColumn:
     kind = column.type
     listed = bool(feature.shape) or feature.sequence
     if feature.bytes_from:
@@ -147,7 +147,7 @@ def _cast(column: pa.Array, feature: DeclaredFeature) -> CastResult:
             )
         return cast_typed(column, "string", None)
     if pt.is_null(kind):
-        return CastResult(pa.nulls(len(column), feature_type(feature)), {})
+        return CastColumn(pa.nulls(len(column), feature_type(feature)), {})
     if family_of(kind) == BYTES and (feature.cell == "json" or feature.separator):
         return _parse_lists(column, feature)
     if is_list(kind):
@@ -157,7 +157,7 @@ def _cast(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     numbers = feature.dtype not in ("string", "bytes")
     if family_of(kind) == BYTES and not is_text(kind) and numbers:
         lists, errors = array_lists(column.cast(pa.binary()), feature.dtype)
-        return cast_lists(lists, feature).after(errors)
+        return cast_lists(lists, feature).with_earlier_errors(errors)
     if is_text(kind):
         raise SchemaError(
             "a text cell is one value, but the schema declares a list: set separator "
@@ -166,14 +166,18 @@ def _cast(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     raise SchemaError(f"{kind} contains single values, but the schema declares a list")
 
 
-def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
+def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastColumn:
     cells, errors = cast_typed(column, "string", None)
     if feature.separator:
-        return cast_lists(split_cells(cells, feature.separator), feature).after(errors)
+        return cast_lists(
+            split_cells(cells, feature.separator), feature
+        ).with_earlier_errors(errors)
     levels = len(feature.shape) + feature.sequence
     parsed = parse_json(cells, levels, feature)
     convert = cast_lists if levels else cast_values
-    return convert(parsed.array, feature).after(merge(errors, parsed.errors))
+    return convert(parsed.array, feature).with_earlier_errors(
+        merge_errors(errors, parsed.errors)
+    )
 
 
 FILE_BYTES = 64 << 20  # size of the sidecar files that are in memory together
@@ -184,12 +188,14 @@ class CastBatch:
     """The valid rows of a cast batch, and the reasons of the invalid ones."""
 
     batch: pa.RecordBatch  # a column for every declared feature, named as the feature
-    kept: I64  # indices of the batch's rows among all rows that were cast, ascending
+    row_indices: (
+        I64  # indices of the batch's rows among all rows that were cast, ascending
+    )
     invalid_rows: list[tuple[int, str]]  # (row index, reason) of the others, ascending
 
 
 def cast(
-    batch: pa.RecordBatch, declared: DeclaredSchema, files: SideFiles | None = None
+    batch: pa.RecordBatch, declared: DeclaredSchema, files: SidecarFiles | None = None
 ) -> Iterator[CastBatch]:
     """Casts a source's columns to the declared features; yields the rows in order.
 
@@ -206,7 +212,7 @@ def cast(
         require_column(batch.schema, name, column)
         cast_result = _cast_feature(name, feature, column, batch[column])
         columns[name] = cast_result.array
-        errors = merge(errors, cast_result.errors)
+        errors = merge_errors(errors, cast_result.errors)
     by_path = [name for name, f in declared.features.items() if f.bytes_from]
     if not by_path:
         yield _keep_valid(columns, errors, 0, batch.num_rows)
@@ -217,22 +223,24 @@ def cast(
             "this format has no such files"
         )
     paths = {name: columns[name].to_pylist() for name in by_path}
-    for start, stop, contents in _read_parts(paths, files, batch.num_rows, errors):
+    for start, stop, contents in _read_sidecar_files(
+        paths, files, batch.num_rows, errors
+    ):
         size = stop - start
         part = {name: array.slice(start, size) for name, array in columns.items()}
         part |= contents
         invalid = {row: why for row, why in errors.items() if start <= row < stop}
         for name, file_column in contents.items():
             if rule := declared.features[name].picture:
-                images = prefixed(name, _image_errors(file_column, rule))
+                images = prefix_errors(name, _image_errors(file_column, rule))
                 wrong = {start + row: reason for row, reason in images.items()}
-                invalid = merge(invalid, wrong)
+                invalid = merge_errors(invalid, wrong)
         yield _keep_valid(part, invalid, start, stop)
 
 
-def _read_parts(
+def _read_sidecar_files(
     paths: dict[str, list[str | None]],
-    files: SideFiles,
+    files: SidecarFiles,
     num_rows: int,
     errors: RowErrors,
 ) -> Iterator[tuple[int, int, dict[str, pa.Array]]]:
@@ -255,7 +263,7 @@ def _read_parts(
             if path is not None and stop not in errors:
                 try:
                     content = files.read(path)
-                except SideFileError as error:
+                except SidecarFileError as error:
                     errors[stop] = f"feature {name!r}: {error}"
             contents[name].append(content)
             num_bytes += len(content or b"")
@@ -286,13 +294,13 @@ def check_columns(arrow_schema: pa.Schema, declared: DeclaredSchema) -> None:
 
 def _cast_feature(
     name: str, feature: DeclaredFeature, column: str, cells: pa.Array
-) -> CastResult:
+) -> CastColumn:
     """Casts a feature's column; reasons and errors name the feature."""
     try:
         cast_result = _cast_column(cells, feature)
     except SchemaError as error:
         raise SchemaError(f"feature {name!r}: column {column!r}: {error}") from error
-    return CastResult(cast_result.array, prefixed(name, cast_result.errors))
+    return CastColumn(cast_result.array, prefix_errors(name, cast_result.errors))
 
 
 def _keep_valid(
@@ -301,6 +309,6 @@ def _keep_valid(
     batch = pa.RecordBatch.from_pydict(columns)
     row_indices = np.arange(start, stop, dtype=np.int64)
     if errors:
-        good = ~mask_of(errors, stop)[start:]
+        good = ~error_mask(errors, stop)[start:]
         batch, row_indices = batch.filter(pa.array(good)), row_indices[good]
     return CastBatch(batch, row_indices, sorted(errors.items()))

@@ -25,37 +25,37 @@ import pyarrow.json as pa_json
 
 from recordmill.schemas.declared import DeclaredFeature
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.feature_spec import Shape, shape_text
-from recordmill.schemas.text import count
+from recordmill.schemas.feature_spec import Shape, format_shape
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import (
     ARROW_TYPES,
-    CastResult,
-    present,
-    shown,
+    CastColumn,
+    shorten,
     trim,
+    valid_mask,
 )
-from recordmill.transforms.cast.typed_values import beyond_classes, cast_values
+from recordmill.transforms.cast.typed_values import cast_values, class_index_reason
 from recordmill.transforms.encode.columns import (
     NULL_IN_LIST,
+    flatten_lists,
     known_size,
     list_lengths,
     lists_of,
-    nest,
+    nest_values,
     null_errors,
     row_starts,
     shape_errors,
-    take_apart,
     wrong_counts,
 )
 from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
-    beyond_float,
-    beyond_integer,
-    by_row,
+    errors_by_row,
     flag_invalid,
-    merge,
+    float_range_reason,
+    integer_range_reason,
+    merge_errors,
 )
 
 
@@ -66,48 +66,48 @@ def split_cells(cells: pa.StringArray, separator: str) -> pa.ListArray:
     """
     cells = trim(cells)
     lists = pc.split_pattern(cells, separator)
-    starts = offsets_of(np.where(present(cells), list_lengths(lists), 0))
+    starts = offsets_of(np.where(valid_mask(cells), list_lengths(lists), 0))
     values = pc.ascii_trim_whitespace(lists.flatten())
-    return nest(values, [starts], present(cells))
+    return nest_values(values, [starts], valid_mask(cells))
 
 
-def cast_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
+def cast_lists(array: pa.Array, feature: DeclaredFeature) -> CastColumn:
     """Converts a column of lists to the feature's values in its shape.
 
     Raises:
       SchemaError: the column's type cannot become the feature's.
     """
-    shape, valid = feature.shape, present(array)
-    levels, values, errors = take_apart(array, len(shape) + feature.sequence)
+    shape, valid = feature.shape, valid_mask(array)
+    levels, values, errors = flatten_lists(array, len(shape) + feature.sequence)
     cast_result = cast_values(values, feature)
-    wrong_values = merge(cast_result.errors, null_errors(cast_result.array))
-    errors = merge(errors, by_row(wrong_values, row_starts(levels)))
+    wrong_values = merge_errors(cast_result.errors, null_errors(cast_result.array))
+    errors = merge_errors(errors, errors_by_row(wrong_values, row_starts(levels)))
     ragged = shape.count(None) > 1
     if not feature.sequence:
         _require_depth(levels, shape, array.type)
-        errors = merge(errors, shape_errors(levels, valid, shape, ragged=ragged))
-        return CastResult(_together(levels, shape, cast_result.array, valid), errors)
+        errors = merge_errors(errors, shape_errors(levels, valid, shape, ragged=ragged))
+        return CastColumn(_nest_values(levels, shape, cast_result.array, valid), errors)
     if len(levels) == 1 and shape:
         levels, uneven = _cut_steps(levels[0], shape)
-        errors = merge(errors, uneven)
+        errors = merge_errors(errors, uneven)
     outer, inner, steps = levels[0], levels[1:], cast_result.array
     if shape:
         _require_depth(inner, shape, array.type)
         wrong_steps = shape_errors(inner, None, shape, ragged=ragged)
-        errors = merge(errors, by_row(wrong_steps, outer))
-        steps = _together(inner, shape, steps)
+        errors = merge_errors(errors, errors_by_row(wrong_steps, outer))
+        steps = _nest_values(inner, shape, steps)
     elif inner:
         raise SchemaError(f"{array.type} nests lists, but a step is a single value")
-    return CastResult(nest(steps, [outer], valid), errors)
+    return CastColumn(nest_values(steps, [outer], valid), errors)
 
 
 def feature_type(feature: DeclaredFeature) -> pa.DataType:
     """Returns the Arrow type of a feature's column."""
-    shape = (None,) * (_depth(feature.shape) + feature.sequence)
+    shape = (None,) * (_list_depth(feature.shape) + feature.sequence)
     return lists_of(ARROW_TYPES[feature.dtype], shape)
 
 
-def _depth(shape: Shape) -> int:
+def _list_depth(shape: Shape) -> int:
     """Returns the number of nested lists in a column of the shape."""
     return len(shape) if shape.count(None) > 1 else min(1, len(shape))
 
@@ -121,7 +121,7 @@ def _require_depth(levels: Sequence[I64], shape: Shape, kind: pa.DataType) -> No
     allowed = {len(shape)} if shape.count(None) > 1 else {1, len(shape)}
     if len(levels) not in allowed:
         raise SchemaError(
-            f"{kind} nests {len(levels)} lists, but shape {shape_text(shape)} requires "
+            f"{kind} nests {len(levels)} lists, but shape {format_shape(shape)} requires "
             f"{' or '.join(map(str, sorted(allowed)))}"
         )
 
@@ -131,15 +131,15 @@ def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
     size = known_size(shape)
     if None in shape or not size:
         raise SchemaError(
-            f"cannot split flat lists into steps of shape {shape_text(shape)}; use nested "
+            f"cannot split flat lists into steps of shape {format_shape(shape)}; use nested "
             "lists, or JSON cells"
         )
     lengths = np.diff(offsets)
     uneven = flag_invalid(
         wrong_counts(lengths, (None, *shape)),
         lambda i: (
-            f"{count(int(lengths[i]), 'value')}, expected a multiple of {size} "
-            f"(steps of {shape_text(shape)})"
+            f"{format_count(int(lengths[i]), 'value')}, expected a multiple of {size} "
+            f"(steps of {format_shape(shape)})"
         ),
     )
     num_steps = -(-lengths // size)  # the last one of an uneven row is short
@@ -149,12 +149,12 @@ def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
     return [outer, inner], uneven
 
 
-def _together(
+def _nest_values(
     levels: Sequence[I64], shape: Shape, values: pa.Array, valid: Mask | None = None
 ) -> pa.Array:
     """Returns the values as lists, flat if at most one dimension is unknown."""
-    is_flat = _depth(shape) == 1
-    return nest(values, [row_starts(levels)] if is_flat else levels, valid)
+    is_flat = _list_depth(shape) == 1
+    return nest_values(values, [row_starts(levels)] if is_flat else levels, valid)
 
 
 # All cells of a column are joined to one text of lines {"v": cell}, which Arrow's JSON
@@ -168,19 +168,19 @@ _BLOCK_ROWS = 256  # Python's json module reads so few rows as fast as Arrow
 
 def parse_json(
     cells: pa.StringArray, levels: int, feature: DeclaredFeature
-) -> CastResult:
+) -> CastColumn:
     """Parses JSON cells into an Arrow column with `levels` levels of nested lists.
 
     The values have the widest type of the dtype's family. Classes and times are text; if
     all cells have class indices, classes are integers.
     """
     cells = trim(cells)
-    leaf = _Leaf.of(feature)
+    leaf = _LeafType.of(feature)
     kinds = [leaf.kind, pa.int64()] if feature.classes else [leaf.kind]
     for kind in kinds:
         whole = _read_block(cells, lists_of(kind, (None,) * levels))
         if whole is not None:
-            return CastResult(whole, {})
+            return CastColumn(whole, {})
     errors: RowErrors = {}
     parts, kind = [], lists_of(leaf.kind, (None,) * levels)
     for start in range(0, len(cells), _BLOCK_ROWS):
@@ -195,18 +195,18 @@ def parse_json(
                     errors[start + row] = str(error)
             block_array = pa.array(values, kind)
         parts.append(block_array)
-    return CastResult(pa.concat_arrays(parts), errors)
+    return CastColumn(pa.concat_arrays(parts), errors)
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class _LeafType:
     kind: pa.DataType
     expected: str
     dtype: str
     classes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, feature: DeclaredFeature) -> _Leaf:
+    def of(cls, feature: DeclaredFeature) -> _LeafType:
         dtype = feature.dtype
         if feature.classes:
             return cls(pa.string(), "a class name or index", dtype, feature.classes)
@@ -221,7 +221,7 @@ class _Leaf:
         wide = pa.uint64() if dtype == "uint64" else pa.int64()
         return cls(wide, f"a whole number ({dtype})", dtype)
 
-    def checked(self, value: Any) -> Any:
+    def check_value(self, value: Any) -> Any:
         """Returns the value as it is stored in the Arrow column.
 
         Raises:
@@ -231,23 +231,25 @@ class _Leaf:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise ValueError(f"{shown(value)} has an unpaired surrogate") from None
+                raise ValueError(
+                    f"{shorten(value)} has an unpaired surrogate"
+                ) from None
             return value
         if isinstance(value, bool):
             if self.kind == pa.bool_():
                 return value
         elif isinstance(value, int) and self.classes:
             if not 0 <= value < len(self.classes):
-                raise ValueError(beyond_classes(value, self.classes))
+                raise ValueError(class_index_reason(value, self.classes))
             return self.classes[value]
         elif isinstance(value, int) and pa.types.is_integer(self.kind):
             limits = np.iinfo(self.dtype)
             if not limits.min <= value <= limits.max:
-                raise ValueError(beyond_integer(value, self.dtype))
+                raise ValueError(integer_range_reason(value, self.dtype))
             return value
         elif isinstance(value, float) and self.kind == pa.float64():
             return value
-        actual = json.dumps(value) if isinstance(value, bool) else shown(value)
+        actual = json.dumps(value) if isinstance(value, bool) else shorten(value)
         raise ValueError(f"{actual} instead of {self.expected}")
 
 
@@ -281,33 +283,35 @@ def _read_block(cells: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
     return values
 
 
-def _read_cell(text: str, levels: int, leaf: _Leaf) -> Any:
+def _read_cell(text: str, levels: int, leaf: _LeafType) -> Any:
     to_float = leaf.kind == pa.float64()
     try:
         json_value = json.loads(
-            text, parse_float=_finite, parse_int=_finite if to_float else int
+            text,
+            parse_float=_parse_finite,
+            parse_int=_parse_finite if to_float else int,
         )
     except json.JSONDecodeError as error:
-        raise ValueError(f"{shown(text)} is not valid JSON: {error}") from None
+        raise ValueError(f"{shorten(text)} is not valid JSON: {error}") from None
     except RecursionError:
-        raise ValueError(f"{shown(text)} nests too many lists") from None
-    return None if json_value is None else _checked(json_value, levels, leaf)
+        raise ValueError(f"{shorten(text)} nests too many lists") from None
+    return None if json_value is None else _check_values(json_value, levels, leaf)
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise ValueError(beyond_float(shown(digits), "float64"))
+        raise ValueError(float_range_reason(shorten(digits), "float64"))
     return number
 
 
-def _checked(value: Any, levels: int, leaf: _Leaf) -> Any:
+def _check_values(value: Any, levels: int, leaf: _LeafType) -> Any:
     if value is None:
         raise ValueError(NULL_IN_LIST)
     if not levels:
         if isinstance(value, list):
             raise ValueError(f"a list instead of {leaf.expected}")
-        return leaf.checked(value)
+        return leaf.check_value(value)
     if not isinstance(value, list):
-        raise ValueError(f"{shown(value)} instead of a list")
-    return [_checked(element, levels - 1, leaf) for element in value]
+        raise ValueError(f"{shorten(value)} instead of a list")
+    return [_check_values(element, levels - 1, leaf) for element in value]

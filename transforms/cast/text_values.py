@@ -18,11 +18,11 @@ from recordmill.transforms.arrow import I64, U8, array_parts, value_lengths
 from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
-    beyond_float,
-    beyond_integer,
+    error_mask,
     flag_invalid,
-    mask_of,
-    merge,
+    float_range_reason,
+    integer_range_reason,
+    merge_errors,
     narrow_floats,
 )
 
@@ -36,30 +36,30 @@ _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 60
 
 
-class CastResult(NamedTuple):
+class CastColumn(NamedTuple):
     """A column of feature values."""
 
     array: pa.Array  # null if a value is missing or invalid
     errors: RowErrors  # the reason for each invalid one
 
-    def after(self, errors: RowErrors) -> CastResult:
+    def with_earlier_errors(self, errors: RowErrors) -> CastColumn:
         """Returns the column with the errors of an earlier step, which have priority."""
-        return CastResult(self.array, merge(errors, self.errors))
+        return CastColumn(self.array, merge_errors(errors, self.errors))
 
 
-def without(array: pa.Array, wrong: Mask) -> pa.Array:
+def with_nulls(array: pa.Array, wrong: Mask) -> pa.Array:
     """Returns the array with null for each value that `wrong` marks."""
     if not wrong.any():
         return array
     return pc.if_else(pa.array(wrong), pa.scalar(None, array.type), array)
 
 
-def present(array: pa.Array) -> Mask:
+def valid_mask(array: pa.Array) -> Mask:
     """Returns a mask of the values that are not null."""
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
 
-def shown(value: Any) -> str:
+def shorten(value: Any) -> str:
     """Returns the text of a value for an error message, shortened if it is long."""
     return _shown.repr(value)
 
@@ -68,13 +68,13 @@ _LONG_CELL = 1 << 16
 _SHOWN_BYTES = 1 << 10  # bytes of each end of a long cell: more than a message shows
 
 
-def shown_cell(cells: pa.StringArray, row: int) -> str:
+def shorten_cell(cells: pa.StringArray, row: int) -> str:
     """Returns the text of a cell for an error message; copies only a long cell's ends."""
     offsets, data = array_parts(cells)
     cell = data[offsets[row] : offsets[row + 1]]
     if len(cell) > _LONG_CELL:
         cell = np.concatenate([cell[:_SHOWN_BYTES], cell[-_SHOWN_BYTES:]])
-    return shown(cell.tobytes().decode(errors="ignore"))
+    return shorten(cell.tobytes().decode(errors="ignore"))
 
 
 #                declared                                strict
@@ -123,18 +123,18 @@ _SHOWN_DIGITS = 40
 _ONE, _NINE, _ZERO, _MINUS, _POINT, _EXPONENT = (ord(char) for char in "190-.e")
 
 
-def parse_values(cells: pa.StringArray, dtype: str) -> CastResult:
+def parse_values(cells: pa.StringArray, dtype: str) -> CastColumn:
     """Parses text as values of a NumPy dtype: floats are rounded to the nearest."""
     is_float = dtype.startswith("float")
     wide = read_column(cells, "float64" if is_float else dtype)
     if wide is not None:
-        return cast_floats(wide, dtype) if is_float else CastResult(wide, {})
+        return cast_floats(wide, dtype) if is_float else CastColumn(wide, {})
     cells = without_missing(cells)
-    values, written = read_each(cells, "float64" if is_float else dtype)
+    values, written = match_values(cells, "float64" if is_float else dtype)
     hint = " (true, false, 1 or 0)" if dtype == "bool" else ""
     errors = flag_invalid(
-        present(cells) & ~written,
-        lambda i: f"{shown(cells[i].as_py())} is not a valid {dtype}{hint}",
+        valid_mask(cells) & ~written,
+        lambda i: f"{shorten(cells[i].as_py())} is not a valid {dtype}{hint}",
     )
 
     def beyond(row: int) -> str:
@@ -143,13 +143,15 @@ def parse_values(cells: pa.StringArray, dtype: str) -> CastResult:
         if len(text) > _SHOWN_DIGITS:
             text = f"{text[:_SHOWN_DIGITS]}..."
         return (
-            beyond_float(text, "float64") if is_float else beyond_integer(text, dtype)
+            float_range_reason(text, "float64")
+            if is_float
+            else integer_range_reason(text, dtype)
         )
 
-    errors = merge(errors, flag_invalid(written & ~present(values), beyond))
+    errors = merge_errors(errors, flag_invalid(written & ~valid_mask(values), beyond))
     if not is_float:
-        return CastResult(values, errors)
-    return cast_floats(values, dtype).after(errors)
+        return CastColumn(values, errors)
+    return cast_floats(values, dtype).with_earlier_errors(errors)
 
 
 def read_column(
@@ -161,7 +163,7 @@ def read_column(
     """
     if (values := read_plain(cells, dtype)) is not None:
         return values
-    if are_long_texts(cells).any():  # Arrow's error would repeat one
+    if long_text_mask(cells).any():  # Arrow's error would repeat one
         return None
     if (values := _cast_all(cells, dtype, strict)) is not None:
         return values
@@ -174,7 +176,7 @@ _IS_OF_TEXT[list(b" \t\n\v\f\r0123456789+-.truefalsinityTRUEFALSINITY")] = False
 _IS_OF_TEXT[list("".join(MISSING_WORDS).encode())] = False
 
 
-def are_long_texts(cells: pa.StringArray) -> Mask:
+def long_text_mask(cells: pa.StringArray) -> Mask:
     """Returns a mask of the long cells that are text by their bytes; copies none.
 
     The mask excludes a long cell of digits, or of a word between blanks.
@@ -192,7 +194,7 @@ def are_long_texts(cells: pa.StringArray) -> Mask:
     return is_long
 
 
-def read_each(
+def match_values(
     cells: pa.StringArray, dtype: str, *, strict: bool = False
 ) -> tuple[pa.Array, Mask]:
     """Matches all (trimmed) cells with patterns, which is slow; see `read_column`.
@@ -201,25 +203,25 @@ def read_each(
     the pattern, including numbers that are too large for the dtype.
     """
     pattern = {"bool": _BOOLEAN, "float64": _FLOAT}.get(dtype, _INTEGER)[strict]
-    written = matches(cells, pattern)
+    written = match_cells(cells, pattern)
     if not written.any():
         return pa.nulls(len(cells), ARROW_TYPES[dtype]), written
     if dtype not in ("bool", "float64"):
         return _read_integers(cells, dtype, written), written
-    values = without(cells, ~written).cast(ARROW_TYPES[dtype])
+    values = with_nulls(cells, ~written).cast(ARROW_TYPES[dtype])
     if dtype == "bool":
         return values, written
     sizes = np.abs(values.to_numpy(zero_copy_only=False))
     wrong: Mask = np.isinf(sizes)
     if wrong.any():
-        wrong &= ~matches(cells, _INFINITY)
+        wrong &= ~match_cells(cells, _INFINITY)
     if strict:
         wrong |= np.isfinite(sizes) & (sizes >= BEYOND_FLOAT32)
         long = np.flatnonzero(written & (_lengths(cells) > _SURE_DIGITS))
-        long = long[matches(cells.take(pa.array(long)), _LONG_INTEGER)]
-        integers, _ = read_each(cells.take(pa.array(long)), "int64", strict=True)
-        wrong[long] |= ~present(integers)
-    return without(values, wrong), written
+        long = long[match_cells(cells.take(pa.array(long)), _LONG_INTEGER)]
+        integers, _ = match_values(cells.take(pa.array(long)), "int64", strict=True)
+        wrong[long] |= ~valid_mask(integers)
+    return with_nulls(values, wrong), written
 
 
 def _read_integers(cells: pa.StringArray, dtype: str, written: Mask) -> pa.Array:
@@ -268,10 +270,10 @@ def _cast_all(cells: pa.StringArray, dtype: str, strict: bool) -> pa.Array | Non
     doubtful = np.zeros(len(cells), np.bool_)
     # Only letters after these can occur in nan(1) and 0x10.
     if strict or text.max() > (_EXPONENT if is_float else _NINE):
-        doubtful = _doubtful(cells)
+        doubtful = _doubtful_cells(cells)
     if is_float:  # integers beyond int64, decimals beyond float64
         doubtful |= np.abs(values.to_numpy(zero_copy_only=False)) >= _SURE_INT64
-    return _checked(values, cells, dtype, doubtful, strict)
+    return _check_doubtful(values, cells, dtype, doubtful, strict)
 
 
 def _cast_decimals(
@@ -287,25 +289,25 @@ def _cast_decimals(
             integers = _cast(floats, ARROW_TYPES[dtype])
             if integers is None:
                 return None
-            doubtful = _doubtful(cells) | (np.signbit(values) & (values == 0))
-            return _checked(integers, cells, dtype, doubtful, strict)
+            doubtful = _doubtful_cells(cells) | (np.signbit(values) & (values == 0))
+            return _check_doubtful(integers, cells, dtype, doubtful, strict)
     whole = without_places(cells)  # takes ten times as long
     has_places = (_bytes_of(whole) == _POINT).any()
     return None if has_places else _cast_all(whole, dtype, strict)
 
 
-def _checked(
+def _check_doubtful(
     values: pa.Array, cells: pa.StringArray, dtype: str, doubtful: Mask, strict: bool
 ) -> pa.Array | None:
     """Returns the values if the doubtful ones among their cells are valid."""
     if doubtful.any():
-        few, _ = read_each(cells.filter(pa.array(doubtful)), dtype, strict=strict)
+        few, _ = match_values(cells.filter(pa.array(doubtful)), dtype, strict=strict)
         if few.null_count:
             return None
     return values
 
 
-def _doubtful(cells: pa.StringArray) -> Mask:
+def _doubtful_cells(cells: pa.StringArray) -> Mask:
     """Returns a mask of the cells that Arrow may have read by other rules.
 
     Certain are cells that begin with 1 to 9, or with 0 and a point, possibly after a
@@ -322,7 +324,7 @@ def _doubtful(cells: pa.StringArray) -> Mask:
     lone = offsets[at + 1] - offsets[at] == 1
     is_zero = (digit == _ZERO) & ((next_character == _POINT) | lone)
     doubtful[at] = (digit - np.uint8(_ONE) > _NINE - _ONE) & ~is_zero
-    return doubtful & present(cells) if cells.null_count else doubtful
+    return doubtful & valid_mask(cells) if cells.null_count else doubtful
 
 
 def read_plain(cells: pa.StringArray, dtype: str) -> pa.Array | None:
@@ -333,7 +335,7 @@ def read_plain(cells: pa.StringArray, dtype: str) -> pa.Array | None:
     if not cells.null_count:
         valid = None
     target = pa.allocate_buffer(len(cells) * 8)
-    if not native.loops.numbers(
+    if not native.loops.parse_numbers(
         offsets, data or b"", valid, dtype == "float64", target
     ):
         return None
@@ -342,26 +344,26 @@ def read_plain(cells: pa.StringArray, dtype: str) -> pa.Array | None:
     )
 
 
-def cast_floats(array: pa.Array, dtype: str) -> CastResult:
+def cast_floats(array: pa.Array, dtype: str) -> CastColumn:
     """Casts floats to another float dtype; rounding is valid, overflow is an error."""
     if array.type == ARROW_TYPES[dtype]:
-        return CastResult(array, {})
+        return CastColumn(array, {})
     values, errors = narrow_floats(array.to_numpy(zero_copy_only=False), dtype)
-    missing = ~present(array) | mask_of(errors, len(array))
-    return CastResult(pa.array(values, mask=missing), errors)
+    missing = ~valid_mask(array) | error_mask(errors, len(array))
+    return CastColumn(pa.array(values, mask=missing), errors)
 
 
 def trim(cells: pa.StringArray) -> pa.StringArray:
     """Trims white space around the cells; empty cells become missing."""
     cells = pc.ascii_trim_whitespace(cells)
-    return without(cells, _lengths(cells) == 0)
+    return with_nulls(cells, _lengths(cells) == 0)
 
 
 def without_missing(cells: pa.StringArray) -> pa.StringArray:
     """Trims white space around the cells; empty cells and MISSING_WORDS are missing."""
     cells = trim(cells)
     words = np.asarray(pc.is_in(cells, _MISSING_WORDS).to_numpy(zero_copy_only=False))
-    return without(cells, words) if words.any() else cells
+    return with_nulls(cells, words) if words.any() else cells
 
 
 def without_places(cells: pa.StringArray) -> pa.StringArray:
@@ -372,7 +374,7 @@ def without_places(cells: pa.StringArray) -> pa.StringArray:
     return pc.replace_substring_regex(cells, _WHOLE_DECIMAL, r"\1")
 
 
-def matches(cells: pa.StringArray, pattern: str) -> Mask:
+def match_cells(cells: pa.StringArray, pattern: str) -> Mask:
     """Returns a mask of the cells that match a regular expression (RE2); not of nulls."""
     mask = pc.match_substring_regex(cells, pattern).fill_null(False)
     return np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)
@@ -420,24 +422,26 @@ _DAY = r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
 _ZONE = r"(?:Z|(?P<sign>[+-])(?P<zone_hour>[0-9]{2})(?::?(?P<zone_minute>[0-9]{2}))?)"
 _DATE_TIME = rf"^{_DAY}(?:[T ]{_CLOCK}{_ZONE}?)?$"
 _TIME_OF_DAY = rf"^{_CLOCK}$"
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_MIN_INT64_COUNT, _MAX_INT64_COUNT = -(1 << 63), (1 << 63) - 1
 
 
-def parse_times(cells: pa.StringArray, unit: str) -> CastResult:
+def parse_times(cells: pa.StringArray, unit: str) -> CastColumn:
     """Parses ISO 8601 text as int64 counts of the unit (d, s, ms, us, ns)."""
     targets = [pa.timestamp(unit), pa.timestamp(unit, "UTC")] if unit != "d" else []
     # Arrow can parse cells of one form with the unit's precision.
     for target in targets or [pa.date32()]:
         if (times := _cast(cells, target)) is not None:
             whole = times if targets else times.cast(pa.int32())
-            return CastResult(whole.cast(pa.int64()), {})
+            return CastColumn(whole.cast(pa.int64()), {})
     return read_times(trim(cells), unit)
 
 
-def read_times(cells: pa.StringArray, unit: str) -> CastResult:
+def read_times(cells: pa.StringArray, unit: str) -> CastColumn:
     """Parses cells of all forms; 1 million per second."""
-    dated = matches(cells, _DATE_TIME)
-    clock = matches(cells, _TIME_OF_DAY) & (pc.utf8_length(cells).to_numpy(False) > 2)
+    dated = match_cells(cells, _DATE_TIME)
+    clock = match_cells(cells, _TIME_OF_DAY) & (
+        pc.utf8_length(cells).to_numpy(False) > 2
+    )
     seconds = np.zeros(len(cells), np.int64)
     fraction = np.zeros(len(cells), np.int64)
     real = np.zeros(len(cells), np.bool_)
@@ -445,32 +449,32 @@ def read_times(cells: pa.StringArray, unit: str) -> CastResult:
         row_indices = np.flatnonzero(written)
         if len(row_indices):
             parts = pc.extract_regex(cells.take(pa.array(row_indices)), pattern)
-            seconds[row_indices], fraction[row_indices], real[row_indices] = _count(
-                parts
+            seconds[row_indices], fraction[row_indices], real[row_indices] = (
+                _count_seconds(parts)
             )
-    counts, exact, inside = _in_unit(seconds, fraction, unit)
+    counts, exact, inside = _count_units(seconds, fraction, unit)
     valid = real & exact & inside
 
     def reason(row: int) -> str:
-        text = shown(cells[row].as_py())
+        text = shorten(cells[row].as_py())
         if not real[row]:
             return (
                 f"{text} is not a date or time in ISO 8601 (like 2024-01-31 or "
                 "2024-01-31T10:20:30Z)"
             )
-        return inexact(text, unit, is_exact=bool(exact[row]))
+        return inexact_reason(text, unit, is_exact=bool(exact[row]))
 
-    errors = flag_invalid(present(cells) & ~valid, reason)
-    return CastResult(without(pa.array(counts), ~valid), errors)
+    errors = flag_invalid(valid_mask(cells) & ~valid, reason)
+    return CastColumn(with_nulls(pa.array(counts), ~valid), errors)
 
 
-def inexact(text: str, unit: str, *, is_exact: bool) -> str:
+def inexact_reason(text: str, unit: str, *, is_exact: bool) -> str:
     """Returns the reason why a time cannot be stored in a unit: precision or size."""
     problem = "beyond int64 in" if is_exact else "not a whole number of"
     return f"{text} is {problem} {unit}"
 
 
-def _count(parts: pa.StructArray) -> tuple[I64, I64, Mask]:
+def _count_seconds(parts: pa.StructArray) -> tuple[I64, I64, Mask]:
     """Returns seconds, additional nanoseconds, and a mask of the times that exist."""
     names = [field.name for field in parts.type]
 
@@ -505,7 +509,7 @@ def _first_day(months: I64) -> I64:
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
 
 
-def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
+def _count_units(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
     """Returns (counts of the unit, mask of exact ones, mask of those within int64)."""
     if unit == "d":
         counts, exact, inside = rescale(seconds, "s", unit)
@@ -520,13 +524,15 @@ def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
 
 
 def rescale(counts: I64, unit: str, target_unit: str) -> tuple[I64, Mask, Mask]:
-    """Converts counts of one unit to another; returns the same as `_in_unit`."""
+    """Converts counts of one unit to another; returns the same as `_count_units`."""
     size, target_size = NANOSECONDS[unit], NANOSECONDS[target_unit]
     if size < target_size:
         ratio = target_size // size
         return counts // ratio, counts % ratio == 0, np.ones(len(counts), np.bool_)
     ratio = size // target_size
-    inside = (counts >= -(-_LEAST // ratio)) & (counts <= _MOST // ratio)
+    inside = (counts >= -(-_MIN_INT64_COUNT // ratio)) & (
+        counts <= _MAX_INT64_COUNT // ratio
+    )
     return counts * ratio, np.ones(len(counts), np.bool_), inside
 
 
@@ -551,5 +557,5 @@ def swap_points(cells: pa.StringArray) -> pa.StringArray:
 
 def swap_in_numbers(cells: pa.StringArray) -> pa.StringArray:
     """Returns the cells with points and commas swapped in decimal numbers."""
-    are_numbers = pa.array(matches(cells, _WITH_PLACES))
+    are_numbers = pa.array(match_cells(cells, _WITH_PLACES))
     return pc.if_else(are_numbers, swap_points(cells), cells)

@@ -30,16 +30,16 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.cast.text_values import (
     ARROW_TYPES,
-    CastResult,
+    CastColumn,
     cast_floats,
-    inexact,
+    inexact_reason,
     parse_times,
     parse_values,
-    present,
     rescale,
-    shown,
+    shorten,
     swap_points,
-    without,
+    valid_mask,
+    with_nulls,
 )
 from recordmill.transforms.encode.columns import (
     BOOL,
@@ -49,24 +49,24 @@ from recordmill.transforms.encode.columns import (
     TIME,
     family_of,
     is_text,
-    nest,
-    plain,
+    nest_values,
+    unwrap_array,
 )
 from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
-    beyond_integer,
     bound_errors,
+    error_mask,
     flag_invalid,
     integer_errors,
+    integer_range_reason,
     integers_as_floats,
-    mask_of,
-    merge,
+    merge_errors,
     utf8_errors,
 )
 
 
-def cast_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
+def cast_typed(array: pa.Array, dtype: str, unit: str | None) -> CastColumn:
     """Casts single values of any type, without parsing text.
 
     Raises:
@@ -78,21 +78,21 @@ def cast_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
         binary = array.cast(pa.binary())
         return _cast_valid(binary, dtype, lambda: utf8_errors(binary))
     if family in (INTEGER, BOOL) and (to_integer or dtype == "bool"):
-        return _integers(array, dtype)
+        return _cast_integers(array, dtype)
     if family == INTEGER and dtype.startswith("float"):
         floats, errors = integers_as_floats(_numbers(array), dtype)
-        missing = ~present(array) | mask_of(errors, len(array))
-        return CastResult(pa.array(floats, mask=missing), errors)
+        missing = ~valid_mask(array) | error_mask(errors, len(array))
+        return CastColumn(pa.array(floats, mask=missing), errors)
     if family == FLOAT and dtype.startswith("float"):
         return cast_floats(array, dtype)
     if family == TIME and dtype == "int64":
-        return _times(array, unit)
+        return _cast_times(array, unit)
     if pt.is_decimal(array.type) and dtype not in ("bool", "bytes"):
-        return _decimals(array, dtype)
-    raise SchemaError(f"{array.type} cannot become {dtype}{_hint(array, dtype)}")
+        return _cast_decimals(array, dtype)
+    raise SchemaError(f"{array.type} cannot become {dtype}{_cast_hint(array, dtype)}")
 
 
-def _hint(array: pa.Array, dtype: str) -> str:
+def _cast_hint(array: pa.Array, dtype: str) -> str:
     family = family_of(array.type)
     if family == TIME:
         return ": declare dtype int64 and a unit"
@@ -107,25 +107,25 @@ def _hint(array: pa.Array, dtype: str) -> str:
 
 def _cast_valid(
     array: pa.Array, dtype: str, find_errors: Callable[[], RowErrors]
-) -> CastResult:
+) -> CastColumn:
     """Casts all values by Arrow; if that fails, only the values without an error."""
     try:
-        return CastResult(array.cast(ARROW_TYPES[dtype]), {})
+        return CastColumn(array.cast(ARROW_TYPES[dtype]), {})
     except pa.ArrowInvalid:
         errors = find_errors()
-    valid = without(array, mask_of(errors, len(array)))
-    return CastResult(valid.cast(ARROW_TYPES[dtype]), errors)
+    valid = with_nulls(array, error_mask(errors, len(array)))
+    return CastColumn(valid.cast(ARROW_TYPES[dtype]), errors)
 
 
-def _integers(array: pa.Array, dtype: str) -> CastResult:
+def _cast_integers(array: pa.Array, dtype: str) -> CastColumn:
     if dtype != "bool":
         return _cast_valid(array, dtype, lambda: integer_errors(_numbers(array), dtype))
     if pt.is_boolean(array.type):
-        return CastResult(array, {})
+        return CastColumn(array, {})
     values = _numbers(array)
     wrong = (values != 0) & (values != 1)
     errors = flag_invalid(wrong, lambda i: f"{values[i]} is not a valid bool (1 or 0)")
-    return CastResult(without(array, wrong).cast(pa.bool_()), errors)
+    return CastColumn(with_nulls(array, wrong).cast(pa.bool_()), errors)
 
 
 def _numbers(array: pa.Array) -> npt.NDArray[Any]:
@@ -133,10 +133,10 @@ def _numbers(array: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(array.fill_null(0).to_numpy(zero_copy_only=False))
 
 
-def _decimals(array: pa.Array, dtype: str) -> CastResult:
+def _cast_decimals(array: pa.Array, dtype: str) -> CastColumn:
     text = array.cast(pa.string())
     if dtype == "string":
-        return CastResult(text, {})
+        return CastColumn(text, {})
     if dtype.startswith("float"):
         # Via text, which is rounded to the nearest; Arrow's cast is not.
         return cast_floats(text.cast(pa.float64()), dtype)
@@ -148,7 +148,7 @@ def _decimals(array: pa.Array, dtype: str) -> CastResult:
         if number != number.to_integral_value():
             return f"{number} is not a valid {dtype}"
         inside = limits.min <= number <= limits.max
-        return "" if inside else beyond_integer(f"{number:f}", dtype)
+        return "" if inside else integer_range_reason(f"{number:f}", dtype)
 
     # Row by row, only for a batch with an invalid value.
     return _cast_valid(
@@ -158,7 +158,7 @@ def _decimals(array: pa.Array, dtype: str) -> CastResult:
     )
 
 
-def _times(array: pa.Array, target_unit: str | None) -> CastResult:
+def _cast_times(array: pa.Array, target_unit: str | None) -> CastColumn:
     kind = array.type
     if target_unit is None:
         raise SchemaError(
@@ -171,7 +171,7 @@ def _times(array: pa.Array, target_unit: str | None) -> CastResult:
             f"{kind} is a time of day, which cannot be stored in days; use unit: s"
         )
     bits = pa.int32() if kind.bit_width == 32 else pa.int64()
-    valid = present(array)
+    valid = valid_mask(array)
     raw = array.view(bits).cast(pa.int64()).fill_null(0).to_numpy()
     counts, exact, inside = rescale(raw, unit, target_unit)
     is_invalid: Mask = ~(exact & inside)
@@ -181,11 +181,11 @@ def _times(array: pa.Array, target_unit: str | None) -> CastResult:
         if pt.is_timestamp(kind):
             naive = naive.cast(pa.timestamp(unit))
         if not pt.is_duration(kind):
-            text = shown(naive.cast(pa.string())[0].as_py())
-        return inexact(text, target_unit, is_exact=bool(exact[row]))
+            text = shorten(naive.cast(pa.string())[0].as_py())
+        return inexact_reason(text, target_unit, is_exact=bool(exact[row]))
 
     errors = flag_invalid(valid & is_invalid, reason)
-    return CastResult(pa.array(counts, mask=is_invalid | ~valid), errors)
+    return CastColumn(pa.array(counts, mask=is_invalid | ~valid), errors)
 
 
 #     hex      two digits 0-9 a-f A-F for each byte
@@ -204,7 +204,7 @@ def _unbase64(text: str) -> bytes:
     return binascii.a2b_base64(text + padding, strict_mode=True)
 
 
-def _decode(cells: pa.StringArray, form: str) -> CastResult:
+def _decode(cells: pa.StringArray, form: str) -> CastColumn:
     decode = binascii.unhexlify if form == "hex" else _unbase64
     errors: RowErrors = {}
     values: list[bytes | None] = []
@@ -215,15 +215,15 @@ def _decode(cells: pa.StringArray, form: str) -> CastResult:
         try:
             decoded_bytes = None if text is None else decode(text)
         except ValueError:  # base class of binascii.Error
-            errors[row] = f"{shown(text)} is not valid {_EXPECTED[form]}"
+            errors[row] = f"{shorten(text)} is not valid {_EXPECTED[form]}"
         values.append(decoded_bytes)
-    return CastResult(pa.array(values, pa.binary()), errors)
+    return CastColumn(pa.array(values, pa.binary()), errors)
 
 
-def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
+def array_lists(column: pa.BinaryArray, dtype: str) -> CastColumn:
     """Converts bytes of arrays to lists of their values; booleans are bytes 0 and 1."""
     read_as = np.dtype("uint8" if dtype == "bool" else dtype).newbyteorder("<")
-    valid = present(column)
+    valid = valid_mask(column)
     column = column.fill_null(b"")
     size = read_as.itemsize
     lengths = np.diff(array_parts(column)[0])
@@ -234,13 +234,13 @@ def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
             f"{lengths[i]} bytes are not a whole number of {dtype} values ({size} bytes each)"
         ),
     )
-    column = without(column, wrong).fill_null(b"")
+    column = with_nulls(column, wrong).fill_null(b"")
     offsets, data = array_parts(column)
     offsets, data = offsets - offsets[0], data[offsets[0] : offsets[-1]]
     # A slice may begin anywhere; Arrow requires aligned values.
     values = np.require(data.view(read_as), requirements="A")
     leaf = pa.array(values, ARROW_TYPES[read_as.name])
-    return CastResult(nest(leaf, [offsets // size], valid), errors)
+    return CastColumn(nest_values(leaf, [offsets // size], valid), errors)
 
 
 # Labels are compared exactly: white space is not trimmed, and "3" is a label only if a
@@ -253,10 +253,10 @@ _LONGEST_LABEL = 64  # a longer label is not a typing error, and slow to compare
 
 def _label_indices(
     labels: pa.StringArray, classes: Sequence[str], dtype: str
-) -> CastResult:
+) -> CastColumn:
     names = pa.array(classes, pa.string())
     indices = pc.index_in(labels, value_set=names)
-    unknown = present(labels) & ~present(indices)
+    unknown = valid_mask(labels) & ~valid_mask(indices)
     budget = _COMPARISONS
 
     @cache
@@ -266,14 +266,14 @@ def _label_indices(
         if len(label) <= _LONGEST_LABEL and budget >= len(classes):
             budget -= len(classes)
             near = get_close_matches(label, classes, 1, cutoff=0.6)
-        names = ", ".join(map(shown, classes[:_NAMES_SHOWN]))
+        names = ", ".join(map(shorten, classes[:_NAMES_SHOWN]))
         if more := len(classes[_NAMES_SHOWN:]):
             names += f" and {more} more"
         hint = f"did you mean {near[0]!r}?" if near else f"the names are {names}"
-        return f"{shown(label)} is not a class name; {hint}"
+        return f"{shorten(label)} is not a class name; {hint}"
 
     errors = flag_invalid(unknown, lambda i: reason(labels[i].as_py()))
-    return CastResult(indices.cast(ARROW_TYPES[dtype]), errors)
+    return CastColumn(indices.cast(ARROW_TYPES[dtype]), errors)
 
 
 NO_LABEL = -1  # the index of a row without a label, as in test sets
@@ -284,23 +284,23 @@ def index_errors(
 ) -> RowErrors:
     """Returns errors for indices without a class; `lowest` NO_LABEL allows -1."""
     wrong = (indices < lowest) | (indices >= len(classes))
-    return flag_invalid(wrong, lambda i: beyond_classes(indices[i], classes))
+    return flag_invalid(wrong, lambda i: class_index_reason(indices[i], classes))
 
 
-def beyond_classes(index: int | np.integer, classes: Sequence[str]) -> str:
+def class_index_reason(index: int | np.integer, classes: Sequence[str]) -> str:
     """Returns the reason for an index without a class."""
     return f"{index} is not a class index (0 to {len(classes) - 1})"
 
 
-def cast_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
+def cast_values(array: pa.Array, feature: DeclaredFeature) -> CastColumn:
     """Casts single values to the feature's dtype, within its bounds and classes.
 
     Raises:
       SchemaError: values of the array's type cannot become values of the dtype.
     """
-    array = plain(array)
+    array = unwrap_array(array)
     if pt.is_null(array.type):
-        return CastResult(pa.nulls(len(array), ARROW_TYPES[feature.dtype]), {})
+        return CastColumn(pa.nulls(len(array), ARROW_TYPES[feature.dtype]), {})
     cast_result = _cast(array, feature)
     if feature.min is None and feature.max is None:
         return cast_result
@@ -308,13 +308,13 @@ def cast_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     if pt.is_boolean(numbers.type):
         numbers = numbers.cast(pa.uint8())
     outside = bound_errors(
-        _numbers(numbers), feature.min, feature.max, present(numbers)
+        _numbers(numbers), feature.min, feature.max, valid_mask(numbers)
     )
-    inside = without(cast_result.array, mask_of(outside, len(array)))
-    return CastResult(inside, merge(cast_result.errors, outside))
+    inside = with_nulls(cast_result.array, error_mask(outside, len(array)))
+    return CastColumn(inside, merge_errors(cast_result.errors, outside))
 
 
-def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
+def _cast(array: pa.Array, feature: DeclaredFeature) -> CastColumn:
     dtype = feature.dtype
     if feature.classes and len(feature.classes) - 1 > np.iinfo(dtype).max:
         raise SchemaError(
@@ -323,17 +323,17 @@ def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     written = feature.cell in _EXPECTED or feature.classes
     if is_text(array.type) or (written and family_of(array.type) == BYTES):
         cells, errors = cast_typed(array, "string", None)
-        return _parse(cells, feature).after(errors)
+        return _parse(cells, feature).with_earlier_errors(errors)
     cast_result = cast_typed(array, dtype, feature.unit)
     if feature.classes:
         lowest = NO_LABEL if feature.min == NO_LABEL else 0
         errors = index_errors(_numbers(cast_result.array), feature.classes, lowest)
-        indices = without(cast_result.array, mask_of(errors, len(array)))
-        return CastResult(indices, merge(cast_result.errors, errors))
+        indices = with_nulls(cast_result.array, error_mask(errors, len(array)))
+        return CastColumn(indices, merge_errors(cast_result.errors, errors))
     return cast_result
 
 
-def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:
+def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastColumn:
     if feature.cell in _EXPECTED:
         return _decode(cells, feature.cell)
     if feature.classes:

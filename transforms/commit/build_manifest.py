@@ -9,14 +9,14 @@ from itertools import chain
 from recordmill.schemas.errors import InputError, RecordmillError, RejectLimitError
 from recordmill.schemas.job import RejectLimit
 from recordmill.schemas.manifest import (
-    FileEntry,
     Manifest,
-    MapEntry,
-    RejectsEntry,
-    SamplingEntry,
-    ShardEntry,
-    SplitEntry,
-    other_rows,
+    ManifestFile,
+    ManifestRejects,
+    ManifestShard,
+    ManifestSplit,
+    MapTotals,
+    SamplingTotals,
+    count_row_changes,
 )
 from recordmill.schemas.ranges import (
     NO_REJECTS,
@@ -26,7 +26,7 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.rejects import (
@@ -56,9 +56,9 @@ def check_reject_limit(
       rejects: the kept rejects; read only if the limit is exceeded.
       locator: finds the line of a reject in its input file.
     """
-    if rows_rejected > limit.allowed(rows_read):
+    if rows_rejected > limit.max_rejects(rows_read):
         raise RejectLimitError(
-            f"{rows_rejected:,} of {count(rows_read, 'row')} rejected (limit "
+            f"{rows_rejected:,} of {format_count(rows_read, 'row')} rejected (limit "
             f"{limit.text}):{describe_kinds(rejects, locator)}\n"
             f"To list all of them: {command}. Fix the rows or raise `max_rejects`"
         )
@@ -83,7 +83,7 @@ def locator_of(context: RunContext) -> RejectLocator:
     return RejectLocator(
         context.publishing.input_root,
         context.job.source,
-        context.source.input.storage,
+        context.source.input_source.storage,
         follows_links=True,  # like the listing of the inputs
     )
 
@@ -109,33 +109,33 @@ def build_manifest(
     kept_rejects = sum((shard.rejects for shard in shards), kept_rejects)
     if kept_rejects.rows != rejected:
         raise RecordmillError(
-            f"{count(rejected, 'row')} rejected, but {kept_rejects.rows:,} kept, so nothing is "
+            f"{format_count(rejected, 'row')} rejected, but {kept_rejects.rows:,} kept, so nothing is "
             "published. Run again; if it happens again, report it as a bug"
         )
     map_entry = sampling_entry = None
     if (
         input_schema := context.source.input_schema(observed)
     ) is not None:  # with `map`
-        map_entry = MapEntry(
+        map_entry = MapTotals(
             rows_dropped=sum(range_result.rows_dropped for range_result in ranges),
             rows_added=sum(range_result.rows_added for range_result in ranges),
             features=input_schema.features,
         )
     if context.job.is_sampled:
-        sampling_entry = SamplingEntry(
-            rows_left_out=sum(range_result.rows_left_out for range_result in ranges),
+        sampling_entry = SamplingTotals(
+            rows_left_out=sum(range_result.rows_sampled_out for range_result in ranges),
             rows_copied=sum(range_result.rows_copied for range_result in ranges),
         )
-    num_other_rows, other_rows_text = other_rows(map_entry, sampling_entry)
+    num_other_rows, other_rows_text = count_row_changes(map_entry, sampling_entry)
     if rows_read + num_other_rows != records + rejected:
         raise RecordmillError(
-            f"{count(rows_read, 'row')} read, but {count(records, 'record')} written and "
-            f"{count(rejected, 'row')} rejected{other_rows_text}, so nothing is published. Run "
+            f"{format_count(rows_read, 'row')} read, but {format_count(records, 'record')} written and "
+            f"{format_count(rejected, 'row')} rejected{other_rows_text}, so nothing is published. Run "
             "again; if it happens again, report it as a bug"
         )
     if records == 0 and context.part == 0:
         raise InputError(
-            f"no records to write: {count(rows_read, 'row')} read, {rejected:,} "
+            f"no records to write: {format_count(rows_read, 'row')} read, {rejected:,} "
             "rejected"
             + other_rows_text
             + (". Raise `sample`" if context.job.sample else "")
@@ -146,16 +146,18 @@ def build_manifest(
             (shard for shard in shards if shard.split == name),
             key=lambda shard: shard.shard_index,
         )
-        splits[name] = SplitEntry(
+        splits[name] = ManifestSplit(
             records=sum(shard.records for shard in split_shards),
             bytes=sum(shard.bytes for shard in split_shards),
             shards=tuple(
-                ShardEntry(
+                ManifestShard(
                     file=shard.file,
                     records=shard.records,
                     bytes=shard.bytes,
                     crc32c=f"{shard.crc32c:08x}",
-                    sha256=shard.sha256 if context.publishing.description.card else "",
+                    sha256=shard.sha256
+                    if context.publishing.description.has_card
+                    else "",
                     index=_index_entry(shard),
                 )
                 for shard in split_shards
@@ -173,19 +175,19 @@ def build_manifest(
         features=schema.features,
         rows_read=rows_read,
         rows_rejected=rejected,
-        rejects=RejectsEntry.of(kept_rejects),
+        rejects=ManifestRejects.from_totals(kept_rejects),
         map=map_entry,
         sampling=sampling_entry,
-        about=dict(context.publishing.description.about),
+        about=dict(context.publishing.description.texts),
         splits=splits,
     )
 
 
-def _index_entry(shard: ShardResult) -> FileEntry | None:
+def _index_entry(shard: ShardResult) -> ManifestFile | None:
     """Returns the manifest's entry of a shard's index file, if it has one."""
     if shard.index is None:
         return None
-    return FileEntry(bytes=shard.index.bytes, crc32c=f"{shard.index.crc32c:08x}")
+    return ManifestFile(bytes=shard.index.bytes, crc32c=f"{shard.index.crc32c:08x}")
 
 
 def merge_column_info(
@@ -206,11 +208,11 @@ def merge_column_info(
     )
     no_counts: tuple[int, ...] = ()
     return observed, reduce(
-        _added, (range_result.nulls for range_result in ranges), no_counts
+        _add_counts, (range_result.null_counts for range_result in ranges), no_counts
     )
 
 
-def _added(
+def _add_counts(
     left_counts: tuple[int, ...], right_counts: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Adds the counts of each column; () means no counts."""

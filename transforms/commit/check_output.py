@@ -12,12 +12,17 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import (
     MAX_APPENDS,
-    commit_mark,
+    format_commit_id,
     index_file_name,
     shard_file_name,
 )
-from recordmill.schemas.text import count, escaped, first_names, printable
-from recordmill.transforms.commit.commit import has_own_journal, open_journals
+from recordmill.schemas.text import (
+    escape_surrogates,
+    escape_unprintable,
+    format_count,
+    format_names,
+)
+from recordmill.transforms.commit.commit import has_journal_of_run, open_journals
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.storage import LocalStore, Store
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
 # changed. Other files, such as a shard of another run, do not count as damage.
 
 
-def find_damage(store: Store, manifest: Manifest) -> list[Problem]:
+def find_damage_problems(store: Store, manifest: Manifest) -> list[Problem]:
     """Finds the damage of a dataset; reads its files only if names and sizes match."""
     # A local import: "nothing to do" should not import the modules that decode records.
     from recordmill.transforms.dataset.verify import verify_store
@@ -88,7 +93,7 @@ def check_output(
             lambda dataset_manifest: dataset_manifest.fingerprint == run_key
         )
         if same(manifest):
-            if overwrite and find_damage(store, manifest):
+            if overwrite and find_damage_problems(store, manifest):
                 return None
             return manifest
         if base and manifest.fingerprint == base:
@@ -104,7 +109,7 @@ def check_output(
             )
         return None
     listed = store.list()
-    if has_own_journal(store, run_key, listed):
+    if has_journal_of_run(store, run_key, listed):
         return None  # the run was killed during its commit, which the launcher repeats
     if unfinished := open_journals(store, listed):
         if overwrite or take_over:
@@ -117,7 +122,7 @@ def check_output(
     top_names = {name.split("/")[0] for name in listed}
     if foreign := sorted(top_names - {WORK_FOLDER}):
         raise OutputRefusedError(
-            f"{store.uri}: is not empty ({first_names(foreign, 3)}) and does not "
+            f"{store.uri}: is not empty ({format_names(foreign, 3)}) and does not "
             "contain a dataset; use another folder. Nothing was changed"
         )
     return None
@@ -130,7 +135,7 @@ def _another_dataset(store: Store, manifest: Manifest, changes: Sequence[str]) -
     ways += "replace it with `overwrite=true`, or choose another folder"
     if not changes:
         return f"{start}, made from other inputs or with other options); {ways}"
-    lines = "".join(f"\n  {printable(change)}" for change in changes)
+    lines = "".join(f"\n  {escape_unprintable(change)}" for change in changes)
     return f"{start}). It differs in:{lines}\nTo continue, {ways}"
 
 
@@ -141,9 +146,9 @@ def _another_dataset(store: Store, manifest: Manifest, changes: Sequence[str]) -
 KEY_BYTES = 1024  # limit of an object's key: S3, Google Cloud Storage, Azure
 _NAME_BYTES = 255  # limit of a file name in most file systems, and for temporary shards
 _PATH_BYTES = 4096  # limit of a path with its closing zero on Linux
-_MOST = 99_999  # maximum number of shards, and of commits
+_MAX_SHARDS = 99_999  # maximum number of shards, and of commits
 _VERSION = "10.10.10"  # the folder of a version that is chosen later
-_SHOWN = 40
+_MAX_SHOWN_CHARACTERS = 40
 
 
 def check_names(
@@ -165,44 +170,52 @@ def check_names(
         store.uri.encode()
     except UnicodeEncodeError as error:
         raise UsageError(
-            f"{escaped(store.uri)}: the output folder's name is not UTF-8, as names in "
+            f"{escape_surrogates(store.uri)}: the output folder's name is not UTF-8, as names in "
             "datasets must be; choose another one"
         ) from error
     limit = _name_limit(store)
     declared_splits = [split.name for split in job.splits]
     longest = max((*declared_splits, *splits), key=len)
-    mark = commit_mark("0" * 8, _MOST)
-    of_shard = job.name, longest, _MOST, _MOST, job.compression, MAX_APPENDS, mark
+    mark = format_commit_id("0" * 8, _MAX_SHARDS)
+    of_shard = (
+        job.name,
+        longest,
+        _MAX_SHARDS,
+        _MAX_SHARDS,
+        job.compression,
+        MAX_APPENDS,
+        mark,
+    )
     shard = shard_file_name(*of_shard, container=job.container)
     temporary = temp_path(Path(index_file_name(shard) if job.index else shard)).name
     if (excess := len(os.fsencode(temporary)) - limit) > 0:
         if len(longest) <= len(job.name):
-            subject = f"`name` {_shown(job.name)}"
+            subject = f"`name` {_shorten_name(job.name)}"
         elif longest in declared_splits:
-            subject = f"`splits`: split {_shown(longest)}"
+            subject = f"`splits`: split {_shorten_name(longest)}"
         else:
-            subject = f"split {_shown(longest)} of the input"
+            subject = f"split {_shorten_name(longest)} of the input"
         raise UsageError(
             f"{subject}: the names of shard files would have up to {limit + excess:,} "
             f"bytes while they are written; the limit of {store.uri} is {limit:,}. "
-            f"Choose a name shorter by {count(excess, 'character')}"
+            f"Choose a name shorter by {format_count(excess, 'character')}"
         )
-    _check_path(store.below(_VERSION) if auto_version else store, temporary)
+    _check_path(store.subfolder_store(_VERSION) if auto_version else store, temporary)
     for feature, declared in job.declared.features.items() if job.declared else ():
         labels = temp_path(Path(declared.to_spec(feature).labels_file)).name
         excess = len(os.fsencode(labels)) - limit
         if declared.classes and excess > 0:
             raise UsageError(
-                f"`schema`: feature {_shown(feature)}: the name of its labels file "
+                f"`schema`: feature {_shorten_name(feature)}: the name of its labels file "
                 f"would have {limit + excess:,} bytes while it is written; the limit "
                 f"of {store.uri} is {limit:,}. Choose a name shorter by "
-                f"{count(excess, 'byte')}"
+                f"{format_count(excess, 'byte')}"
             )
 
 
 def _check_path(store: Store, temporary: str) -> None:
     """Raises UsageError if the path or key of a shard in the output would be too long."""
-    below = Workspace.of(store, "0" * 16).store_name(f"staging/{temporary}")
+    below = Workspace.for_run(store, "0" * 16).store_name(f"staging/{temporary}")
     if isinstance(store, LocalStore):
         size, limit = len(os.fsencode(f"{store.root}/{below}")) + 1, _PATH_BYTES
         noun = "paths"
@@ -212,9 +225,9 @@ def _check_path(store: Store, temporary: str) -> None:
         noun = "keys"
     if size > limit:
         raise UsageError(
-            f"{_shown(store.uri)}: {noun} of files in this output folder would have up to "
+            f"{_shorten_name(store.uri)}: {noun} of files in this output folder would have up to "
             f"{size:,} bytes, the limit is {limit:,}. Choose an output folder or a `name` "
-            f"shorter by {count(size - limit, 'byte')}"
+            f"shorter by {format_count(size - limit, 'byte')}"
         )
 
 
@@ -228,5 +241,9 @@ def _name_limit(store: Store) -> int:
         return _NAME_BYTES
 
 
-def _shown(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def _shorten_name(text: str) -> str:
+    return (
+        text
+        if len(text) <= _MAX_SHOWN_CHARACTERS
+        else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
+    )

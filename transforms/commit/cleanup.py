@@ -49,17 +49,19 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Lef
         return Leftovers((), clean_local(store, (), dry_run=dry_run))
     if dry_run:
         require_idle(store)
-        return _and_local(store, _found(store, detached=detached), dry_run=True)
+        return _add_local_leftovers(
+            store, _find_leftovers(store, detached=detached), dry_run=True
+        )
     with acquire(store) as lease:
         leftovers = clean_held(store, lease.require_held, detached=detached)
-        return _and_local(store, leftovers, dry_run=False)
+        return _add_local_leftovers(store, leftovers, dry_run=False)
 
 
 def clean_held(
     store: Store, require_held: Callable[[], None], *, detached: bool
 ) -> Leftovers:
     """Removes the leftovers of dead runs for a holder of the lease; returns them."""
-    initial_leftovers = leftovers = _found(store, detached=detached)
+    initial_leftovers = leftovers = _find_leftovers(store, detached=detached)
     if store.size(MANIFEST_NAME) is not None:
         require_held()
         shut_out_commits(store)
@@ -80,7 +82,7 @@ def clean_held(
     return replace(leftovers, files=initial_leftovers.files | leftovers.files)
 
 
-def _found(store: Store, *, detached: bool) -> Leftovers:
+def _find_leftovers(store: Store, *, detached: bool) -> Leftovers:
     """Finds the leftovers in an output; raises if a run was killed in its commit."""
     files_to_remove: dict[str, int] = {}
     journals = open_journals(store, store.list(WORK_FOLDER))
@@ -126,8 +128,12 @@ def with_leftovers(store: Store, verified: VerifyResult) -> VerifyResult:
     return replace(verified, problems=problems)
 
 
-def _and_local(store: Store, leftovers: Leftovers, *, dry_run: bool) -> Leftovers:
-    kept_runs = {name for launch in leftovers.at_work for name in launch.workspaces}
+def _add_local_leftovers(
+    store: Store, leftovers: Leftovers, *, dry_run: bool
+) -> Leftovers:
+    kept_runs = {
+        name for launch in leftovers.active_launches for name in launch.workspaces
+    }
     local = clean_local(store, kept_runs, dry_run=dry_run)
     return replace(leftovers, files=leftovers.files | local)
 
@@ -145,7 +151,7 @@ def clean_local(
     local = LocalStore(work_folder_of(store.uri))
     for run in local.list_level().folders:
         if RUN_PATTERN.fullmatch(run) and run not in spare:
-            files = local.all_files(run)
+            files = local.list_tree(run)
             names |= {local.uri_of(name): size for name, size in files.items()}
             if not dry_run:
                 local.remove_tree(run)

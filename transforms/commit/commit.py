@@ -33,35 +33,39 @@ from recordmill.schemas.errors import (
 from recordmill.schemas.manifest import (
     CARD_NAME,
     MANIFEST_NAME,
-    FileEntry,
     Manifest,
-    ShardEntry,
+    ManifestFile,
+    ManifestShard,
 )
 from recordmill.schemas.names import (
+    COMMIT_ID_PATTERN,
     INDEX_SUFFIX,
-    MARK,
     REJECTS_NAME,
-    generation_of,
-    inputs_name,
-    inventory_name,
+    inputs_file_name,
+    inventory_file_name,
     is_shard_name,
-    mark_of,
-    mark_of_rejects,
-    marked_rejects,
+    parse_commit_id,
+    parse_generation,
+    parse_rejects_commit_id,
+    published_rejects_name,
     run_metadata_name,
     staged_file_name,
 )
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.schemas.tfmd import SCHEMA_PBTXT_NAME
 from recordmill.transforms.dataset import files
-from recordmill.transforms.dataset.files import find_manifest, is_file, rejects_files
+from recordmill.transforms.dataset.files import (
+    find_manifest,
+    matches_entry,
+    rejects_files,
+)
 from recordmill.transforms.dataset.tfds import (
     DATASET_INFO_NAME,
     FEATURES_NAME,
     LABEL_MAP_NAME,
 )
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.lease import publishing
+from recordmill.transforms.storage.lease import hold_for_publication
 from recordmill.transforms.storage.store import WORK_FOLDER, Level
 from recordmill.transforms.tasks.launches import find_launch, is_launch
 from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
@@ -77,7 +81,9 @@ from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
 # that stay for the readers of the replaced dataset until the next run.
 
 RECORD_PREFIX = f"{WORK_FOLDER}/commit-"
-_RECORD = re.compile(rf"{re.escape(RECORD_PREFIX)}({MARK})/(.+)", re.DOTALL)
+_RECORD = re.compile(
+    rf"{re.escape(RECORD_PREFIX)}({COMMIT_ID_PATTERN})/(.+)", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,28 +91,28 @@ class CommitRecord:
     """The record of one commit."""
 
     store: Store
-    mark: str
+    commit_id: str
     names: tuple[str, ...] = ()  # the record's files, as they were listed
 
     @property
     def files(self) -> dict[str, str]:
         """Returns the names of the copies of files with fixed names, by fixed name."""
-        start = files.fixed_copy_name(self.mark, "")
+        start = files.fixed_copy_name(self.commit_id, "")
         return {n.removeprefix(start): n for n in self.names if n.startswith(start)}
 
     @property
     def manifest_name(self) -> str:
-        return f"{RECORD_PREFIX}{self.mark}/{MANIFEST_NAME}"
+        return f"{RECORD_PREFIX}{self.commit_id}/{MANIFEST_NAME}"
 
     @property
     def replaced_name(self) -> str:
-        return files.replaced_name(self.mark)
+        return files.replaced_name(self.commit_id)
 
-    def replaced(self) -> Manifest | None:
+    def read_replaced_manifest(self) -> Manifest | None:
         """Reads the manifest that the commit replaces; None if there is none."""
         return find_manifest(self.store, self.replaced_name)
 
-    def manifests(self) -> list[Manifest]:
+    def read_manifests(self) -> list[Manifest]:
         """Reads the manifest of the commit, and the manifest that it replaces."""
         names = [n for n in (self.manifest_name, self.replaced_name) if n in self.names]
         manifests = self.store.for_each(partial(find_manifest, self.store), names)
@@ -119,7 +125,7 @@ class CommitRecord:
         self.store.put_bytes(manifest, self.manifest_name)
         if replaced is not None:
             self.store.put_bytes(replaced, self.replaced_name)
-        mark = self.mark
+        mark = self.commit_id
         self.store.put_all({files.fixed_copy_name(mark, n): fixed[n] for n in fixed})
 
 
@@ -151,7 +157,7 @@ def fixed_names(manifest: Manifest) -> list[str]:
     labels = [f.labels_file for f in manifest.features if f.num_classes]
     descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
     parts = range(manifest.appended + 1)
-    lists = [inputs_name(part) for part in parts]
+    lists = [inputs_file_name(part) for part in parts]
     optional_names = [
         name for name in (LABEL_MAP_NAME, CARD_NAME) if name in manifest.files
     ]
@@ -163,18 +169,20 @@ def unnamed_files(manifest: Manifest) -> list[str]:
     return [
         name(part)
         for part in range(manifest.appended + 1)
-        for name in (inventory_name, run_metadata_name)
+        for name in (inventory_file_name, run_metadata_name)
     ]
 
 
 def unnamed_files_of_part(manifest: Manifest) -> list[str]:
     """Returns the unlisted files of the last part: no inventory without inputs."""
     part = manifest.appended
-    inventory = [inventory_name(part)] if inputs_name(part) in manifest.files else []
+    inventory = (
+        [inventory_file_name(part)] if inputs_file_name(part) in manifest.files else []
+    )
     return [*inventory, run_metadata_name(part)]
 
 
-def _data_of(*manifests: Manifest) -> set[str]:
+def _data_names(*manifests: Manifest) -> set[str]:
     """Returns the names of all shards, and the commit ids of the files of rejects."""
     shards = {file for manifest in manifests for file in manifest.shard_files}
     rejects = [
@@ -183,8 +191,8 @@ def _data_of(*manifests: Manifest) -> set[str]:
     return shards.union(*(rejects_entry.marks for rejects_entry in rejects))
 
 
-def _files_of(store: Store, names_in_use: set[str]) -> list[str]:
-    """Returns the file names for `_data_of`: shards, possible index files and rejects.
+def _data_files(store: Store, names_in_use: set[str]) -> list[str]:
+    """Returns the file names for `_data_names`: shards, possible index files and rejects.
 
     Only existing files of rejects are included.
     """
@@ -192,7 +200,7 @@ def _files_of(store: Store, names_in_use: set[str]) -> list[str]:
     indexes = (f"{shard}{INDEX_SUFFIX}" for shard in shards)
     rejects = store.list(REJECTS_NAME) if names_in_use > shards else {}
     matching_rejects = (
-        name for name in rejects if mark_of_rejects(name) in names_in_use
+        name for name in rejects if parse_rejects_commit_id(name) in names_in_use
     )
     return [*sorted([*shards, *indexes]), *matching_rejects]
 
@@ -204,14 +212,14 @@ def stray_files(store: Store, manifest: Manifest) -> list[str]:
     after its commit record was removed. Each name of a data file belongs to one commit,
     so no newer manifest will name such files, and they can be removed.
     """
-    names_in_use = _data_of(manifest)
+    names_in_use = _data_names(manifest)
     shards = {
-        name: mark_of(name)
+        name: parse_commit_id(name)
         for name in store.list_level().files
         if name.startswith(f"{manifest.name}-")
         and name.removesuffix(INDEX_SUFFIX) not in names_in_use
     }
-    rejects = {name: mark_of_rejects(name) for name in store.list(REJECTS_NAME)}
+    rejects = {name: parse_rejects_commit_id(name) for name in store.list(REJECTS_NAME)}
     marks_by_name = {
         **shards,
         **{n: mark for n, mark in rejects.items() if mark not in names_in_use},
@@ -219,7 +227,7 @@ def stray_files(store: Store, manifest: Manifest) -> list[str]:
     return [
         name
         for name, mark in marks_by_name.items()
-        if mark and generation_of(mark) <= manifest.generation
+        if mark and parse_generation(mark) <= manifest.generation
     ]
 
 
@@ -242,7 +250,7 @@ class _Superseded(Exception):  # noqa: N818  not an error: a newer commit contin
     """A signal that another run replaced the manifest or finished this commit."""
 
 
-def finish(
+def finish_commit(
     store: Store, manifest_bytes: bytes | None = None, *, end_grace: bool = False
 ) -> bytes | None:
     """Finishes the last commit of any run; safe to repeat and to interrupt.
@@ -257,18 +265,20 @@ def finish(
       if another run continues.
     """
     manifest_bytes = (
-        store.find(MANIFEST_NAME) if manifest_bytes is None else manifest_bytes
+        store.read_if_exists(MANIFEST_NAME)
+        if manifest_bytes is None
+        else manifest_bytes
     )
     if manifest_bytes is None:
         return None
     manifest = Manifest.from_bytes(manifest_bytes, store.uri_of(MANIFEST_NAME))
     records = find_records(store)
     current_record = next(
-        (record for record in records if record.mark == manifest.mark), None
+        (record for record in records if record.commit_id == manifest.commit_id), None
     )
     try:
         if current_record is not None:
-            _settle(store, manifest_bytes, manifest, current_record)
+            _place_fixed_files(store, manifest_bytes, manifest, current_record)
     except _Superseded:
         return None
     store.delete(old_files(store, manifest, records, end_grace=end_grace))
@@ -288,7 +298,7 @@ def discard_fixed(store: Store, manifest: bytes, names: Iterable[str]) -> None:
     """Removes files with fixed names while the manifest in the store is this one."""
     with suppress(_Superseded):
         for name in names:
-            _replace(store, manifest, name)
+            _replace_fixed_file(store, manifest, name)
 
 
 def old_files(
@@ -297,12 +307,14 @@ def old_files(
     """Returns the data files of commits that are no longer in use."""
     manifests_in_use, old_manifests = [manifest], list[Manifest]()
     for record in records:
-        if generation_of(record.mark) > manifest.generation:
+        if parse_generation(record.commit_id) > manifest.generation:
             continue  # it may still be swapped in
-        old_manifests += (record_manifests := record.manifests())
-        if record.mark == manifest.mark and not end_grace:
+        old_manifests += (record_manifests := record.read_manifests())
+        if record.commit_id == manifest.commit_id and not end_grace:
             manifests_in_use += record_manifests
-    return _files_of(store, _data_of(*old_manifests) - _data_of(*manifests_in_use))
+    return _data_files(
+        store, _data_names(*old_manifests) - _data_names(*manifests_in_use)
+    )
 
 
 def old_records(manifest: Manifest, records: list[CommitRecord]) -> list[str]:
@@ -310,7 +322,7 @@ def old_records(manifest: Manifest, records: list[CommitRecord]) -> list[str]:
     return [
         name
         for record in records
-        if generation_of(record.mark) <= manifest.generation
+        if parse_generation(record.commit_id) <= manifest.generation
         for name in reversed(record.names)
     ]
 
@@ -320,11 +332,15 @@ def _in_grace(manifest: Manifest, record: CommitRecord) -> bool:
 
     After an append it has none.
     """
-    replaced = record.replaced() if record.replaced_name in record.names else None
-    return replaced is not None and bool(_data_of(replaced) - _data_of(manifest))
+    replaced = (
+        record.read_replaced_manifest()
+        if record.replaced_name in record.names
+        else None
+    )
+    return replaced is not None and bool(_data_names(replaced) - _data_names(manifest))
 
 
-def _settle(
+def _place_fixed_files(
     store: Store, manifest_bytes: bytes, manifest: Manifest, record: CommitRecord
 ) -> None:
     """Puts the files with fixed names in place; removes obsolete ones."""
@@ -332,12 +348,12 @@ def _settle(
     names = {name: copy for name, copy in record.files.items() if name in current_names}
 
     def put_copy(name: str) -> None:
-        _replace(store, manifest_bytes, name, names[name])
+        _replace_fixed_file(store, manifest_bytes, name, names[name])
 
     store.for_each(put_copy, names.keys() & {DATASET_INFO_NAME})
     store.for_each(put_copy, sorted(names.keys() - {DATASET_INFO_NAME}))
     for name in _obsolete_names(manifest, record):
-        _replace(store, manifest_bytes, name)
+        _replace_fixed_file(store, manifest_bytes, name)
 
 
 def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
@@ -348,17 +364,19 @@ def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
         # TFDS finds the shards of a split by one pattern that contains their number; the
         # shards of several parts cannot have such names.
         return [name for name in TFDS_FILES if name not in manifest.files]
-    replaced = record.replaced()
+    replaced = record.read_replaced_manifest()
     if replaced is None:
         return []
     current_names = {*manifest.files, *unnamed_files(manifest)}
     return [name for name in fixed_names(replaced) if name not in current_names]
 
 
-def _replace(store: Store, manifest: bytes, name: str, copy: str = "") -> None:
+def _replace_fixed_file(
+    store: Store, manifest: bytes, name: str, copy: str = ""
+) -> None:
     """Replaces a file with a fixed name by its copy, or removes it if there is none."""
     current_bytes, *copies = store.for_each(
-        store.find, (name, copy) if copy else (name,)
+        store.read_if_exists, (name, copy) if copy else (name,)
     )
     if copies == [None]:
         raise _Superseded  # another run has finished this commit
@@ -366,21 +384,23 @@ def _replace(store: Store, manifest: bytes, name: str, copy: str = "") -> None:
     for _ in range(_TRIES):
         if (previous_bytes := current_bytes) == new_bytes:
             return
-        if store.find(MANIFEST_NAME) != manifest:
+        if store.read_if_exists(MANIFEST_NAME) != manifest:
             raise _Superseded
-        is_swapped = _swap(store, name, new_bytes, previous_bytes)
+        is_swapped = _swap_or_remove(store, name, new_bytes, previous_bytes)
         # Checked after a swap as well, because the store may have lost it.
-        newer, current_bytes = store.for_each(store.find, (MANIFEST_NAME, name))
+        newer, current_bytes = store.for_each(
+            store.read_if_exists, (MANIFEST_NAME, name)
+        )
         if is_swapped and newer != manifest:
-            if newer is not None and _belongs(
+            if newer is not None and _belongs_to_newer(
                 store, newer, name, previous_bytes, new_bytes
             ):
-                _swap(store, name, previous_bytes, new_bytes)
+                _swap_or_remove(store, name, previous_bytes, new_bytes)
             raise _Superseded
     raise OutputError(f"{store.uri_of(name)}: another program writes to it; run again")
 
 
-def _belongs(
+def _belongs_to_newer(
     store: Store,
     newer: bytes,
     name: str,
@@ -391,10 +411,12 @@ def _belongs(
     file_entry = Manifest.from_bytes(newer, store.uri_of(MANIFEST_NAME)).files.get(name)
     if file_entry is None:
         return False
-    return is_file(previous_bytes, file_entry) and not is_file(new_bytes, file_entry)
+    return matches_entry(previous_bytes, file_entry) and not matches_entry(
+        new_bytes, file_entry
+    )
 
 
-def _swap(
+def _swap_or_remove(
     store: Store, name: str, new_bytes: bytes | None, previous_bytes: bytes | None
 ) -> bool:
     if new_bytes is not None:
@@ -411,7 +433,7 @@ def _swap(
 # that a journal lists are put in place or removed (`finish`). If the output holds none,
 # only the job that left a journal, or a run with overwrite, may continue.
 
-SEEN_NAME = "seen"  # the digest of the manifest that the staged one replaces
+REPLACED_DIGEST_NAME = "seen"  # the digest of the manifest that the staged one replaces
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
 
 
@@ -427,9 +449,11 @@ def open_journals(store: Store, listed: Collection[str]) -> list[str]:
     ]
 
 
-def has_own_journal(store: Store, run_key: str, listed: Collection[str]) -> bool:
+def has_journal_of_run(store: Store, run_key: str, listed: Collection[str]) -> bool:
     """Checks whether this run, or a launch of its job, was killed during its commit."""
-    return any(_is_of(store, run, run_key) for run, _ in _run_journals(listed))
+    return any(
+        _is_workspace_of(store, run, run_key) for run, _ in _run_journals(listed)
+    )
 
 
 def is_clean(store: Store, manifest: Manifest) -> bool:
@@ -437,7 +461,7 @@ def is_clean(store: Store, manifest: Manifest) -> bool:
     listed = store.list(WORK_FOLDER)
     records = find_records(store, listed)
     return not (
-        any(generation_of(r.mark) <= manifest.generation for r in records)
+        any(parse_generation(r.commit_id) <= manifest.generation for r in records)
         or _run_journals(listed)
         or _stale_files(store, manifest)
     )
@@ -449,7 +473,7 @@ def clean_up(store: Store, *, end_grace: bool = True) -> Manifest | None:
     With `end_grace`, the files of a replaced dataset are removed as well. Returns the
     manifest; None as in `finish`.
     """
-    manifest_bytes = finish(store, end_grace=end_grace)
+    manifest_bytes = finish_commit(store, end_grace=end_grace)
     if manifest_bytes is None:
         return None
     manifest = Manifest.from_bytes(manifest_bytes, store.uri_of(MANIFEST_NAME))
@@ -465,22 +489,22 @@ def shut_out_commits(store: Store) -> None:
     generation than all commits. Then none of their manifests can be swapped in, and their
     leftovers can be removed.
     """
-    if store.find(MANIFEST_NAME) is None:
+    if store.read_if_exists(MANIFEST_NAME) is None:
         return
-    manifest_bytes = finish(store, end_grace=True)
+    manifest_bytes = finish_commit(store, end_grace=True)
     if manifest_bytes is None:
         raise BusyError(f"{store.uri}: another run is publishing; clean again later")
     manifest = Manifest.from_bytes(manifest_bytes, store.uri_of(MANIFEST_NAME))
-    newer = _above_all(store, manifest)
+    newer = _raise_generation(store, manifest)
     if newer != manifest and not store.swap(
         newer.to_bytes(), MANIFEST_NAME, expected_content=manifest_bytes
     ):
         raise BusyError(f"{store.uri}: another run has just published; clean again")
 
 
-def _above_all(store: Store, manifest: Manifest) -> Manifest:
+def _raise_generation(store: Store, manifest: Manifest) -> Manifest:
     """Returns the manifest with a generation that is higher than that of any commit."""
-    generations = [generation_of(record.mark) for record in find_records(store)]
+    generations = [parse_generation(record.commit_id) for record in find_records(store)]
     newest = max(generations, default=0)
     if newest <= manifest.generation:
         return manifest
@@ -494,7 +518,7 @@ def files_to_clean(store: Store, manifest: Manifest) -> list[str]:
     The list includes files of commits that must be shut out first. Until then such a
     commit may succeed, so no file is removed by this list.
     """
-    manifest = _above_all(store, manifest)
+    manifest = _raise_generation(store, manifest)
     records = find_records(store)
     names = {
         *old_files(store, manifest, records, end_grace=True),
@@ -505,7 +529,7 @@ def files_to_clean(store: Store, manifest: Manifest) -> list[str]:
     )
 
 
-def _is_of(store: Store, run: str, run_key: str) -> bool:
+def _is_workspace_of(store: Store, run: str, run_key: str) -> bool:
     """Checks whether the workspace of that name belongs to a run with this key."""
     if not is_launch(run):
         return run == run_key[:16]
@@ -546,7 +570,7 @@ def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
     staged = store.list_level(workspace.store_name("staging"))
     placed = store.list_level()
     for file, file_entry in data_entries(manifest).items():
-        if mark_of(file) != manifest.mark:
+        if parse_commit_id(file) != manifest.commit_id:
             continue  # the file belongs to an earlier part
         name = workspace.store_name(f"staging/{staged_file_name(file)}")
         level, name = (staged, name) if name in staged.files else (placed, file)
@@ -561,7 +585,7 @@ def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
     return sum(sum(files.values()) for files in rejects) >= manifest.rejects.bytes
 
 
-def data_entries(manifest: Manifest) -> dict[str, ShardEntry | FileEntry]:
+def data_entries(manifest: Manifest) -> dict[str, ManifestShard | ManifestFile]:
     """Returns the manifest's entry of each shard and index file, by name."""
     return {**manifest.index_files, **{shard.file: shard for shard in manifest.shards}}
 
@@ -574,7 +598,9 @@ def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
         for name in store.list_level(folder).files
         if name != workspace.store_name(STAGED_MANIFEST) and not is_shard_name(name)
     ]
-    named_contents = zip(names, store.for_each(store.find, names), strict=True)
+    named_contents = zip(
+        names, store.for_each(store.read_if_exists, names), strict=True
+    )
     return {
         n.removeprefix(f"{folder}/"): content
         for n, content in named_contents
@@ -592,12 +618,14 @@ def wrong_files(
     wrong = [
         name
         for name, file_entry in manifest.files.items()
-        if not is_file(staged[name] if name in staged else store.find(name), file_entry)
+        if not matches_entry(
+            staged[name] if name in staged else store.read_if_exists(name), file_entry
+        )
     ]
     return wrong + [n for n in unnamed_files_of_part(manifest) if n not in staged]
 
 
-DAMAGED = (
+DAMAGED_ADVICE = (
     "The dataset is damaged: convert again with `overwrite=true`, or remove its folder "
     "and convert again"
 )
@@ -612,9 +640,9 @@ def manifest_digest(manifest_bytes: bytes | None) -> str:
     )
 
 
-def seen_manifest(store: Store) -> str:
+def current_manifest_digest(store: Store) -> str:
     """Returns the digest of the current manifest, which a run reads when it begins."""
-    return manifest_digest(store.find(MANIFEST_NAME))
+    return manifest_digest(store.read_if_exists(MANIFEST_NAME))
 
 
 def is_staged(workspace: Workspace) -> bool:
@@ -627,8 +655,10 @@ def is_staged(workspace: Workspace) -> bool:
     manifest = find_manifest(store, workspace.store_name(STAGED_MANIFEST))
     if manifest is None:
         return False
-    expected = store.find(workspace.store_name(SEEN_NAME)) or b""
-    return expected == seen_manifest(store).encode() and is_whole(workspace, manifest)
+    expected = store.read_if_exists(workspace.store_name(REPLACED_DIGEST_NAME)) or b""
+    return expected == current_manifest_digest(store).encode() and is_whole(
+        workspace, manifest
+    )
 
 
 def commit(
@@ -652,38 +682,42 @@ def commit(
       OutputError: a file of the dataset is missing, or a storage request failed.
     """
     store = workspace.store
-    staged_names = (workspace.store_name(name) for name in (STAGED_MANIFEST, SEEN_NAME))
+    staged_names = (
+        workspace.store_name(name) for name in (STAGED_MANIFEST, REPLACED_DIGEST_NAME)
+    )
     staged_bytes, expected, published_bytes = store.for_each(
-        store.find, (*staged_names, MANIFEST_NAME)
+        store.read_if_exists, (*staged_names, MANIFEST_NAME)
     )
     if staged_bytes is None:  # an earlier try of this task committed
         current = find_manifest(store)
         if current is None:
             raise BusyError(f"{store.uri}: there is no {MANIFEST_NAME}. {RUN_AGAIN}")
         if staged is not None and current.fingerprint != staged.fingerprint:
-            raise _changed(store)
-        finish(store)
+            raise _changed_output_error(store)
+        finish_commit(store)
         return current
     manifest = Manifest.from_bytes(staged_bytes, store.uri_of(STAGED_MANIFEST))
     if published_bytes != staged_bytes:
         if manifest_digest(published_bytes).encode() != (expected or b""):
-            raise _lost(store, manifest)
+            raise _abandon_commit(store, manifest)
         fixed = staged_metadata(workspace)
         if wrong := wrong_files(store, manifest, fixed):
             raise BusyError(
                 f"{store.uri_of(wrong[0])}: not the file that this run staged. {RUN_AGAIN}"
             )
-        CommitRecord(store, manifest.mark).write(staged_bytes, published_bytes, fixed)
+        CommitRecord(store, manifest.commit_id).write(
+            staged_bytes, published_bytes, fixed
+        )
         del fixed  # the lists of inputs may be long
         placed = _place_data(workspace, manifest)
-        require_stored(store, manifest, own_mark=manifest.mark)
+        require_stored(store, manifest, own_mark=manifest.commit_id)
         _require_rejects(store, manifest, placed)
-    with publishing(lease) as held_lease:
+    with hold_for_publication(lease) as held_lease:
         if published_bytes != staged_bytes:
             _swap_in(store, manifest, staged_bytes, published_bytes)
         if held_lease is not None:
-            held_lease.published = staged_bytes
-        finish(store, staged_bytes)
+            held_lease.published_manifest = staged_bytes
+        finish_commit(store, staged_bytes)
     return manifest
 
 
@@ -698,8 +732,8 @@ def _swap_in(
         if not store.swap(
             manifest_bytes, MANIFEST_NAME, expected_content=previous_bytes
         ):
-            raise _lost(store, manifest)
-        if store.find(MANIFEST_NAME) != previous_bytes:
+            raise _abandon_commit(store, manifest)
+        if store.read_if_exists(MANIFEST_NAME) != previous_bytes:
             return
     uri = store.uri_of(MANIFEST_NAME)
     raise OutputError(
@@ -711,17 +745,18 @@ def _swap_in(
 def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
     """Moves staged files to their names in the dataset; returns the names of rejects."""
     store, folder = workspace.store, workspace.store_name("staging")
-    mark = manifest.mark
+    mark = manifest.commit_id
     staged = store.list_level(folder).files
     pairs = [
         (source, file)
         for file in (*manifest.shard_files, *manifest.index_files)
-        if mark_of(file) == mark
+        if parse_commit_id(file) == mark
         and (source := f"{folder}/{staged_file_name(file)}") in staged
     ]
     staged_rejects = store.list(f"{folder}/{REJECTS_NAME}") if manifest.rejects else ()
     rejects = {
-        n: marked_rejects(n.removeprefix(f"{folder}/"), mark) for n in staged_rejects
+        n: published_rejects_name(n.removeprefix(f"{folder}/"), mark)
+        for n in staged_rejects
     }
     try:
         store.move_all([*pairs, *rejects.items()])
@@ -740,29 +775,29 @@ def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None
         return
     files = rejects_files(store, manifest)
     if sum(files.values()) > manifest.rejects.bytes:
-        mark = manifest.mark
+        mark = manifest.commit_id
         earlier_files = [
-            n for n in files if n not in placed and mark_of_rejects(n) == mark
+            n for n in files if n not in placed and parse_rejects_commit_id(n) == mark
         ]
         store.delete(earlier_files)
         files = rejects_files(store, manifest)
     num_bytes = sum(files.values())
     if num_bytes != manifest.rejects.bytes:
         raise BusyError(
-            f"{store.uri_of(REJECTS_NAME)}: {count(num_bytes, 'byte')}, expected "
+            f"{store.uri_of(REJECTS_NAME)}: {format_count(num_bytes, 'byte')}, expected "
             f"{manifest.rejects.bytes:,}. {RUN_AGAIN}"
         )
 
 
-def _lost(store: Store, manifest: Manifest) -> BusyError:
+def _abandon_commit(store: Store, manifest: Manifest) -> BusyError:
     """Removes the files of this commit from the output of another run."""
     # The other run may have removed the record before the last file was moved.
-    CommitRecord(store, manifest.mark).write(manifest.to_bytes(), None, {})
-    finish(store)
-    return _changed(store)
+    CommitRecord(store, manifest.commit_id).write(manifest.to_bytes(), None, {})
+    finish_commit(store)
+    return _changed_output_error(store)
 
 
-def _changed(store: Store) -> BusyError:
+def _changed_output_error(store: Store) -> BusyError:
     return BusyError(
         f"{store.uri}: another run published a dataset here in the meantime, which was "
         "not changed; run again"
@@ -782,12 +817,16 @@ def require_stored(store: Store, manifest: Manifest, *, own_mark: str = "") -> N
     level = store.list_level()
     for file, file_entry in data_entries(manifest).items():
         if problem := _difference(level, file, file_entry):
-            if own_mark and mark_of(file) == own_mark:
+            if own_mark and parse_commit_id(file) == own_mark:
                 raise BusyError(f"{store.uri_of(file)}: {problem}. {RUN_AGAIN}")
-            raise OutputRefusedError(f"{store.uri_of(file)}: {problem}. {DAMAGED}")
+            raise OutputRefusedError(
+                f"{store.uri_of(file)}: {problem}. {DAMAGED_ADVICE}"
+            )
 
 
-def _difference(level: Level, name: str, file_entry: ShardEntry | FileEntry) -> str:
+def _difference(
+    level: Level, name: str, file_entry: ManifestShard | ManifestFile
+) -> str:
     """Returns the difference between a listed file and its manifest entry, or ""."""
     size, crc = level.files.get(name), level.checksums.get(name)
     if size != file_entry.bytes:

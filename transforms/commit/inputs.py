@@ -22,26 +22,31 @@ from recordmill.schemas.errors import (
     OutputError,
     OutputRefusedError,
 )
-from recordmill.schemas.foreign_text import ForeignModel, ForeignText, is_parsed
+from recordmill.schemas.foreign_text import ForeignModel, ForeignText, is_parsable
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.names import inputs_name, inventory_name
+from recordmill.schemas.names import inputs_file_name, inventory_file_name
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count, first_names, human_bytes, printable
+from recordmill.schemas.text import (
+    escape_unprintable,
+    format_bytes,
+    format_count,
+    format_names,
+)
 from recordmill.transforms.dataset.files import find_manifest, read_fixed
-from recordmill.transforms.file_content import bytes_of_content, content_of
+from recordmill.transforms.file_content import bytes_of_content, combine_checksums
 from recordmill.transforms.inventory import (
     BATCH_FILES,
     NO_FILES,
     FileTable,
     Inventory,
-    folders_of,
-    joined,
+    join_texts,
+    parent_folders,
 )
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.sources.registry import (
-    ARRAYS_MOVED,
+    ARRAYS_TRANSFORMED,
     describe_inputs,
     folder_keys,
 )
@@ -54,7 +59,7 @@ from recordmill.transforms.tasks.fingerprint import (
     fingerprint_of,
     fixed_fields,
 )
-from recordmill.transforms.temporary import gather, spilled
+from recordmill.transforms.temporary import gather_batches, spill_bytes
 from recordmill.transforms.tfrecord import crc32c
 
 # inputs.jsonl.gz contains only values that determine the dataset's bytes: paths are
@@ -76,7 +81,7 @@ from recordmill.transforms.tfrecord import crc32c
 # If the source has no checksums, inputs.jsonl.gz lists versions instead, without "run".
 # Both are JSON lines in gzip without file name and time.
 
-_SIDE = "side"
+_SIDECAR = "side"
 _UNREADABLE = "unreadable"  # a broken link, or a name that is not UTF-8
 _LEVEL = 6
 _PACKED_BYTES = 128 << 20  # bytes of lines that are compressed together
@@ -87,24 +92,24 @@ CONVERT_ALL = (
 )
 
 
-class KeptFile(NamedTuple):
+class ConvertedFile(NamedTuple):
     """A file as it was when it was converted."""
 
     size: int
     version: str | None  # modification time or etag, if known
-    is_side: bool  # a sidecar file instead of an input
+    is_sidecar: bool  # a sidecar file instead of an input
     is_unreadable: bool = False  # the file was listed, but could not be read
     content: str | None = (
         None  # its content text (see transforms/file_content.py), if known
     )
 
 
-_KEPT = pa.schema(
+_CONVERTED_FILE_SCHEMA = pa.schema(
     {
         "path": pa.string(),
         "size": pa.int64(),
         "version": pa.string(),
-        "is_side": pa.bool_(),
+        "is_sidecar": pa.bool_(),
         "is_unreadable": pa.bool_(),
         "content": pa.string(),
     }
@@ -112,56 +117,62 @@ _KEPT = pa.schema(
 
 
 @dataclass(frozen=True, eq=False)
-class KeptFiles(FileTable):
-    """Files as they were when converted: `path` and the fields of `KeptFile`."""
+class ConvertedFiles(FileTable):
+    """Files as they were when converted: `path` and the fields of `ConvertedFile`."""
 
     @classmethod
-    def listed(cls, files: Inventory, *, are_side: bool) -> KeptFiles:
+    def from_inventory(cls, files: Inventory, *, are_side: bool) -> ConvertedFiles:
         """Returns the files of an inventory, with unknown content."""
 
         def add_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns = {
                 **dict(zip(batch.schema.names, batch.columns, strict=True)),
-                "is_side": pa.repeat(are_side, len(batch)),
+                "is_sidecar": pa.repeat(are_side, len(batch)),
                 "is_unreadable": batch["problem"].is_valid(),
                 "content": pa.nulls(len(batch), pa.string()),
             }
-            arrays = [columns[name] for name in _KEPT.names]
-            return pa.RecordBatch.from_arrays(arrays, schema=_KEPT)
+            arrays = [columns[name] for name in _CONVERTED_FILE_SCHEMA.names]
+            return pa.RecordBatch.from_arrays(arrays, schema=_CONVERTED_FILE_SCHEMA)
 
-        return cls(gather(map(add_columns, files.batches()), _KEPT))
+        return cls(
+            gather_batches(map(add_columns, files.batches()), _CONVERTED_FILE_SCHEMA)
+        )
 
-    def __iter__(self) -> Iterator[tuple[str, KeptFile]]:
+    def __iter__(self) -> Iterator[tuple[str, ConvertedFile]]:
         for batch in self.batches():
             paths, *columns = (column.to_pylist() for column in batch.columns)
-            yield from zip(paths, map(KeptFile, *columns), strict=True)
+            yield from zip(paths, map(ConvertedFile, *columns), strict=True)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptInputs:
+class PartInputs:
     """The inputs and the job of one part."""
 
     format_version: int  # of the records' bytes: FORMAT_VERSION of that run
     fingerprint: str  # of the dataset that includes this part
     job: dict[str, Any]  # its fields, as `fixed_fields` returns them
-    files: KeptFiles
+    files: ConvertedFiles
     by_content: bool = False  # files have a content text instead of a version
     run_key: str = ""  # of the run that created the part
 
 
-def kept_files(files: Inventory, side_files: Inventory = NO_FILES) -> KeptFiles:
+def converted_files_of(
+    files: Inventory, side_files: Inventory = NO_FILES
+) -> ConvertedFiles:
     """Returns the files that a run listed: inputs, then the other sidecar files."""
-    sides = KeptFiles.listed(side_files.without(files.paths), are_side=True)
-    input_files = KeptFiles.listed(files, are_side=False).each_once()
-    return KeptFiles(pa.concat_tables([input_files.table, sides.table]))
+    sides = ConvertedFiles.from_inventory(
+        side_files.without_paths(files.paths), are_side=True
+    )
+    input_files = ConvertedFiles.from_inventory(files, are_side=False).unique_paths()
+    return ConvertedFiles(pa.concat_tables([input_files.table, sides.table]))
 
 
-def dump_kept(inputs: KeptInputs) -> Data:
+def dump_part_inputs(inputs: PartInputs) -> Data:
     """Serializes a list of inputs for `parse_inputs`; a long one is mapped."""
-    return spilled(_packed(inputs))
+    return spill_bytes(_packed(inputs))
 
 
-def _packed(inputs: KeptInputs) -> Iterator[bytes]:
+def _packed(inputs: PartInputs) -> Iterator[bytes]:
     head = {
         "recordmill": inputs.format_version,
         "fingerprint": inputs.fingerprint,
@@ -178,9 +189,9 @@ def _packed(inputs: KeptInputs) -> Iterator[bytes]:
     for batch in inputs.files.batches():
         path, text = _quoted(batch["path"]), _quoted(batch[column_name].fill_null(""))
         kind = pc.if_else(batch["is_unreadable"], f',"{_UNREADABLE}"', "")
-        side = pc.if_else(batch["is_side"], f',"{_SIDE}"', "")
+        side = pc.if_else(batch["is_sidecar"], f',"{_SIDECAR}"', "")
         size = batch["size"].cast(pa.string())
-        lines += joined("[", path, ",", size, ",", text, kind, side, "]\n")
+        lines += join_texts("[", path, ",", size, ",", text, kind, side, "]\n")
         while len(lines) > _PACKED_BYTES:
             with memoryview(lines) as view:
                 yield packer.compress(view[:_PACKED_BYTES])
@@ -234,7 +245,7 @@ class _KeptHead(ForeignModel):
     run: str = ""
 
 
-def parse_inputs(packed_lines: bytes, uri: str) -> KeptInputs:
+def parse_inputs(packed_lines: bytes, uri: str) -> PartInputs:
     """Parses a list of inputs: inputs.jsonl.gz or inventory.jsonl.gz.
 
     Raises:
@@ -261,8 +272,8 @@ def parse_inputs(packed_lines: bytes, uri: str) -> KeptInputs:
                 yield batch
                 next_line += len(part)
 
-        files = KeptFiles(gather(batches(), _KEPT))
-    return KeptInputs(
+        files = ConvertedFiles(gather_batches(batches(), _CONVERTED_FILE_SCHEMA))
+    return PartInputs(
         *(head.recordmill, head.fingerprint, head.job, files, by_content, head.run)
     )
 
@@ -281,11 +292,11 @@ def _parse_lines(lines: Sequence[bytes], *, by_content: bool) -> pa.RecordBatch:
         raise ValueError
     columns = (
         *(paths, sizes, null_column if by_content else version_texts),
-        *([kind == [name] for kind in kinds] for name in (_SIDE, _UNREADABLE)),
+        *([kind == [name] for kind in kinds] for name in (_SIDECAR, _UNREADABLE)),
         version_texts if by_content else null_column,
     )
-    arrays = map(pa.array, columns, _KEPT.types)
-    return pa.RecordBatch.from_arrays(list(arrays), schema=_KEPT)
+    arrays = map(pa.array, columns, _CONVERTED_FILE_SCHEMA.types)
+    return pa.RecordBatch.from_arrays(list(arrays), schema=_CONVERTED_FILE_SCHEMA)
 
 
 _HEAD = "recordmill, fingerprint and job"
@@ -297,13 +308,15 @@ def _line_problem(
 ) -> str:
     """Returns a description of the first invalid line; `first` is the first number."""
     for number, line in enumerate(lines, first):
-        if not is_parsed(partial(_parse_lines, [line], by_content=by_content)):
+        if not is_parsable(partial(_parse_lines, [line], by_content=by_content)):
             return _expected(number, "[path, size, version]", line)
     return "expected lines of JSON"
 
 
 def _expected(number: int, fields: str, line: bytes) -> str:
-    line_start = printable(line.rstrip()[:_SHOWN_BYTES].decode(errors="replace"))
+    line_start = escape_unprintable(
+        line.rstrip()[:_SHOWN_BYTES].decode(errors="replace")
+    )
     return f"line {number}: expected {fields}, found {line_start}"
 
 
@@ -337,13 +350,13 @@ def option_changes(
         if option == "declared":
             yield "the declared schema"
         elif option == "map":
-            yield f"{_function(old.get(option))}, now {_function(new.get(option))}"
+            yield f"{_function_text(old.get(option))}, now {_function_text(new.get(option))}"
         elif option == "source":
             yield f"the input format {old.get(option)}, now {new.get(option)}"
         elif option == "sharding":  # a dataset has one of three options
             yield f"{old.get(option)}, now {new.get(option)}"
         else:
-            yield f"{_option(option, old)}, now {_option(option, new)}"
+            yield f"{_option_text(option, old)}, now {_option_text(option, new)}"
 
 
 def _options_of(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -358,14 +371,14 @@ def _options_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _function(map_fields: Mapping[str, str] | None) -> str:
+def _function_text(map_fields: Mapping[str, str] | None) -> str:
     """Returns a text that identifies a `map` function by name and checksum."""
     if map_fields is None:
         return "no `map`"
     return f"the `map` function {map_fields['function']} (checksum {map_fields['checksum'][:8]})"
 
 
-def _option(name: str, options: Mapping[str, Any]) -> str:
+def _option_text(name: str, options: Mapping[str, Any]) -> str:
     if name not in options:
         return f"no `{name}`"
     option_value = options[name]
@@ -384,15 +397,15 @@ _THREADS = 8
 _AHEAD = 2 * _THREADS  # parts
 
 
-class Pairs(NamedTuple):
+class FilePairs(NamedTuple):
     """Files of a dataset and the input files with the same paths, row by row."""
 
-    kept: KeptFiles
+    converted_files: ConvertedFiles
     files: Inventory
 
-    def same_unread(self) -> pa.ChunkedArray:
+    def compare_versions(self) -> pa.ChunkedArray:
         """Returns a mask of the files that are the same; null if reading must decide."""
-        converted_table, current_table = self.kept.table, self.files.table
+        converted_table, current_table = self.converted_files.table, self.files.table
         broken, content = converted_table["is_unreadable"], converted_table["content"]
         is_whole = pc.and_(
             pc.equal(converted_table["size"], current_table["size"]),
@@ -418,7 +431,7 @@ def read_contents(
 
     def read(part: tuple[InputFile, int, int]) -> FileChecksum:
         file, start, stop = part
-        part_bytes = read_range(file.uri, start, stop, storage, file.seen)
+        part_bytes = read_range(file.uri, start, stop, storage, file.stat)
         if len(part_bytes) < stop - start:
             raise InputError(
                 f"{file.uri}: ends at byte {start + len(part_bytes)}, but had {file.size} "
@@ -432,36 +445,36 @@ def read_contents(
         for file, size in files
         for start in range(0, size, PART_BYTES)
     )
-    checksums = ahead(parts, read, _THREADS, most=_AHEAD)
+    checksums = map_ahead(parts, read, _THREADS, most=_AHEAD)
     for path, file_checksums in groupby(checksums, lambda checksum: checksum.path):
-        yield content_of(path, file_checksums, sizes[path])
+        yield combine_checksums(path, file_checksums, sizes[path])
 
 
 @dataclass
-class ContentCheck:
+class ContentComparison:
     """A comparison of input files with a dataset's; each file is read once at most."""
 
     storage: StorageOptions = NO_OPTIONS  # of the inputs
-    tell: Callable[[str], None] = lambda _: None  # called before files are read
-    _known: dict[InputFile, str] = field(default_factory=dict, repr=False)
+    notify: Callable[[str], None] = lambda _: None  # called before files are read
+    _contents: dict[InputFile, str] = field(default_factory=dict, repr=False)
 
-    def changed(self, pairs: Pairs) -> Iterator[InputFile]:
+    def changed_files(self, pairs: FilePairs) -> Iterator[InputFile]:
         """Yields the files that changed; the caller may stop early.
 
         No file is read if size or version alone show that some file changed.
         """
-        same = pairs.same_unread()
-        if changed_files := pairs.files.where(pc.equal(same, False)):
+        same = pairs.compare_versions()
+        if changed_files := pairs.files.filter(pc.equal(same, False)):
             yield from changed_files
             return
-        files = list(pairs.files.where(same.is_null()))
+        files = list(pairs.files.filter(same.is_null()))
         converted_contents = (
-            pairs.kept.table["content"].filter(same.is_null()).to_pylist()
+            pairs.converted_files.table["content"].filter(same.is_null()).to_pylist()
         )
         unread = [
             (file, bytes_of_content(content, file.size) or 0)
             for file, content in zip(files, converted_contents, strict=True)
-            if file not in self._known
+            if file not in self._contents
         ]
         if unread:
             have = (
@@ -469,31 +482,31 @@ class ContentCheck:
                 if len(unread) == 1
                 else ("have different modification times")
             )
-            size = human_bytes(sum(size for _, size in unread))
-            self.tell(
-                f"{count(len(unread), 'input file')} of the same name and size {have}: "
+            size = format_bytes(sum(size for _, size in unread))
+            self.notify(
+                f"{format_count(len(unread), 'input file')} of the same name and size {have}: "
                 f"reading {size} to compare"
             )
         current_contents = read_contents(unread, self.storage)
         for file, content in zip(files, converted_contents, strict=True):
-            if file not in self._known:
-                self._known[file] = next(current_contents)
-            if self._known[file] != content:
+            if file not in self._contents:
+                self._contents[file] = next(current_contents)
+            if self._contents[file] != content:
                 yield file
 
     def versions_read(self) -> dict[str, str]:
         """Returns the versions of the files that were read, by path."""
-        return {file.path: file.version for file in self._known}
+        return {file.path: file.version for file in self._contents}
 
-    def known_as_same(self, pairs: Pairs) -> pa.ChunkedArray:
+    def compare_known(self, pairs: FilePairs) -> pa.ChunkedArray:
         """Returns a mask of the files that are the same; reads no file."""
-        same = pairs.same_unread()
+        same = pairs.compare_versions()
         converted_contents = (
-            pairs.kept.table["content"].filter(same.is_null()).to_pylist()
+            pairs.converted_files.table["content"].filter(same.is_null()).to_pylist()
         )
-        files = pairs.files.where(same.is_null())
+        files = pairs.files.filter(same.is_null())
         read = [
-            self._known.get(f) == c
+            self._contents.get(f) == c
             for f, c in zip(files, converted_contents, strict=True)
         ]
         if not read:
@@ -503,37 +516,39 @@ class ContentCheck:
         )
 
 
-_SHOWN = 3  # files in an error message
+_MAX_SHOWN_FILES = 3  # files in an error message
 
 
-def read_part(store: Store, manifest: Manifest, part: int) -> KeptInputs:
+def read_part(store: Store, manifest: Manifest, part: int) -> PartInputs:
     """Reads the inputs of one part: their content, and their versions if known."""
-    name = inputs_name(part)
+    name = inputs_file_name(part)
     part_inputs = parse_inputs(read_fixed(store, manifest, name), store.uri_of(name))
     if not part_inputs.by_content:
         return part_inputs
     listed = read_inventory(store, manifest, part)
     if listed is None or listed.fingerprint != part_inputs.fingerprint:
         return part_inputs
-    versions = listed.files.look_up("version", pa.string(), part_inputs.files.paths)
-    files = part_inputs.files.having("version", versions)
+    versions = listed.files.look_up_column(
+        "version", pa.string(), part_inputs.files.paths
+    )
+    files = part_inputs.files.with_column("version", versions)
     return replace(part_inputs, files=files, run_key=listed.run_key)
 
 
-def _read_parts(store: Store, manifest: Manifest) -> list[KeptInputs]:
+def _read_parts(store: Store, manifest: Manifest) -> list[PartInputs]:
     return [read_part(store, manifest, part) for part in range(manifest.appended + 1)]
 
 
-def read_inventory(store: Store, manifest: Manifest, part: int) -> KeptInputs | None:
+def read_inventory(store: Store, manifest: Manifest, part: int) -> PartInputs | None:
     """Reads the inventory of a part's run; None if it is missing or damaged."""
-    name = inventory_name(part)
+    name = inventory_file_name(part)
     try:
         return parse_inputs(read_fixed(store, manifest, name), store.uri_of(name))
     except OutputError:
         return None  # no loss: the inputs can be read to compare them
 
 
-def key_of(store: Store, manifest: Manifest) -> str:
+def run_key_of(store: Store, manifest: Manifest) -> str:
     """Returns the key of the run that wrote a dataset, or its last part.
 
     If the key is unknown, the fingerprint is returned.
@@ -546,7 +561,7 @@ def key_of(store: Store, manifest: Manifest) -> str:
 
 def is_of_run(store: Store, manifest: Manifest, run_key: str) -> bool:
     """Checks whether a run with this key wrote a dataset, or its last part."""
-    return run_key in (manifest.fingerprint, key_of(store, manifest))
+    return run_key in (manifest.fingerprint, run_key_of(store, manifest))
 
 
 def is_same_dataset(
@@ -556,7 +571,7 @@ def is_same_dataset(
     files: Inventory,
     side_files: Inventory,
     reading: str,
-    check: ContentCheck,
+    check: ContentComparison,
 ) -> bool:
     """Checks whether a job would write exactly this dataset; reads inputs if necessary.
 
@@ -572,18 +587,20 @@ def is_same_dataset(
         part_inputs = read_part(store, manifest, 0)
     except OutputError:
         return False
-    files = files.each_once()
-    all_files = files + side_files.without(files.paths)
-    positions = part_inputs.files.find(all_files.paths)
+    files = files.unique_paths()
+    all_files = files + side_files.without_paths(files.paths)
+    positions = part_inputs.files.find_paths(all_files.paths)
     same_names = len(all_files) == len(part_inputs.files) and not positions.null_count
     if not (part_inputs.by_content and same_names):
         return False
-    pairs = Pairs(part_inputs.files.take(positions), all_files)
-    by_content = all_files.having("version", pairs.kept.table["content"])
+    pairs = FilePairs(part_inputs.files.take(positions), all_files)
+    by_content = all_files.with_column(
+        "version", pairs.converted_files.table["content"]
+    )
     parts = by_content[: len(files)], by_content[len(files) :]
     if fingerprint_of(job, *parts, reading=reading) != manifest.fingerprint:
         return False
-    return next(check.changed(pairs), None) is None
+    return next(check.changed_files(pairs), None) is None
 
 
 def renew_inventories(
@@ -595,7 +612,7 @@ def renew_inventories(
     key of the run that compared the inputs.
     """
     for part in range(manifest.appended + 1):
-        inventory_bytes = store.find(inventory_name(part))
+        inventory_bytes = store.read_if_exists(inventory_file_name(part))
         if find_manifest(store) != manifest:
             return  # another run was faster
         part_inputs = read_part(store, manifest, part)
@@ -609,21 +626,23 @@ def renew_inventories(
         times = pc.coalesce(
             times.take(version_indices), part_inputs.files.table["version"]
         )
-        files = part_inputs.files.having("version", times)
+        files = part_inputs.files.with_column("version", times)
         key = part_inputs.run_key if manifest.appended else run_key
         renewed = replace(part_inputs, files=files, run_key=key, by_content=False)
         store.swap(
-            dump_kept(renewed), inventory_name(part), expected_content=inventory_bytes
+            dump_part_inputs(renewed),
+            inventory_file_name(part),
+            expected_content=inventory_bytes,
         )
 
 
-def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> KeptFiles:
+def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> ConvertedFiles:
     """Reads the list of all files that a dataset was made from, for an append.
 
     Raises:
       OutputError: the lists of inputs are missing, damaged, or of another job.
     """
-    uri = store.uri_of(inputs_name(manifest.appended))
+    uri = store.uri_of(inputs_file_name(manifest.appended))
     try:
         parts = _read_parts(store, manifest)
     except MissingFileError as error:
@@ -651,7 +670,7 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> KeptFiles:
             f"{store.uri}: was created by another job. Changed: {'; '.join(changes)}. "
             f"Append with the options of the first run, or {CONVERT_ALL}"
         )
-    return _joined(parts)
+    return _join_files(parts)
 
 
 _ARRAYS = (
@@ -665,7 +684,7 @@ def require_arrays_moved(
     manifest: Manifest,
     job: JobSpec,
     files: Inventory,
-    check: ContentCheck,
+    check: ContentComparison,
 ) -> None:
     """Checks that the dataset's arrays moved with their images, as new ones will.
 
@@ -673,23 +692,23 @@ def require_arrays_moved(
       OutputRefusedError: an earlier version wrote the dataset and left them unmoved.
     """
     first_part = read_part(store, manifest, 0)
-    if _keeps_arrays(first_part, job, files, check):
+    if _has_unmoved_arrays(first_part, job, files, check):
         raise OutputRefusedError(f"{store.uri}: differs in {_ARRAYS}; {CONVERT_ALL}")
 
 
-def _keeps_arrays(
-    part_inputs: KeptInputs, job: JobSpec, files: Inventory, check: ContentCheck
+def _has_unmoved_arrays(
+    part_inputs: PartInputs, job: JobSpec, files: Inventory, check: ContentComparison
 ) -> bool:
     """Checks whether a version that did not move arrays with images wrote a dataset."""
-    common_files = files.where(
+    common_files = files.filter(
         pc.is_in(files.paths, value_set=part_inputs.files.paths.combine_chunks())
     )
     reading = describe_inputs(job, common_files, check.storage) if common_files else ""
-    if ARRAYS_MOVED not in reading:
+    if ARRAYS_TRANSFORMED not in reading:
         return False
     by = "content" if part_inputs.by_content else "version"
-    as_hashed = part_inputs.files.having("version", part_inputs.files.table[by])
-    reading_before = reading.replace(ARRAYS_MOVED, "")
+    as_hashed = part_inputs.files.with_column("version", part_inputs.files.table[by])
+    reading_before = reading.replace(ARRAYS_TRANSFORMED, "")
     return (
         fingerprint_of(job, as_hashed, reading=reading_before)
         == part_inputs.fingerprint
@@ -697,7 +716,7 @@ def _keeps_arrays(
 
 
 def _reads_no_folders(
-    job: JobSpec, manifest: Manifest, parts: Sequence[KeptInputs]
+    job: JobSpec, manifest: Manifest, parts: Sequence[PartInputs]
 ) -> bool:
     """Checks that neither a job nor its dataset uses folders as columns.
 
@@ -706,26 +725,28 @@ def _reads_no_folders(
     if getattr(job.source_options, "partitions", "") != "none" or job.map is not None:
         return False
     # A local import: no other run needs it.
-    from recordmill.transforms.sources.partitions import values_in
+    from recordmill.transforms.sources.partitions import parse_key_folders
 
     declared, names = job.declared, {feature.name for feature in manifest.features}
     if declared is not None:
         names |= {declared.column_of(name) for name in declared.features}
-    folders = folders_of(_joined(parts).paths).dictionary.to_pylist()
-    return not any(names & values_in(f"{folder}/").keys() for folder in folders)
+    folders = parent_folders(_join_files(parts).paths).dictionary.to_pylist()
+    return not any(names & parse_key_folders(f"{folder}/").keys() for folder in folders)
 
 
-def _joined(parts: Sequence[KeptInputs]) -> KeptFiles:
+def _join_files(parts: Sequence[PartInputs]) -> ConvertedFiles:
     """Returns the files of all parts; for a repeated path, the row of the last part."""
-    return KeptFiles(pa.concat_tables([part.files.table for part in parts])).each_once()
+    return ConvertedFiles(
+        pa.concat_tables([part.files.table for part in parts])
+    ).unique_paths()
 
 
 def new_files(
-    converted_files: KeptFiles,
+    converted_files: ConvertedFiles,
     files: Inventory,
     side_files: Inventory,
     uri: str,
-    check: ContentCheck,
+    check: ContentComparison,
     *,
     left_out: frozenset[str] = frozenset(),
 ) -> tuple[Inventory, Inventory]:
@@ -742,23 +763,23 @@ def new_files(
     Raises:
       InputError: a converted file is missing, left out, or has changed.
     """
-    is_side = converted_files.table["is_side"].combine_chunks()
-    ones, sides = files.each_once(), side_files.each_once()
+    is_side = converted_files.table["is_sidecar"].combine_chunks()
+    ones, sides = files.unique_paths(), side_files.unique_paths()
     positions, of_side = (
-        ones.find(converted_files.paths),
-        sides.find(converted_files.paths),
+        ones.find_paths(converted_files.paths),
+        sides.find_paths(converted_files.paths),
     )
     of_side = pc.if_else(is_side, pc.add(of_side, len(ones)), None)
     positions = pc.coalesce(positions, of_side)
     missing = converted_files.paths.filter(positions.is_null()).to_pylist()
     current_files = (ones + sides).take(positions.drop_null())
-    file_pairs = Pairs(converted_files.where(positions.is_valid()), current_files)
+    file_pairs = FilePairs(converted_files.filter(positions.is_valid()), current_files)
     if missing:
-        changed = current_files.where(
-            pc.equal(file_pairs.same_unread(), False)
+        changed = current_files.filter(
+            pc.equal(file_pairs.compare_versions(), False)
         ).paths.to_pylist()
     else:
-        changed = [file.path for file in check.changed(file_pairs)]
+        changed = [file.path for file in check.changed_files(file_pairs)]
     if missing or changed:
         excluded_paths = [path for path in missing if path in left_out]
         lost_paths = [path for path in missing if path not in left_out]
@@ -767,8 +788,10 @@ def new_files(
                 uri, len(converted_files), lost_paths, excluded_paths, changed, files
             )
         )
-    new_inputs = files.without(converted_files.paths.filter(pc.invert(is_side)))
-    new_sides = side_files.without(converted_files.paths).without(new_inputs.paths)
+    new_inputs = files.without_paths(converted_files.paths.filter(pc.invert(is_side)))
+    new_sides = side_files.without_paths(converted_files.paths).without_paths(
+        new_inputs.paths
+    )
     return new_inputs, new_sides
 
 
@@ -781,7 +804,7 @@ def _describe_changes(
     files: Inventory,
 ) -> str:
     changes = [
-        f"{len(paths):,} {state} ({first_names(paths, _SHOWN)})"
+        f"{len(paths):,} {state} ({format_names(paths, _MAX_SHOWN_FILES)})"
         for paths, state in (
             (missing, "are missing" if len(missing) > 1 else "is missing"),
             (left_out, "left out by `exclude`"),
@@ -801,7 +824,7 @@ def _describe_changes(
             "was it a different folder before?"
         )
     return (
-        f"{uri}: of its {count(total, 'file')}, {changes_text}. An append keeps their records: "
+        f"{uri}: of its {format_count(total, 'file')}, {changes_text}. An append keeps their records: "
         f"{', '.join(ways_out)}, or {CONVERT_ALL}{hint}"
     )
 
@@ -812,7 +835,7 @@ def dataset_changes(
     job: JobSpec,
     files: Inventory,
     side_files: Inventory = NO_FILES,
-    check: ContentCheck | None = None,
+    check: ContentComparison | None = None,
 ) -> list[str]:
     """Returns the differences between a dataset and a run, one line per kind of change.
 
@@ -830,19 +853,19 @@ def dataset_changes(
         changes.append(
             f"the format of the records: {last.format_version}, now {FORMAT_VERSION}"
         )
-    current_files = files + side_files.without(files.paths)
-    check = check or ContentCheck()
-    file_changes = _file_changes(_joined(parts), current_files, check)
+    current_files = files + side_files.without_paths(files.paths)
+    check = check or ContentComparison()
+    file_changes = _file_changes(_join_files(parts), current_files, check)
     if file_changes:
         changes.append(f"input files: {', '.join(file_changes)}")
     if manifest.appended and not changes:
-        changes.append(f"rows that {count(manifest.appended, 'append')} added")
+        changes.append(f"rows that {format_count(manifest.appended, 'append')} added")
     if not changes and folder_keys(job, files):
         changes.append(
             "which folders are read as columns: to keep the records unchanged, append "
             "with `partitions=none`"
         )
-    if not changes and _keeps_arrays(parts[0], job, files, check):
+    if not changes and _has_unmoved_arrays(parts[0], job, files, check):
         changes.append(_ARRAYS)
     if not changes and describe_inputs(job, files, check.storage):
         changes.append("which folders are read as splits and as classes")
@@ -850,23 +873,23 @@ def dataset_changes(
 
 
 def _file_changes(
-    converted_files: KeptFiles, current_files: Inventory, check: ContentCheck
+    converted_files: ConvertedFiles, current_files: Inventory, check: ContentComparison
 ) -> list[str]:
     """Returns the numbers of new, missing and changed files, with the first names."""
-    current_files = current_files.each_once()
-    positions = converted_files.find(current_files.paths)
-    common_files = current_files.where(positions.is_valid())
-    pairs = Pairs(converted_files.take(positions.drop_null()), common_files)
-    has_size = pc.equal(pairs.kept.table["size"], common_files.table["size"])
-    differs = pc.and_(has_size, pc.invert(check.known_as_same(pairs)))
+    current_files = current_files.unique_paths()
+    positions = converted_files.find_paths(current_files.paths)
+    common_files = current_files.filter(positions.is_valid())
+    pairs = FilePairs(converted_files.take(positions.drop_null()), common_files)
+    has_size = pc.equal(pairs.converted_files.table["size"], common_files.table["size"])
+    differs = pc.and_(has_size, pc.invert(check.compare_known(pairs)))
     kinds = (
-        (current_files.without(converted_files.paths), "new"),
-        (converted_files.without(current_files.paths), "gone"),
-        (common_files.where(pc.invert(has_size)), "changed"),
-        (common_files.where(differs), "written again with the same size"),
+        (current_files.without_paths(converted_files.paths), "new"),
+        (converted_files.without_paths(current_files.paths), "gone"),
+        (common_files.filter(pc.invert(has_size)), "changed"),
+        (common_files.filter(differs), "written again with the same size"),
     )
     return [
-        f"{len(files):,} {state} ({first_names(files.paths.to_pylist(), _SHOWN)})"
+        f"{len(files):,} {state} ({format_names(files.paths.to_pylist(), _MAX_SHOWN_FILES)})"
         for files, state in kinds
         if len(files)
     ]

@@ -29,31 +29,31 @@ from recordmill.schemas.errors import (
     OutputRefusedError,
 )
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.input_files import InputFile, Seen, member_of
-from recordmill.schemas.input_summary import DUPLICATES, InputSummary, InputWarning
+from recordmill.schemas.input_files import FileStat, InputFile, parse_member
+from recordmill.schemas.input_summary import DUPLICATES, InputReport, InputWarning
 from recordmill.schemas.job import Description, JobSpec
 from recordmill.schemas.manifest import (
     CARD_NAME,
     MANIFEST_NAME,
     Manifest,
-    ShardEntry,
+    ManifestShard,
     join_manifests,
-    publish_as,
     schema_of,
+    with_published_names,
 )
 from recordmill.schemas.names import (
     REJECTS_NAME,
-    commit_mark,
-    inputs_name,
-    inventory_name,
-    mark_of,
+    format_commit_id,
+    inputs_file_name,
+    inventory_file_name,
+    parse_commit_id,
     rejects_prefix,
     run_metadata_name,
     staged_file_name,
 )
 from recordmill.schemas.ranges import RangeResult, ShardResult
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count, json_bytes
+from recordmill.schemas.text import format_count, format_json
 from recordmill.schemas.tfmd import SCHEMA_PBTXT_NAME, dump_pbtxt
 from recordmill.transforms.commit.build_manifest import (
     build_manifest,
@@ -62,25 +62,25 @@ from recordmill.transforms.commit.build_manifest import (
 )
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import (
-    DAMAGED,
-    SEEN_NAME,
+    DAMAGED_ADVICE,
+    REPLACED_DIGEST_NAME,
     STAGED_MANIFEST,
     TFDS_FILES,
     clean_up,
     commit,
+    current_manifest_digest,
     is_staged,
     manifest_digest,
     require_stored,
-    seen_manifest,
     unnamed_files_of_part,
 )
 from recordmill.transforms.commit.inputs import (
-    KeptFile,
-    KeptFiles,
-    KeptInputs,
-    dump_kept,
+    ConvertedFile,
+    ConvertedFiles,
+    PartInputs,
+    converted_files_of,
+    dump_part_inputs,
     is_of_run,
-    kept_files,
     read_contents,
 )
 from recordmill.transforms.dataset.files import (
@@ -94,12 +94,12 @@ from recordmill.transforms.dataset.tfds import (
     DATASET_INFO_NAME,
     labels_files,
     metadata_files,
-    with_about,
+    replace_about,
 )
 from recordmill.transforms.dataset.verify import verify_store
-from recordmill.transforms.file_content import bytes_of_content, contents
+from recordmill.transforms.file_content import bytes_of_content, compute_contents
 from recordmill.transforms.inventory import FileTable, Inventory
-from recordmill.transforms.join import ask
+from recordmill.transforms.join import join_rows
 from recordmill.transforms.machine import usable_cores
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import Store
@@ -119,37 +119,40 @@ from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftove
 from recordmill.transforms.tasks.memory import release_memory
 from recordmill.transforms.tasks.rejects import published_rejects
 from recordmill.transforms.tasks.workspace import (
-    CHECKPOINTS,
+    CHECKPOINT_FOLDER,
     INPUTS_NAME,
     Workspace,
-    counting,
     discard_checkpoint,
     load_checksums,
+    write_live_counts,
 )
-from recordmill.transforms.temporary import gather
+from recordmill.transforms.temporary import gather_batches
 
 _READ_BYTES = 4 << 20  # bytes of a shard that are read together for its SHA-256
 
 
 def _list_converted(
     context: RunContext, ranges: Collection[RangeResult], shards: Sequence[ShardResult]
-) -> tuple[str, Data, Data, KeptFiles]:
+) -> tuple[str, Data, Data, ConvertedFiles]:
     """Lists the inputs of a run, with checksums of the bytes that its tasks read.
 
     Returns:
       The dataset's fingerprint, the bytes of inputs.jsonl.gz and of inventory.jsonl.gz,
       and the files with their content texts, if known.
     """
-    files = KeptFiles(read_table(*context.workspace.place(INPUTS_NAME)))
-    file_contents = _contents(context, files, ranges, shards)
+    files = ConvertedFiles(read_table(*context.workspace.store_and_name(INPUTS_NAME)))
+    file_contents = _file_contents(context, files, ranges, shards)
     by_content = file_contents is not None
     if by_content:
-        files = files.having("content", file_contents)
+        files = files.with_column("content", file_contents)
     parts = (
-        _files(files, by="content" if by_content else "version", sides=sides)
+        _select_files(files, by="content" if by_content else "version", sides=sides)
         for sides in (False, True)
     )
-    base, reading = context.publishing.base, context.publishing.reading
+    base, reading = (
+        context.publishing.base_fingerprint,
+        context.publishing.inventory_description,
+    )
     if not by_content:
         fingerprint = context.run_key
     elif base:
@@ -157,21 +160,26 @@ def _list_converted(
     else:
         fingerprint = fingerprint_of(context.job, *parts, reading=reading)
     job = fixed_fields(context.job)
-    as_listed = KeptInputs(
+    as_listed = PartInputs(
         FORMAT_VERSION, fingerprint, job, files, run_key=context.run_key
     )
     inputs_by_content = replace(as_listed, run_key="", by_content=by_content)
-    return fingerprint, dump_kept(inputs_by_content), dump_kept(as_listed), files
+    return (
+        fingerprint,
+        dump_part_inputs(inputs_by_content),
+        dump_part_inputs(as_listed),
+        files,
+    )
 
 
-def _contents(
+def _file_contents(
     context: RunContext,
-    files: KeptFiles,
+    files: ConvertedFiles,
     ranges: Collection[RangeResult],
     shards: Sequence[ShardResult],
 ) -> pa.ChunkedArray | None:
     """Returns the content text of each file, null if it was not read; None if unknown."""
-    if not context.source.input.tells_checksums:
+    if not context.source.input_source.reports_checksums:
         return None
     checksum_lists = chain(
         (range_result.checksums for range_result in ranges),
@@ -182,24 +190,24 @@ def _contents(
         return None
     try:
         paths_and_sizes = files.table.select(["path", "size"])
-        return ask(paths_and_sizes, checksums, contents, pa.string())
+        return join_rows(paths_and_sizes, checksums, compute_contents, pa.string())
     except ChangedInputError:
-        forget_what_was_read(context)
+        discard_read_checkpoints(context)
         raise
 
 
-def forget_what_was_read(context: RunContext) -> None:
+def discard_read_checkpoints(context: RunContext) -> None:
     """Discards the checkpoints of all ranges and shards, so that they are read again."""
-    for name in context.workspace.names(CHECKPOINTS):
+    for name in context.workspace.list_names(CHECKPOINT_FOLDER):
         if name.startswith(("range-", "shard-")) and name.endswith(".json"):
             discard_checkpoint(context.workspace, name.removesuffix(".json"))
 
 
-def _files(files: KeptFiles, *, by: str, sides: bool) -> FileTable:
+def _select_files(files: ConvertedFiles, *, by: str, sides: bool) -> FileTable:
     """Returns the inputs, or the sidecar files, by version or by content."""
-    file_table = files.where(pc.equal(files.table["is_side"], sides)).table
+    file_table = files.filter(pc.equal(files.table["is_sidecar"], sides)).table
     return FileTable(
-        file_table.select(["path", "size", by]).rename_columns(_SEEN.names)
+        file_table.select(["path", "size", by]).rename_columns(_STAT_SCHEMA.names)
     )
 
 
@@ -220,23 +228,23 @@ def _check_duplicates(
     from recordmill.transforms.dataset.reader import shards_to_read
 
     workspace = context.workspace
-    staged = workspace.store.below(workspace.store_name("staging"))
+    staged = workspace.store.subfolder_store(workspace.store_name("staging"))
     shards = shards_to_read(staged, part_manifest)
     if context.part and base is not None:
         shards = shards_to_read(workspace.store, base) + shards
-    with counting(workspace, "publish-duplicates") as live:
-        overlap = find_overlap(shards, live.note_written)
-    overlap_lines = overlap.lines()
+    with write_live_counts(workspace, "publish-duplicates") as live:
+        overlap = find_overlap(shards, live.add_written)
+    overlap_lines = overlap.message_lines()
     if overlap_lines and context.publishing.duplicates == "fail":
         raise InputError(
             f"{overlap_lines[0]}. Remove the copies from the inputs, or use `duplicates=report`"
         )
     warnings = tuple(InputWarning("duplicates", line) for line in overlap_lines)
-    overlap_report = InputSummary(((DUPLICATES, overlap.summary()),), warnings)
+    overlap_report = InputReport(((DUPLICATES, overlap.summary()),), warnings)
     metadata = json.loads(run_metadata)
-    input_report = InputSummary.from_dict(metadata.get("understood", {}))
-    metadata["understood"] = input_report.updated(overlap_report).to_dict()
-    return json_bytes(metadata)
+    input_report = InputReport.from_dict(metadata.get("understood", {}))
+    metadata["understood"] = input_report.merged_with(overlap_report).to_dict()
+    return format_json(metadata)
 
 
 # If a file is replaced while it is read, rows of both files are read: 234,101 of the old
@@ -250,7 +258,7 @@ def _check_duplicates(
 # since the run began is read again, and its content is compared with the bytes read
 # before.
 
-_SEEN = pa.schema(
+_STAT_SCHEMA = pa.schema(
     {"path": pa.string(), "size": pa.int64(), "version": pa.string()}
 )  # the columns that are compared, and hashed into the fingerprint
 _SHOWN = 3  # files in the error message
@@ -258,7 +266,7 @@ _CLOCK_SECONDS = 0.001  # a file touched this shortly before the start is read a
 
 
 def require_same_inputs(
-    files: KeptFiles,
+    files: ConvertedFiles,
     root: str,
     inputs: Sequence[str],
     storage: StorageOptions,
@@ -269,8 +277,8 @@ def require_same_inputs(
     Sidecar files are skipped: most of them may never be read. `since` is the time at
     which the run began.
     """
-    left_out = pc.or_(files.table["is_side"], files.table["is_unreadable"])
-    listed = files.where(pc.invert(left_out))
+    left_out = pc.or_(files.table["is_sidecar"], files.table["is_unreadable"])
+    listed = files.filter(pc.invert(left_out))
     if is_local(root):
         began = math.inf if since is None else since
         found_changes = _changed_locally(listed, str(local_path(root)), began)
@@ -280,14 +288,14 @@ def require_same_inputs(
     if changed:
         more = len(changed) - _SHOWN
         raise ChangedInputError(
-            f"{count(len(changed), 'input file')} changed while the run read them:\n"
+            f"{format_count(len(changed), 'input file')} changed while the run read them:\n"
             + "\n".join(f"  {change}" for change in changed[:_SHOWN])
-            + (f"\n  and {count(more, 'other file')}" if more > 0 else "")
+            + (f"\n  and {format_count(more, 'other file')}" if more > 0 else "")
             + "\nRun the same command again when nothing writes to the inputs"
         )
 
 
-def _changed_locally(files: KeptFiles, folder: str, since: float) -> Iterator[str]:
+def _changed_locally(files: ConvertedFiles, folder: str, since: float) -> Iterator[str]:
     """Yields the differences of local files; reads files touched since a time."""
     above = f"{folder.rstrip('/')}/"
     status = lru_cache(maxsize=16)(os.stat)
@@ -303,14 +311,14 @@ def _changed_locally(files: KeptFiles, folder: str, since: float) -> Iterator[st
         is_old = pa.array(changed / 1e9 <= since - _CLOCK_SECONDS)
         is_seen = pc.fill_null(pc.and_(is_same, is_old), False)
         unconfirmed_rows = batch.filter(pc.invert(is_seen))
-        for path, file in KeptFiles(pa.Table.from_batches([unconfirmed_rows])):
-            name, stat = _file_of(above + path, file)
+        for path, file in ConvertedFiles(pa.Table.from_batches([unconfirmed_rows])):
+            name, stat = _stat_of(above + path, file)
             try:
                 current_status = status(name)
             except OSError as error:
                 yield f"{name}: {error.strerror}"
                 continue
-            difference = _difference(
+            difference = _stat_difference(
                 name, stat, current_status.st_size, str(current_status.st_mtime_ns)
             )
             if difference:
@@ -333,26 +341,26 @@ def _is_as_read(file: InputFile, content: str) -> bool:
         return False  # the archive of the member was replaced
 
 
-def _file_of(name: str, file: KeptFile) -> tuple[str, Seen]:
+def _stat_of(name: str, file: ConvertedFile) -> tuple[str, FileStat]:
     """Returns the name and the recorded stat of a file, or of the archive around it."""
-    member = member_of(file.version or "")
+    member = parse_member(file.version or "")
     if member is None:
-        return name, Seen(file.size, file.version or "")
-    return member.archive_uri(name), member.archive
+        return name, FileStat(file.size, file.version or "")
+    return member.archive_uri(name), member.archive_stat
 
 
 def _changed_in_store(
-    files: KeptFiles, root: str, inputs: Sequence[str], storage: StorageOptions
+    files: ConvertedFiles, root: str, inputs: Sequence[str], storage: StorageOptions
 ) -> Iterator[str]:
     listed = list_inputs(inputs, storage, keep_unreadable=True, open_archives=False)[1]
     top = posixpath.join(root, "")
 
     def below(part: Inventory) -> pa.RecordBatch:
-        files_below = part.where(pc.starts_with(part.uris, top))
+        files_below = part.filter(pc.starts_with(part.uris, top))
         path = pc.utf8_slice_codeunits(files_below.uris, len(top))
         columns = (path, files_below.table["size"], files_below.table["version"])
         arrays = [column.combine_chunks() for column in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=_SEEN)
+        return pa.RecordBatch.from_arrays(arrays, schema=_STAT_SCHEMA)
 
     def same(recorded_rows: pa.Table, listed_rows: pa.Table) -> pa.Array:
         matched_rows = listed_rows.take(
@@ -364,21 +372,21 @@ def _changed_in_store(
         )
         return pc.and_(*is_same).combine_chunks()
 
-    listed_table = gather(map(below, listed.parts()), _SEEN)
-    is_same = ask(files.table, listed_table, same, pa.bool_())
-    unconfirmed_files = files.where(pc.invert(pc.fill_null(is_same, False)))
+    listed_table = gather_batches(map(below, listed.parts()), _STAT_SCHEMA)
+    is_same = join_rows(files.table, listed_table, same, pa.bool_())
+    unconfirmed_files = files.filter(pc.invert(pc.fill_null(is_same, False)))
     files_by_uri = {file.uri: file for file in listed} if len(unconfirmed_files) else {}
     for path, file in unconfirmed_files:
-        uri, stat = _file_of(posixpath.join(root, path), file)
+        uri, stat = _stat_of(posixpath.join(root, path), file)
         if uri not in files_by_uri:
             yield f"{uri}: is missing"
-        elif difference := _difference(
+        elif difference := _stat_difference(
             uri, stat, files_by_uri[uri].size, files_by_uri[uri].version
         ):
             yield difference
 
 
-def _difference(name: str, file: Seen, size: int, version: str) -> str:
+def _stat_difference(name: str, file: FileStat, size: int, version: str) -> str:
     """Returns the difference between a file and its stat in the inventory, or ""."""
     if size != file.size:
         return f"{name}: {size:,} bytes, was {file.size:,} when the run began"
@@ -406,7 +414,7 @@ def stage(
     """
     workspace = context.workspace
     store = workspace.store
-    published_bytes = store.find(MANIFEST_NAME)
+    published_bytes = store.read_if_exists(MANIFEST_NAME)
     if published := _published_by_this(context, published_bytes):
         return published  # a repeated task
     current_manifest = None
@@ -422,33 +430,35 @@ def stage(
     )
     if context.publishing.strict:
         report_fields = json.loads(run_metadata)["understood"]
-        InputSummary.from_dict(report_fields).require_no_warnings()
+        InputReport.from_dict(report_fields).require_no_warnings()
     described = dict[str, Data]()
     unnamed = described.copy()
     unnamed[run_metadata_name(context.part)] = run_metadata  # contains the run's time
     release_memory()  # the memory of ranges and shards
-    read: KeptFiles | None = None
+    read: ConvertedFiles | None = None
     if context.publishing.inputs:
         fingerprint, by_content, as_listed, read = _list_converted(
             context, ranges, shards
         )
         part_manifest = part_manifest.model_copy(update={"fingerprint": fingerprint})
-        described[inputs_name(context.part)] = by_content
-        unnamed[inventory_name(context.part)] = as_listed
+        described[inputs_file_name(context.part)] = by_content
+        unnamed[inventory_file_name(context.part)] = as_listed
     generation = current_manifest.generation + 1 if current_manifest else 0
     if not context.part:  # an append does not change these files
         schema = context.schema(*merge_column_info(ranges, shards))
-        mark = commit_mark(part_manifest.fingerprint, generation)
+        mark = format_commit_id(part_manifest.fingerprint, generation)
         described |= description_files(context.job, schema, shards, mark)
         if part_manifest.about and DATASET_INFO_NAME in described:
             dataset_info = bytes(described[DATASET_INFO_NAME])
-            described[DATASET_INFO_NAME] = with_about(dataset_info, part_manifest.about)
+            described[DATASET_INFO_NAME] = replace_about(
+                dataset_info, part_manifest.about
+            )
     entries = {name: file_entry(content) for name, content in sorted(described.items())}
     part_manifest = part_manifest.model_copy(update={"files": entries})
-    manifest = publish_as(part_manifest, generation)
+    manifest = with_published_names(part_manifest, generation)
     if context.part:
         manifest = _with_base(context, current_manifest, manifest)
-    if context.publishing.description.card:
+    if context.publishing.description.has_card:
         if context.part:
             schema = schema_of(manifest, class_names(store, manifest))
         manifest, described[CARD_NAME] = with_card(workspace, manifest, schema)
@@ -460,23 +470,24 @@ def stage(
     _verify_staged(context, part_manifest.model_copy(update={"appended": context.part}))
     # Only after the checks: a manifest of an earlier launch may be staged already.
     store.put_bytes(
-        manifest_digest(published_bytes).encode(), workspace.store_name(SEEN_NAME)
+        manifest_digest(published_bytes).encode(),
+        workspace.store_name(REPLACED_DIGEST_NAME),
     )
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
 
 
-def _require_same_inputs(context: RunContext, read: KeptFiles) -> None:
+def _require_same_inputs(context: RunContext, read: ConvertedFiles) -> None:
     """Checks that no input changed since the first launch.
 
     If one did, the checkpoints of all reading tasks are discarded.
     """
     root, inputs = context.publishing.input_root, context.publishing.inputs
-    storage, since = context.source.input.storage, _listed_at(context.workspace)
+    storage, since = context.source.input_source.storage, _listed_at(context.workspace)
     try:
         require_same_inputs(read, root, inputs, storage, since)
     except ChangedInputError:
-        forget_what_was_read(context)
+        discard_read_checkpoints(context)
         context.workspace.discard(_LISTED_AT)
         raise
 
@@ -486,7 +497,7 @@ def _listed_at(workspace: Workspace) -> float | None:
 
     If the stored time is damaged, 0 is returned, so that all files are compared.
     """
-    time_text = workspace.get(_LISTED_AT)
+    time_text = workspace.read_file(_LISTED_AT)
     if time_text is None:
         return None
     with suppress(ValueError):
@@ -500,10 +511,10 @@ def _stage_rejects(context: RunContext) -> None:
     prefix = f"staging/{REJECTS_NAME}/{rejects_prefix(context.part)}"
     pairs = [
         (f"{REJECTS_NAME}/{name}", workspace.store_name(f"{prefix}{name}"))
-        for name in workspace.names(REJECTS_NAME)
+        for name in workspace.list_names(REJECTS_NAME)
     ]
     store, path = workspace.store, workspace.local_path
-    if workspace.shared:
+    if workspace.is_in_store:
         store.move_all(
             (workspace.store_name(source_name), target) for source_name, target in pairs
         )
@@ -521,22 +532,22 @@ def keep_inventory(
     """
     if (
         is_local(context.publishing.input_root)
-        and context.workspace.get(_LISTED_AT) is None
+        and context.workspace.read_file(_LISTED_AT) is None
     ):
         # On disk before any result of a task, because a later launch reuses results.
-        context.workspace.put(_LISTED_AT, repr(listed_at).encode(), durable=True)
-    listed_files = kept_files(files, side_files)
-    put_table(*context.workspace.place(INPUTS_NAME), listed_files.table)
+        context.workspace.write_file(_LISTED_AT, repr(listed_at).encode(), durable=True)
+    listed_files = converted_files_of(files, side_files)
+    put_table(*context.workspace.store_and_name(INPUTS_NAME), listed_files.table)
 
 
 def _with_base(context: RunContext, base: Manifest | None, more: Manifest) -> Manifest:
     """Returns the manifest of the existing dataset with the appended part."""
     store = context.workspace.store
-    if base is None or base.fingerprint != context.publishing.base:
+    if base is None or base.fingerprint != context.publishing.base_fingerprint:
         raise BusyError(
             f"{store.uri}: the dataset changed since this run began to append to it "
             f"(fingerprint {base.fingerprint if base else 'none'}, was "
-            f"{context.publishing.base}); run again"
+            f"{context.publishing.base_fingerprint}); run again"
         )
     whole = join_manifests(base, more, stale_files=TFDS_FILES)
     rejected = whole.rows_rejected
@@ -547,17 +558,17 @@ def _with_base(context: RunContext, base: Manifest | None, more: Manifest) -> Ma
 def _verify_staged(context: RunContext, manifest: Manifest) -> None:
     """Verifies the staged shards; removes damaged ones, so that they are rewritten."""
     workspace = context.workspace
-    staged = workspace.store.below(workspace.store_name("staging"))
+    staged = workspace.store.subfolder_store(workspace.store_name("staging"))
     full = context.publishing.verify == "full"
-    with counting(workspace, "publish-verify") as live:
+    with write_live_counts(workspace, "publish-verify") as live:
         verify_result = verify_store(
             staged,
             manifest,
             full=full,
-            on_progress=live.note_written,
+            on_progress=live.add_written,
             workers=usable_cores(),
         )
-    if verify_result.ok:
+    if verify_result.is_undamaged:
         return
     shards = set(manifest.shard_files)
     damaged = {problem.file for problem in verify_result.problems}
@@ -567,7 +578,7 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
     first = verify_result.problems[0]
     raise OutputError(
         f"{staged.uri_of(first.file)}: {first.message} "
-        f"({count(len(verify_result.problems), 'problem')} in all). The damaged files were "
+        f"({format_count(len(verify_result.problems), 'problem')} in all). The damaged files were "
         "removed; run again to rewrite them"
     )
 
@@ -594,23 +605,25 @@ def with_card(
     Shards without a SHA-256 are read: shards of a dataset without a card, or of a resumed
     run.
     """
-    from recordmill.transforms.dataset.croissant import croissant  # few runs need it
+    from recordmill.transforms.dataset.croissant import (
+        croissant_card,
+    )  # few runs need it
 
     store = workspace.store
 
-    def summed(shard: ShardEntry) -> ShardEntry:
+    def summed(shard: ManifestShard) -> ManifestShard:
         if shard.sha256:
             return shard
         name, digest = shard.file, sha256()
-        if mark_of(name) == manifest.mark:
+        if parse_commit_id(name) == manifest.commit_id:
             name = workspace.store_name(f"staging/{staged_file_name(name)}")
         with open_file(store, name) as file:
             while block := file.read(_READ_BYTES):
                 digest.update(block)
-            crc = f"{file.drain():08x}"
+            crc = f"{file.checksum_of_part():08x}"
         if crc != shard.crc32c:
             raise OutputRefusedError(
-                f"{file.uri}: CRC-32C {crc}, the manifest records {shard.crc32c}. {DAMAGED}"
+                f"{file.uri}: CRC-32C {crc}, the manifest records {shard.crc32c}. {DAMAGED_ADVICE}"
             )
         return shard.model_copy(update={"sha256": digest.hexdigest()})
 
@@ -620,7 +633,7 @@ def with_card(
             shards = tuple(pool.map(summed, split.shards))
             splits[name] = split.model_copy(update={"shards": shards})
     manifest = manifest.model_copy(update={"splits": splits})
-    card = croissant(manifest, schema)
+    card = croissant_card(manifest, schema)
     files = {**manifest.files, CARD_NAME: file_entry(card)}
     files = {name: files[name] for name in sorted(files)}
     return manifest.model_copy(update={"files": files}), card
@@ -641,16 +654,16 @@ def describe(workspace: Workspace, description: Description, lease: str) -> Mani
         if name != CARD_NAME
     }
     if DATASET_INFO_NAME in files:
-        dataset_info = with_about(
-            read_fixed(store, old, DATASET_INFO_NAME), description.about
+        dataset_info = replace_about(
+            read_fixed(store, old, DATASET_INFO_NAME), description.texts
         )
         described[DATASET_INFO_NAME], files[DATASET_INFO_NAME] = (
             dataset_info,
             file_entry(dataset_info),
         )
-    update = {"generation": old.generation + 1, "about": dict(description.about)}
+    update = {"generation": old.generation + 1, "about": dict(description.texts)}
     manifest = old.model_copy(update={**update, "files": files})
-    if description.card:
+    if description.has_card:
         schema = schema_of(old, class_names(store, old))
         manifest, described[CARD_NAME] = with_card(workspace, manifest, schema)
     staged_files = {
@@ -658,7 +671,8 @@ def describe(workspace: Workspace, description: Description, lease: str) -> Mani
     }
     store.put_all(staged_files)
     store.put_bytes(
-        manifest_digest(manifest_bytes).encode(), workspace.store_name(SEEN_NAME)
+        manifest_digest(manifest_bytes).encode(),
+        workspace.store_name(REPLACED_DIGEST_NAME),
     )
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return commit(workspace, manifest, lease)
@@ -708,11 +722,14 @@ def publish(
       OutputError: the output holds another dataset that must not be replaced.
     """
     keep_alive(context.workspace, at_once=True)
-    store, replaces = context.workspace.store, context.publishing.replaces
+    store, replaces = (
+        context.workspace.store,
+        context.publishing.replaced_manifest_digest,
+    )
     try:
         return _publish(context, put_into_staging)
     except OutputError as error:
-        if replaces not in (None, seen_manifest(store)):
+        if replaces not in (None, current_manifest_digest(store)):
             # Another try would fail as well.
             end_launch(context.workspace, str(error))
         raise
@@ -722,16 +739,16 @@ def _publish(
     context: RunContext, put_into_staging: Callable[[RunContext], Manifest]
 ) -> Manifest:
     store = context.workspace.store
-    manifest_bytes = store.find(MANIFEST_NAME)
+    manifest_bytes = store.read_if_exists(MANIFEST_NAME)
     _published_by_this(context, manifest_bytes)
-    replaces = context.publishing.replaces
+    replaces = context.publishing.replaced_manifest_digest
     if replaces is None:
         replaces = manifest_digest(manifest_bytes)
     manifest = check_output(
         store,
         context.run_key,
         overwrite=context.publishing.overwrite,
-        base=context.publishing.base,
+        base=context.publishing.base_fingerprint,
         is_same=lambda published_manifest: is_of_run(
             store, published_manifest, context.run_key
         ),
@@ -743,7 +760,9 @@ def _publish(
     clean_up(store, end_grace=False)
     staged = None
     if not is_staged(context.workspace):
-        staged = put_into_staging(context.publishing_with(replaces=replaces))
+        staged = put_into_staging(
+            context.publishing_with(replaced_manifest_digest=replaces)
+        )
     manifest = commit(context.workspace, staged)
     if context.publishing.grace == "0":
         clean_up(store)
@@ -761,7 +780,10 @@ def _published_by_this(
     Raises:
       BusyError: another job published since the run began.
     """
-    store, replaces = context.workspace.store, context.publishing.replaces
+    store, replaces = (
+        context.workspace.store,
+        context.publishing.replaced_manifest_digest,
+    )
     if replaces in (None, manifest_digest(manifest_bytes)):
         return None
     if manifest_bytes is not None:
@@ -771,7 +793,11 @@ def _published_by_this(
         if is_of_run(store, published_manifest, context.run_key):
             return published_manifest
     append = "append to it"
-    way = append if context.publishing.base else "replace it with `overwrite=true`"
+    way = (
+        append
+        if context.publishing.base_fingerprint
+        else "replace it with `overwrite=true`"
+    )
     began, again = "this run began", "Run again"
     if is_launch(context.workspace.name):
         began, again = "this job was launched", "Submit the job again"

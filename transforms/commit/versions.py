@@ -19,9 +19,9 @@ from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.schemas.job import FIRST_VERSION, VERSION_PATTERN
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.text import format_json
 from recordmill.transforms.commit.commit import RECORD_PREFIX
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.storage.lease import require_idle
 from recordmill.transforms.storage.store import WORK_FOLDER
@@ -50,9 +50,9 @@ def list_versions(store: Store) -> dict[str, bool]:
     versions.sort(key=_numbers_of)
 
     def manifest_size(version: str) -> int | None:
-        return store.below(version).size(MANIFEST_NAME)
+        return store.subfolder_store(version).size(MANIFEST_NAME)
 
-    sizes = ahead(versions, manifest_size, _PARALLEL)
+    sizes = map_ahead(versions, manifest_size, _PARALLEL)
     return {version: s is not None for version, s in zip(versions, sizes, strict=True)}
 
 
@@ -70,7 +70,7 @@ def next_version(version: str | None) -> str:
 
 def read_latest(store: Store) -> str | None:
     """Reads the version that latest.json names; None if there is no such file."""
-    latest_bytes = store.find(LATEST_NAME)
+    latest_bytes = store.read_if_exists(LATEST_NAME)
     return (
         None
         if latest_bytes is None
@@ -83,10 +83,10 @@ def follow_latest(store: Store) -> Store:
     if store.size(MANIFEST_NAME) is not None:
         return store
     version = read_latest(store)
-    return store if version is None else store.below(version)
+    return store if version is None else store.subfolder_store(version)
 
 
-def followed(output: str, storage: StorageOptions) -> str:
+def dataset_folder(output: str, storage: StorageOptions) -> str:
     """Returns the folder of a dataset: the output, or the version to read in it."""
     store = open_store(output, storage)
     version_store = follow_latest(store)
@@ -95,7 +95,7 @@ def followed(output: str, storage: StorageOptions) -> str:
 
 def names_latest(store: Store, manifest: Manifest) -> bool:
     """Checks whether latest.json names this version and has its fingerprint."""
-    return store.find(LATEST_NAME) == _latest_bytes(manifest)
+    return store.read_if_exists(LATEST_NAME) == _latest_bytes(manifest)
 
 
 def move_latest(store: Store, manifest: Manifest) -> None:
@@ -106,7 +106,7 @@ def move_latest(store: Store, manifest: Manifest) -> None:
     """
     new_bytes = _latest_bytes(manifest)
     for _ in range(_TRIES):
-        current_bytes = store.find(LATEST_NAME)
+        current_bytes = store.read_if_exists(LATEST_NAME)
         if current_bytes == new_bytes or _names_newer(
             store, current_bytes, manifest.version
         ):
@@ -127,12 +127,12 @@ def _names_newer(store: Store, latest_bytes: bytes | None, version: str) -> bool
     )
     if latest is None or _numbers_of(latest) <= _numbers_of(version):
         return False
-    return store.below(latest).size(MANIFEST_NAME) is not None
+    return store.subfolder_store(latest).size(MANIFEST_NAME) is not None
 
 
 def _latest_bytes(manifest: Manifest) -> bytes:
     version = manifest.version
-    return json_bytes(
+    return format_json(
         {"version": version, "path": version, "fingerprint": manifest.fingerprint}
     )
 
@@ -171,10 +171,10 @@ def expired_versions(store: Store, versions: dict[str, bool], keep: int) -> list
     return [version for version in old if version != latest]
 
 
-def has_orphans(store: Store) -> bool:
+def has_leftovers(store: Store) -> bool:
     """Checks whether killed runs left files next to the versions, or their lease."""
     level = store.list_level()
-    in_work = WORK_FOLDER in level.folders and store.all_files(WORK_FOLDER)
+    in_work = WORK_FOLDER in level.folders and store.list_tree(WORK_FOLDER)
     return bool(level.unfinished or in_work)
 
 
@@ -233,7 +233,7 @@ def clear_unfinished(store: Store, version: str, chosen: str) -> list[str]:
     Raises:
       BusyError: a run that was started with this version explicitly is still running.
     """
-    folder = store.below(version)
+    folder = store.subfolder_store(version)
     require_idle(folder)
     require_no_launch(folder)
     names = folder.list()
@@ -252,8 +252,8 @@ def clear_unfinished(store: Store, version: str, chosen: str) -> list[str]:
             name for name in names if name.startswith(inside) and name != last
         ]
         # Empty folders are removed with the last file, even if the file is missing.
-        folder.delete([*folder.unfinished(), *other_names])
+        folder.delete([*folder.list_temp_files(), *other_names])
         store.delete([f"{version}/{last}"])
-        if not store.exclusive:  # a store with real folders
+        if not store.swaps_exclusively:  # a store with real folders
             store.remove_tree(version)
     return runs

@@ -20,7 +20,7 @@ from typing import Any
 
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.text import count, json_bytes
+from recordmill.schemas.text import format_count, format_json
 
 _Json = dict[str, Any]
 
@@ -47,7 +47,7 @@ _CONTEXT: _Json = {
 }
 
 
-def croissant(manifest: Manifest, schema: Schema) -> bytes:
+def croissant_card(manifest: Manifest, schema: Schema) -> bytes:
     """Returns the file's bytes.
 
     All shards in the manifest must have a SHA-256, and the schema the class names.
@@ -80,7 +80,7 @@ def croissant(manifest: Manifest, schema: Schema) -> bytes:
             "@type": "cr:FileObject",
             "@id": shard.file,
             "name": shard.file,
-            "description": f"{name}: {count(shard.records, 'record')}",
+            "description": f"{name}: {format_count(shard.records, 'record')}",
             "contentUrl": shard.file,
             "contentSize": f"{shard.bytes} B",
             "encodingFormat": formats,
@@ -106,7 +106,7 @@ def croissant(manifest: Manifest, schema: Schema) -> bytes:
             if spec.class_names
         ),
     ]
-    return json_bytes(card)
+    return format_json(card)
 
 
 def _record_set(

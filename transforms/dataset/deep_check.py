@@ -13,18 +13,18 @@ from recordmill.schemas.feature_spec import (
     FeatureSpec,
     Kind,
     Schema,
-    shape_text,
+    format_shape,
 )
 from recordmill.schemas.options import Payload
 from recordmill.transforms.arrow import I64, offsets_of, value_lengths, value_offsets
 from recordmill.transforms.cast.typed_values import NO_LABEL, index_errors
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.encode.columns import row_starts, take_apart
+from recordmill.transforms.encode.columns import flatten_lists, row_starts
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
     bound_errors,
-    by_row,
-    merge,
+    errors_by_row,
+    merge_errors,
     rows_of,
 )
 from recordmill.transforms.images.decode import check_image
@@ -37,18 +37,18 @@ def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
     reasons: dict[int, str] = {}
     for feature in schema.features:
         if feature.name in batch.schema.names:
-            for row, reason in _problems(batch[feature.name], feature).items():
+            for row, reason in _feature_errors(batch[feature.name], feature).items():
                 reasons.setdefault(row, f"feature {feature.name!r}: {reason}")
     return dict(sorted(reasons.items()))
 
 
-def _problems(array: pa.Array, feature: FeatureSpec) -> RowErrors:
+def _feature_errors(array: pa.Array, feature: FeatureSpec) -> RowErrors:
     reasons: RowErrors = {}
     if array.null_count and not feature.optional:
         missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
         reasons = dict.fromkeys(missing.tolist(), "missing, but not optional")
     if feature.content is Content.IMAGE:
-        return reasons | _image_problems(array, feature)
+        return reasons | _image_errors(array, feature)
     bounded = feature.minimum is not None or feature.maximum is not None
     if not bounded and not feature.class_names:
         return reasons
@@ -59,8 +59,10 @@ def _problems(array: pa.Array, feature: FeatureSpec) -> RowErrors:
     # A bound is rounded like the stored value: 0.1 is allowed if the maximum is 0.1.
     if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
         values = values.astype(np.float32)
-    errors = merge(errors, bound_errors(values, feature.minimum, feature.maximum))
-    return merge(reasons, by_row(errors, starts))
+    errors = merge_errors(
+        errors, bound_errors(values, feature.minimum, feature.maximum)
+    )
+    return merge_errors(reasons, errors_by_row(errors, starts))
 
 
 def _flatten_column(
@@ -88,11 +90,11 @@ def _flatten_column(
 
 def _without_lists(array: pa.Array) -> tuple[I64, pa.Array]:
     """Returns the start of each row's innermost values (rows + 1), and the values."""
-    levels, values, _ = take_apart(array)
+    levels, values, _ = flatten_lists(array)
     return row_starts([np.arange(len(array) + 1), *levels]), values
 
 
-def _image_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
+def _image_errors(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
     """Finds images without a readable header or with another size than the shape."""
     reasons: dict[int, str] = {}
     starts, array = _without_lists(array)
@@ -111,7 +113,7 @@ def _image_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
             fits = all(size in (None, side) for size, side in sides)
             if fits and len(expected) == len(image_shape):
                 continue
-            shape = shape_text(feature.shape)
+            shape = format_shape(feature.shape)
             reason = f"an image of shape {list(image_shape)}, expected {shape}"
         reasons.setdefault(int(rows_of(np.array([index]), starts)[0]), reason)
     return reasons
@@ -126,7 +128,7 @@ class DeepCheck:
     def __init__(self, schema: Schema, payload: Payload, *, is_framed: bool) -> None:
         self._schema, self._payload, self._is_framed = schema, payload, is_framed
         self._shown: list[str] = []
-        self._num_invalid = self._index = self._offset = 0
+        self._num_invalid = self._num_records = self._offset = 0
 
     def add(self, records: pa.BinaryArray) -> None:
         """Checks the next records."""
@@ -134,11 +136,11 @@ class DeepCheck:
         self._num_invalid += len(reasons)
         offsets = self._offset + offsets_of(value_lengths(records) + FRAME_BYTES)
         for row in sorted(reasons)[: _SHOWN - len(self._shown)]:
-            location = f"record {self._index + row}"
+            location = f"record {self._num_records + row}"
             if self._is_framed:
                 location += f" at byte {offsets[row]}"
             self._shown.append(f"{location}: {reasons[row]}")
-        self._index += len(records)
+        self._num_records += len(records)
         self._offset = int(offsets[-1])
 
     def problems(self) -> list[str]:

@@ -26,22 +26,22 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.feature_spec import Content, differences
+from recordmill.schemas.feature_spec import Content, compare_schemas
 from recordmill.schemas.manifest import Manifest, schema_of
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.dataset.files import class_names
-from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
+from recordmill.transforms.dataset.reader import ReadableShard, shards_to_read
 from recordmill.transforms.storage import Store
 
 MAX_EXAMPLES = 10  # examples of content in several splits
 _BUCKET_BYTES = 32 << 20  # bytes that are sorted together
 _MAX_BUCKETS = 256  # files that are open at the same time
-_AT_ONCE = 1 << 16  # records that are hashed before they are written
-_ENTRY = np.dtype([("hash", "<u8", (2,)), ("record", "<u8"), ("group", "<u2")])
+_RECORDS_PER_WRITE = 1 << 16  # records that are hashed before they are written
+_HASHED_RECORD = np.dtype([("hash", "<u8", (2,)), ("record", "<u8"), ("group", "<u2")])
 
-Entries = npt.NDArray[np.void]
-GroupedShard = tuple[int, int, ShardToRead]
+HashedRecords = npt.NDArray[np.void]
+GroupedShard = tuple[int, int, ReadableShard]
 """The number of a group, the number of the shard's first record in it, and the shard."""
 RecordName = tuple[str, int]
 """A split, and the index of a record in it, as in the options of `recordmill inspect`."""
@@ -51,23 +51,25 @@ def _buckets(
     shards: Sequence[GroupedShard],
     on_bytes: Callable[[int], None],
     images: Sequence[str] = (),
-) -> Iterator[Entries]:
+) -> Iterator[HashedRecords]:
     """Yields sorted entries of all records in parts; equal hashes are in the same part.
 
     With `images`, only these features are hashed. `on_bytes` is called with the size of
     each shard after it was read.
     """
     records = sum(shard.entry.records for _, _, shard in shards)
-    buckets = max(1, min(_MAX_BUCKETS, -(-records * _ENTRY.itemsize // _BUCKET_BYTES)))
+    buckets = max(
+        1, min(_MAX_BUCKETS, -(-records * _HASHED_RECORD.itemsize // _BUCKET_BYTES))
+    )
     with TemporaryDirectory(prefix="recordmill-") as folder:
         paths = [Path(folder, f"{number:03d}") for number in range(buckets)]
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("wb")) for path in paths]
             for group, first, shard in shards:
                 digests = _digests(shard, images)
-                while digest_bytes := b"".join(islice(digests, _AT_ONCE)):
+                while digest_bytes := b"".join(islice(digests, _RECORDS_PER_WRITE)):
                     hashes = np.frombuffer(digest_bytes, "<u8").reshape(-1, 2)
-                    entries = np.zeros(len(hashes), _ENTRY)
+                    entries = np.zeros(len(hashes), _HASHED_RECORD)
                     entries["hash"], entries["group"] = hashes, group
                     entries["record"] = np.arange(first, first + len(hashes))
                     first += len(hashes)
@@ -76,13 +78,13 @@ def _buckets(
                         entries[bucket == number].tofile(files[number])
                 on_bytes(shard.entry.bytes)
         for path in paths:
-            entries = np.fromfile(path, _ENTRY)
+            entries = np.fromfile(path, _HASHED_RECORD)
             keys = (entries["record"], entries["group"], *entries["hash"].T)
             if len(entries):
                 yield entries[np.lexsort(keys)]
 
 
-def _digests(shard: ShardToRead, images: Sequence[str]) -> Iterator[bytes]:
+def _digests(shard: ReadableShard, images: Sequence[str]) -> Iterator[bytes]:
     """Yields the hash of each record; one Python call per record takes 0.9 us."""
     if not images:
         for record in shard.records():
@@ -97,7 +99,7 @@ def _digests(shard: ShardToRead, images: Sequence[str]) -> Iterator[bytes]:
             yield blake2b(image_bytes, digest_size=16).digest()
 
 
-def _content_ids(entries: Entries) -> I64:
+def _content_ids(entries: HashedRecords) -> I64:
     """Returns an id for each of the sorted entries, from 0 on; equal for equal hashes."""
     hashes = entries["hash"]
     ids: I64 = np.cumsum((hashes[1:] != hashes[:-1]).any(axis=1))
@@ -108,32 +110,36 @@ def _content_ids(entries: Entries) -> I64:
 class SplitOverlap:
     """The content that several splits have in common."""
 
-    records: int = 0  # records with the same content as a record of another split
+    num_records: int = 0  # records with the same content as a record of another split
     # examples of such content, each with one record of every split that has it
     examples: tuple[tuple[RecordName, ...], ...] = ()
-    splits: int = 0  # number of compared splits
+    num_splits: int = 0  # number of compared splits
 
     def summary(self) -> str:
         """Returns the number of these records as a short text."""
-        if self.splits < 2:
+        if self.num_splits < 2:
             return "nothing to compare, because there is only one split"
-        records_text = count(self.records, "record") if self.records else "no records"
+        records_text = (
+            format_count(self.num_records, "record")
+            if self.num_records
+            else "no records"
+        )
         return f"{records_text} with the same content as a record in another split"
 
-    def lines(self) -> list[str]:
+    def message_lines(self) -> list[str]:
         """Returns a line with the number of these records and examples; [] if none."""
         examples_text = (
             " = ".join(f"{s} {n}" for s, n in example) for example in self.examples
         )
         line = (
-            f"{count(self.records, 'record')} have the same content as a record of "
+            f"{format_count(self.num_records, 'record')} have the same content as a record of "
             f"another split, such as (split and record number) {'; '.join(examples_text)}"
         )
-        return [line] if self.records else []
+        return [line] if self.num_records else []
 
 
 def find_overlap(
-    shards: Sequence[ShardToRead], on_bytes: Callable[[int], None] = lambda _: None
+    shards: Sequence[ReadableShard], on_bytes: Callable[[int], None] = lambda _: None
 ) -> SplitOverlap:
     """Reads all records of some shards, and compares the records of different splits.
 
@@ -141,7 +147,7 @@ def find_overlap(
     """
     names = list(dict.fromkeys(shard.split for shard in shards))
     if len(names) < 2:
-        return SplitOverlap(splits=len(names))
+        return SplitOverlap(num_splits=len(names))
     images = [
         feature.name
         for feature in shards[0].schema.features
@@ -154,14 +160,14 @@ def find_overlap(
         counts[shard.split] += shard.entry.records
     records, examples = 0, list[tuple[RecordName, ...]]()
     for entries in _buckets(grouped, on_bytes, images):
-        num_records, bucket_examples = _overlap(entries, names)
+        num_records, bucket_examples = _bucket_overlap(entries, names)
         records += num_records
         examples = heapq.nsmallest(MAX_EXAMPLES, examples + bucket_examples)
     return SplitOverlap(records, tuple(examples), len(names))
 
 
-def _overlap(
-    entries: Entries, names: Sequence[str]
+def _bucket_overlap(
+    entries: HashedRecords, names: Sequence[str]
 ) -> tuple[int, list[tuple[RecordName, ...]]]:
     """Returns the number of records in several splits, and the first examples."""
     split = entries["group"]
@@ -182,21 +188,23 @@ def _overlap(
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsCompared:
+class RecordComparison:
     """The result of a comparison of the records of two datasets."""
 
-    both: int  # records that both have, in any split
-    moved: int  # records that both have, but in different splits
-    only: tuple[int, int]  # records that only the first or only the second dataset has
+    num_common: int  # records that both have, in any split
+    num_moved: int  # records that both have, but in different splits
+    num_only_in: tuple[
+        int, int
+    ]  # records that only the first or only the second dataset has
     # shard file and index of some of the latter, in order
     examples: tuple[tuple[RecordName, ...], tuple[RecordName, ...]] = ((), ())
 
 
 def compare_records(
-    sides: tuple[Sequence[ShardToRead], Sequence[ShardToRead]],
+    sides: tuple[Sequence[ReadableShard], Sequence[ReadableShard]],
     num_examples: int,
     on_bytes: Callable[[int], None],
-) -> RecordsCompared:
+) -> RecordComparison:
     """Compares the records of two datasets, independent of their order.
 
     If one dataset has a record twice and the other once, one copy counts as "only".
@@ -229,7 +237,7 @@ def compare_records(
         tuple(_name(shards, number) for number in numbers)
         for shards, numbers in zip(sides, examples, strict=True)
     ]
-    return RecordsCompared(
+    return RecordComparison(
         both, moved, (only[0], only[1]), (named_examples[0], named_examples[1])
     )
 
@@ -240,7 +248,7 @@ def _counts_of(ids: I64, side: I64) -> I64:
     return np.bincount(2 * ids + side, minlength=2 * num_ids).reshape(-1, 2)
 
 
-def _name(shards: Sequence[ShardToRead], number: int) -> RecordName:
+def _name(shards: Sequence[ReadableShard], number: int) -> RecordName:
     """Returns the shard file of a record, and the record's index in it."""
     for shard in shards:
         if number < shard.entry.records:
@@ -250,7 +258,7 @@ def _name(shards: Sequence[ShardToRead], number: int) -> RecordName:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class DatasetComparison:
     """The result of a comparison of two datasets."""
 
     # a line for each difference of their payload, features and classes
@@ -258,14 +266,14 @@ class Compared:
     # records of each split in the first and the second dataset; None if a dataset has no
     # such split
     splits: Mapping[str, tuple[int | None, int | None]]
-    records: RecordsCompared
-    same_files: bool  # both have the same shards, so that no record was read
+    records: RecordComparison
+    has_same_files: bool  # both have the same shards, so that no record was read
 
     @property
-    def same(self) -> bool:
+    def is_same(self) -> bool:
         """Returns True if both have the same rows in the same splits, in any order."""
         records = self.records
-        return not (self.schema or any(records.only) or records.moved)
+        return not (self.schema or any(records.num_only_in) or records.num_moved)
 
 
 def compare_datasets(
@@ -273,7 +281,7 @@ def compare_datasets(
     manifests: tuple[Manifest, Manifest],
     num_examples: int,
     on_progress: Callable[[float, float | None], None],
-) -> Compared:
+) -> DatasetComparison:
     """Compares two datasets, with examples of records that only one has.
 
     `on_progress` is called with (bytes read, total bytes).
@@ -281,9 +289,9 @@ def compare_datasets(
     Raises:
       CorruptRecordError, OutputError: a dataset is damaged.
     """
-    same_files = _files(manifests[0]) == _files(manifests[1])
+    same_files = _shard_checksums(manifests[0]) == _shard_checksums(manifests[1])
     if same_files:
-        records = RecordsCompared(manifests[0].records, 0, (0, 0))
+        records = RecordComparison(manifests[0].records, 0, (0, 0))
     else:
         done, total = 0, sum(manifest.num_bytes for manifest in manifests)
 
@@ -300,10 +308,10 @@ def compare_datasets(
     )
     splits = {name: (first.get(name), second.get(name)) for name in first | second}
     schema = tuple(_schema_differences(stores, manifests))
-    return Compared(schema, splits, records, same_files)
+    return DatasetComparison(schema, splits, records, same_files)
 
 
-def _files(manifest: Manifest) -> object:
+def _shard_checksums(manifest: Manifest) -> object:
     """Returns the records, bytes and checksums of all shards, for a comparison."""
     return (
         manifest.container,
@@ -330,6 +338,6 @@ def _schema_differences(
     # A difference may be a change in one direction only, such as an optional feature.
     reverse_changes = [
         f"from the second to the first, {line}"
-        for line in differences(right_schema, left_schema)
+        for line in compare_schemas(right_schema, left_schema)
     ]
-    return changes + (differences(left_schema, right_schema) or reverse_changes)
+    return changes + (compare_schemas(left_schema, right_schema) or reverse_changes)

@@ -14,14 +14,16 @@ import pyarrow.compute as pc
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
+from recordmill.transforms.dataset.reader import ReadableShard, shards_to_read
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import raw_feature
 from recordmill.transforms.storage import Store
 
-_AT_ONCE = 8  # examples that are decoded together: each feature has a fixed cost
+_EXAMPLES_PER_DECODE = (
+    8  # examples that are decoded together: each feature has a fixed cost
+)
 _TRUTH_VALUES = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -63,11 +65,11 @@ def parse_condition(
         ) from None
 
 
-def _matching(
-    shard: ShardToRead, conditions: Sequence[Condition]
+def _matching_records(
+    shard: ReadableShard, conditions: Sequence[Condition]
 ) -> Iterator[tuple[int, bytes]]:
     """Yields (index, bytes) of the records that meet all conditions."""
-    schema = shard.only({condition.feature.name for condition in conditions})
+    schema = shard.select_schema({condition.feature.name for condition in conditions})
     first = 0
     for window in shard.windows():
         batch = decode_payload(window, schema, shard.payload).batch
@@ -124,7 +126,7 @@ class Selection:
 
     limit: int  # maximum number of examples
     split: str = ""  # name of the split; "" for all splits, in order
-    first: int = 0  # index of the first example in the selected splits
+    first_index: int = 0  # index of the first example in the selected splits
     conditions: tuple[Condition, ...] = ()  # that each example must meet
 
 
@@ -141,18 +143,18 @@ def read_examples(
     """
     shards = shards_to_read(store, manifest, selection.split or None)
     records = sum(shard.entry.records for shard in shards)
-    if selection.first and selection.first >= records:
+    if selection.first_index and selection.first_index >= records:
         raise UsageError(
-            f"{store.uri}: no example {selection.first:,}: the dataset has "
-            f"{count(records, 'record')}, counted from 0"
+            f"{store.uri}: no example {selection.first_index:,}: the dataset has "
+            f"{format_count(records, 'record')}, counted from 0"
         )
-    return _selected(shards, selection)
+    return _selected_examples(shards, selection)
 
 
-def _selected(
-    shards: Sequence[ShardToRead], selection: Selection
+def _selected_examples(
+    shards: Sequence[ReadableShard], selection: Selection
 ) -> Iterator[ExamplePreview]:
-    left, skipped = selection.limit, selection.first
+    left, skipped = selection.limit, selection.first_index
     for shard in shards:
         if left <= 0:
             return
@@ -161,21 +163,21 @@ def _selected(
             continue
         records: Iterator[tuple[int, bytes]]
         if selection.conditions:
-            matches = _matching(shard, selection.conditions)
+            matches = _matching_records(shard, selection.conditions)
             records = (match for match in matches if match[0] >= skipped)
         else:
             records = islice(enumerate(shard.records()), skipped, None)
         selected_records = islice(records, left)
-        while record_group := list(islice(selected_records, _AT_ONCE)):
-            yield from _previews(shard, *zip(*record_group, strict=True))
+        while record_group := list(islice(selected_records, _EXAMPLES_PER_DECODE)):
+            yield from _preview_examples(shard, *zip(*record_group, strict=True))
             left -= len(record_group)
         skipped = 0
 
 
-def _previews(
-    shard: ShardToRead, indices: tuple[int, ...], records: tuple[bytes, ...]
+def _preview_examples(
+    shard: ReadableShard, indices: tuple[int, ...], records: tuple[bytes, ...]
 ) -> Iterator[ExamplePreview]:
-    batch = shard.decoded(pa.array(records, pa.binary()), shard.schema, indices)
+    batch = shard.decode_records(pa.array(records, pa.binary()), shard.schema, indices)
     may_be_text = (
         shard.payload == "raw" and raw_feature(shard.schema).content is Content.VALUES
     )

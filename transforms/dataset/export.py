@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from recordmill.schemas.errors import InputError, OutputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Schema
-from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
+from recordmill.schemas.manifest import Manifest, ManifestShard, schema_of
 from recordmill.schemas.names import check_file_name, shard_file_name
 from recordmill.schemas.ranges import ShardResult
 from recordmill.transforms.dataset.files import (
@@ -20,17 +20,17 @@ from recordmill.transforms.dataset.files import (
     require_size,
     require_written,
 )
-from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
+from recordmill.transforms.dataset.reader import ReadableShard, shards_to_read
 from recordmill.transforms.dataset.tfds import (
     DATASET_INFO_NAME,
     metadata_files,
     only_label,
-    with_about,
+    replace_about,
 )
 from recordmill.transforms.sources.hugging_face import LENGTHS
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.errors import output_error
-from recordmill.transforms.storage.local import renamed
+from recordmill.transforms.storage.local import write_then_rename
 from recordmill.transforms.storage.reading import real_uri
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
@@ -82,7 +82,7 @@ def new_file(target: Store, name: str) -> Iterator[Path]:
         try:
             with (
                 target.open_to_write(folder, create=True) as opened,
-                renamed(opened.path_of(last)) as temporary,
+                write_then_rename(opened.path_of(last)) as temporary,
             ):
                 yield temporary
         except OSError as error:
@@ -99,7 +99,7 @@ def export_shards(
     manifest: Manifest,
     target: Store,
     name_of: Callable[[str, int, int], str],
-    write: Callable[[ShardToRead, Path], None],
+    write: Callable[[ReadableShard, Path], None],
     on_progress: OnProgress,
 ) -> list[str]:
     """Writes a file for each shard, and DONE_NAME last; returns the names of all files.
@@ -159,7 +159,7 @@ def export_tfds(
                 container=manifest.container,
             )
             with new_file(target, name) as path:
-                size = _put(store, shard, manifest.compression, path)
+                size = _copy_shard(store, shard, manifest.compression, path)
             examples = size - FRAME_BYTES * shard.records
             shard_results.append(
                 ShardResult(split, number, name, shard.records, size, examples, 0)
@@ -175,13 +175,17 @@ def export_tfds(
         container=manifest.container,
         label=only_label(schema),
     )
-    files[DATASET_INFO_NAME] = with_about(files.pop(DATASET_INFO_NAME), manifest.about)
+    files[DATASET_INFO_NAME] = replace_about(
+        files.pop(DATASET_INFO_NAME), manifest.about
+    )
     for name, content in files.items():
         target.put_bytes(content, name)
     return [shard_result.file for shard_result in shard_results] + list(files)
 
 
-def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int:
+def _copy_shard(
+    store: Store, shard: ManifestShard, compression: str, target: Path
+) -> int:
     """Creates a hard link to a shard, or a decompressed copy; returns its size."""
     require_size(store, shard)
     if isinstance(store, LocalStore) and compression == "none":

@@ -21,19 +21,23 @@ from recordmill.schemas.errors import (
     SchemaError,
     UsageError,
 )
-from recordmill.schemas.feature_spec import Schema, differences, range_violations
+from recordmill.schemas.feature_spec import (
+    Schema,
+    compare_schemas,
+    find_range_violations,
+)
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.manifest import (
     MANIFEST_NAME,
-    FileEntry,
     Manifest,
-    ShardEntry,
+    ManifestFile,
+    ManifestShard,
     schema_of,
 )
-from recordmill.schemas.names import REJECTS_NAME, mark_of_rejects
-from recordmill.schemas.source_options import LEAVE_OUT
+from recordmill.schemas.names import REJECTS_NAME, parse_rejects_commit_id
+from recordmill.schemas.source_options import IGNORE_COLUMNS_HINT
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import read_file
@@ -50,7 +54,7 @@ def find_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest | None:
     Raises:
       OutputError: the file is not a manifest.
     """
-    manifest_bytes = store.find(name)
+    manifest_bytes = store.read_if_exists(name)
     return (
         None
         if manifest_bytes is None
@@ -69,7 +73,7 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
     if manifest is None:
         if datasets := _datasets_in(store):
             raise MissingDatasetError(
-                f"{store.uri}: a folder with {count(len(datasets), 'dataset')}; "
+                f"{store.uri}: a folder with {format_count(len(datasets), 'dataset')}; "
                 f"expected one of them: {', '.join(datasets)}"
             )
         raise MissingDatasetError(
@@ -82,7 +86,7 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
 def _datasets_in(store: Store) -> list[str]:
     """Returns the URIs of the first datasets in a folder."""
     folders = islice(sorted(store.list_level().folders), _MAX_FOLDERS)
-    folder_stores = [store.below(folder) for folder in folders]
+    folder_stores = [store.subfolder_store(folder) for folder in folders]
     return [
         folder_store.uri
         for folder_store in folder_stores
@@ -90,7 +94,7 @@ def _datasets_in(store: Store) -> list[str]:
     ]
 
 
-def require_size(store: Store, shard: ShardEntry) -> None:
+def require_size(store: Store, shard: ManifestShard) -> None:
     """Checks that a shard exists and has the size that the manifest records.
 
     Raises:
@@ -108,7 +112,7 @@ def require_size(store: Store, shard: ShardEntry) -> None:
         )
 
 
-def require_listed(store: Store, shard: ShardEntry) -> None:
+def require_listed(store: Store, shard: ManifestShard) -> None:
     """Checks that the current manifest still lists a shard of an earlier read of it.
 
     Raises:
@@ -134,7 +138,7 @@ def rejects_files(store: Store, manifest: Manifest) -> dict[str, int]:
     return {
         name: size
         for name, size in files.items()
-        if not marks or mark_of_rejects(name) in marks
+        if not marks or parse_rejects_commit_id(name) in marks
     }
 
 
@@ -145,9 +149,9 @@ def read_fixed(store: Store, manifest: Manifest, name: str) -> bytes:
     file in place, the commit's copy is read. If the manifest does not list the file, the
     copy is read whenever it exists.
     """
-    content, expected = store.find(name), manifest.files.get(name)
-    if expected is None or not is_file(content, expected):
-        copy = store.find(fixed_copy_name(manifest.mark, name))
+    content, expected = store.read_if_exists(name), manifest.files.get(name)
+    if expected is None or not matches_entry(content, expected):
+        copy = store.read_if_exists(fixed_copy_name(manifest.commit_id, name))
         content = content if copy is None else copy
     if content is None:
         raise MissingFileError(f"{store.uri_of(name)}: is missing")
@@ -164,12 +168,12 @@ def replaced_name(mark: str) -> str:
     return f"{WORK_FOLDER}/commit-{mark}/replaced.json"
 
 
-def file_entry(data: Data) -> FileEntry:
+def file_entry(data: Data) -> ManifestFile:
     """Returns the manifest entry of a file with these bytes."""
-    return FileEntry(bytes=len(data), crc32c=f"{crc32c(data):08x}")
+    return ManifestFile(bytes=len(data), crc32c=f"{crc32c(data):08x}")
 
 
-def is_file(data: Data | None, expected: FileEntry) -> bool:
+def matches_entry(data: Data | None, expected: ManifestFile) -> bool:
     """Checks whether a file's bytes match its manifest entry."""
     return data is not None and file_entry(data) == expected
 
@@ -225,19 +229,19 @@ def open_file(
 
 
 def require_written(
-    file: InputStream, shard_entry: ShardEntry, num_records: int | None = None
+    file: InputStream, shard_entry: ManifestShard, num_records: int | None = None
 ) -> None:
     """Reads the remaining bytes of a file, and checks that it is the written shard.
 
     `num_records` is the number of whole records found, or None if they were not counted.
     """
-    crc32c = f"{file.drain():08x}"
+    crc32c = f"{file.checksum_of_part():08x}"
     actual, expected = f"CRC-32C {crc32c}", shard_entry.crc32c
     explanation = "this is not the file that was written. Convert again or restore it"
     if num_records is None:
         explanation += "; `recordmill verify` shows what else is damaged"
     else:
-        actual = f"{count(num_records, 'record')} and {actual}"
+        actual = f"{format_count(num_records, 'record')} and {actual}"
         expected = f"{shard_entry.records:,} and {expected}"
         explanation = f"no record is damaged, but {explanation}"
     if crc32c != shard_entry.crc32c or num_records not in (None, shard_entry.records):
@@ -278,12 +282,12 @@ def require_schema(
 
     `notes` are possible causes of a change, for the message.
     """
-    changes = differences(expected, schema) if expected else []
+    changes = compare_schemas(expected, schema) if expected else []
     if changes and expected:
         expected_names = {feature.name for feature in expected.features}
         has_new = any(feature.name not in expected_names for feature in schema.features)
         if has_new and getattr(job.source_options, "extra_columns", "") == "error":
-            notes = (*notes, f"{LEAVE_OUT}, or add it to the schema")
+            notes = (*notes, f"{IGNORE_COLUMNS_HINT}, or add it to the schema")
         raise SchemaError(
             "the dataset's schema differs from `expect_schema`:\n"
             + "\n".join(f"  {change}" for change in (*changes, *notes))
@@ -308,7 +312,7 @@ def require_values(batch: pa.RecordBatch, schema: Schema, expected: Schema) -> N
             lowest, highest = pc.min_max(values).values()
             if lowest.is_valid:
                 observed[feature.name] = (lowest.as_py(), highest.as_py())
-    if outside := range_violations(expected, observed):
+    if outside := find_range_violations(expected, observed):
         raise SchemaError(
             "values are outside the bounds of `expect_schema`:\n"
             + "\n".join(f"  {line}" for line in outside)

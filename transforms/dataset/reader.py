@@ -22,7 +22,7 @@ from recordmill.schemas.errors import (
     UsageError,
 )
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
+from recordmill.schemas.manifest import Manifest, ManifestShard, schema_of
 from recordmill.schemas.names import INDEX_SUFFIX, check_file_name
 from recordmill.schemas.options import Container, Payload
 from recordmill.transforms.arrow import I64, U8, binary_array, offsets_of, value_lengths
@@ -48,18 +48,18 @@ from recordmill.transforms.tfrecord import (
 WINDOW_RECORDS = 1 << 12  # records that are decoded together
 
 _DAMAGE = (CorruptRecordError, OutputError)
-Found = TypeVar("Found")
+_Value = TypeVar("_Value")
 
 _GAP_BYTES = 1 << 16  # a smaller gap in a store is read instead of skipped
 
 
 @dataclass(frozen=True, slots=True)
-class ShardToRead:
+class ReadableShard:
     """One shard with the properties that are needed to read it."""
 
     store: Store  # of the dataset
     split: str  # the name of its split
-    entry: ShardEntry  # the shard's entry in the manifest
+    entry: ManifestShard  # the shard's entry in the manifest
     compression: str  # of the shard
     container: Container  # its file format
     schema: Schema  # of the dataset, without the names of classes
@@ -103,7 +103,7 @@ class ShardToRead:
                         num_yielded = num_read
                 return
             except _DAMAGE:
-                if is_retry or not self._forget():
+                if is_retry or not self._drop_cached_files():
                     raise
 
     def _windows(
@@ -143,7 +143,7 @@ class ShardToRead:
                 yield frames, num_whole
             require_written(file, self.entry, num_records)
 
-    def only(self, names: Collection[str]) -> Schema:
+    def select_schema(self, names: Collection[str]) -> Schema:
         """Returns the schema to decode for some features: all if none can be skipped."""
         if self.payload not in ("example", "json"):
             return self.schema
@@ -155,12 +155,12 @@ class ShardToRead:
         Raises:
           OutputError: a record does not fit the schema.
         """
-        first, schema = 0, self.schema if names is None else self.only(names)
+        first, schema = 0, self.schema if names is None else self.select_schema(names)
         for window in self.windows():
-            yield self.decoded(window, schema, range(first, first + len(window)))
+            yield self.decode_records(window, schema, range(first, first + len(window)))
             first += len(window)
 
-    def decoded(
+    def decode_records(
         self, records: pa.BinaryArray, schema: Schema, indices: Sequence[int]
     ) -> pa.RecordBatch:
         """Decodes records with these indices in the shard; see `batches`."""
@@ -177,22 +177,22 @@ class ShardToRead:
     def open(self) -> ArrayRecordShard | OpenShard:
         """Opens the shard for random access, with the reader of its file format."""
         kind = ArrayRecordShard if self.container == "array_record" else OpenShard
-        return self.reread(lambda: kind(self))
+        return self.read_with_retry(lambda: kind(self))
 
-    def reread(self, read: Callable[[], Found]) -> Found:
+    def read_with_retry(self, read: Callable[[], _Value]) -> _Value:
         """Calls a read function; if a cache has damaged bytes, calls it once more."""
         try:
             return read()
         except _DAMAGE:
-            if not self._forget():
+            if not self._drop_cached_files():
                 raise
         return read()
 
-    def _forget(self) -> bool:
+    def _drop_cached_files(self) -> bool:
         names = self.entry.file, self.entry.file + INDEX_SUFFIX
-        return any(list(map(self.store.forget, names)))
+        return any(list(map(self.store.remove_from_cache, names)))
 
-    def index(self) -> I64:
+    def frame_offsets(self) -> I64:
         """Reads all records; returns the start of each frame, and the end of the last."""
         lengths = [*self.lengths()]
         return offsets_of(
@@ -202,7 +202,7 @@ class ShardToRead:
 
 def shards_to_read(
     store: Store, manifest: Manifest, splits: str | Sequence[str] | None = None
-) -> list[ShardToRead]:
+) -> list[ReadableShard]:
     """Returns the shards of one, several or all splits, in the manifest's order.
 
     Raises:
@@ -218,7 +218,7 @@ def shards_to_read(
     schema, payload = schema_of(manifest), manifest.payload
     form = manifest.compression, manifest.container
     return [
-        ShardToRead(store, split, entry, *form, schema, payload)
+        ReadableShard(store, split, entry, *form, schema, payload)
         for split, split_entry in manifest.splits.items()
         for entry in split_entry.shards
         if not names or split in names
@@ -275,7 +275,7 @@ class ArrayRecordShard:
     memory.
     """
 
-    def __init__(self, shard: ShardToRead) -> None:
+    def __init__(self, shard: ReadableShard) -> None:
         self._store, self._entry, self._uri = shard.store, shard.entry, shard.uri
         store = self._store
         require_size(store, self._entry)
@@ -299,7 +299,7 @@ class ArrayRecordShard:
         weakref.finalize(self, _remove, folder, os.getpid())
         return folder
 
-    def requests(self, positions: I64) -> list[I64]:
+    def group_positions(self, positions: I64) -> list[I64]:
         """Returns all positions as one request, because the file is local."""
         return [positions]
 
@@ -328,7 +328,7 @@ class OpenShard:
     file in a store, the index is read, or the whole file once if it has no index.
     """
 
-    def __init__(self, shard: ShardToRead) -> None:
+    def __init__(self, shard: ReadableShard) -> None:
         if shard.compression != "none":
             raise UsageError(
                 f"{shard.uri}: compressed with {shard.compression}, so single records "
@@ -336,8 +336,8 @@ class OpenShard:
                 "with `compression=none`"
             )
         self._shard, shard_entry = shard, shard.entry
-        self._map = _mapped(shard)
-        index = shard.store.find(shard_entry.file + INDEX_SUFFIX)
+        self._map = _map_file(shard)
+        index = shard.store.read_if_exists(shard_entry.file + INDEX_SUFFIX)
         offsets = None
         if index is not None:
             uri = shard.uri + INDEX_SUFFIX
@@ -345,9 +345,9 @@ class OpenShard:
         elif self._map is not None:
             offsets = frame_offsets(self._map, shard_entry.records)
         # Reading the whole file finds the damaged record.
-        self._offsets = shard.index() if offsets is None else offsets
+        self._offsets = shard.frame_offsets() if offsets is None else offsets
 
-    def requests(self, positions: I64) -> list[I64]:
+    def group_positions(self, positions: I64) -> list[I64]:
         """Splits ascending positions into groups that one request to a store reads."""
         near = self._offsets[positions + 1] + _GAP_BYTES
         apart = self._offsets[positions[1:]] > near[:-1]
@@ -358,13 +358,13 @@ class OpenShard:
 
         In a store, all bytes between them are read as well.
         """
-        return self._shard.reread(lambda: self._read(positions))
+        return self._shard.read_with_retry(lambda: self._read(positions))
 
     def _read(self, positions: I64) -> pa.BinaryArray:
         starts, ends = self._offsets[positions], self._offsets[positions + 1]
         file, local = self._map, starts
         if file is None:
-            file = self._fetched(int(starts.min()), int(ends.max()))
+            file = self._fetch_bytes(int(starts.min()), int(ends.max()))
             local = starts - starts.min()
         lengths = ends - starts
         bad = damaged_frame(file, local, lengths)
@@ -377,7 +377,7 @@ class OpenShard:
             raise CorruptRecordError(self._shard.uri, *location, problem)
         return _without_frames(file, local, lengths)
 
-    def _fetched(self, start: int, stop: int) -> U8:
+    def _fetch_bytes(self, start: int, stop: int) -> U8:
         range_bytes = self._shard.store.read_range(self._shard.entry.file, start, stop)
         if len(range_bytes) != stop - start:
             raise OutputError(
@@ -386,7 +386,7 @@ class OpenShard:
         return np.frombuffer(range_bytes, np.uint8)
 
 
-def _mapped(shard: ShardToRead) -> U8 | None:
+def _map_file(shard: ReadableShard) -> U8 | None:
     """Maps a local file into memory; returns None for one in a store."""
     if not isinstance(shard.store, LocalStore):
         return None
@@ -406,7 +406,7 @@ def frame_offsets(file: U8, records: int) -> I64 | None:
     None if a length is damaged, the number of records differs, or more bytes follow.
     """
     parts = [find_frames(file)]
-    while len(parts[-1]) > 1:  # MOST_FRAMES in each step
+    while len(parts[-1]) > 1:  # MAX_FRAMES in each step
         parts.append(find_frames(file, int(parts[-1][-1])))
     offsets = np.concatenate([parts[0], *(part[1:] for part in parts[1:])])
     whole = len(offsets) == records + 1 and offsets[-1] == len(file)
@@ -460,7 +460,7 @@ def write_indexes(
     names, done, total = [], 0, sum(shard.entry.bytes for shard in shards)
     for shard in shards:
         name = shard.entry.file + INDEX_SUFFIX
-        store.put_bytes(index_text(shard.index()), name)
+        store.put_bytes(index_text(shard.frame_offsets()), name)
         names.append(name)
         done += shard.entry.bytes
         on_progress(done, total)

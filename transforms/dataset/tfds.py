@@ -41,7 +41,7 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import AboutKey
 from recordmill.schemas.names import format_labels
 from recordmill.schemas.ranges import ShardResult
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.text import format_json
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
@@ -93,15 +93,15 @@ def metadata_files(
     if inputs:
         feature_keys = [inputs, {"featureKey": label}]
         dataset_info["supervisedKeys"] = {"tuple": {"items": feature_keys}}
-    features = _dict(_members(schema))
+    features = _dict(_feature_members(schema))
     return {
-        DATASET_INFO_NAME: json_bytes(dataset_info),
-        FEATURES_NAME: json_bytes(features),
+        DATASET_INFO_NAME: format_json(dataset_info),
+        FEATURES_NAME: format_json(features),
         **labels_files(schema),
     }
 
 
-def with_about(dataset_info: bytes, about: Mapping[AboutKey, str]) -> bytes:
+def replace_about(dataset_info: bytes, about: Mapping[AboutKey, str]) -> bytes:
     """Returns dataset_info.json with these texts; TFDS has no field for the contact."""
     texts: _Json = {key: about.get(key) for key in ("description", "citation")}
     texts["location"] = {"urls": [about["homepage"]]} if "homepage" in about else None
@@ -112,7 +112,7 @@ def with_about(dataset_info: bytes, about: Mapping[AboutKey, str]) -> bytes:
         for key, value in json.loads(dataset_info).items()
         if key not in texts
     }
-    return json_bytes(kept_fields | {key: text for key, text in texts.items() if text})
+    return format_json(kept_fields | {key: text for key, text in texts.items() if text})
 
 
 def labels_files(schema: Schema) -> dict[str, bytes]:
@@ -172,16 +172,18 @@ def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
     return (inputs[0], labels[0]) if len(inputs) == len(labels) == 1 else None
 
 
-def _members(schema: Schema) -> _Json:
+def _feature_members(schema: Schema) -> _Json:
     """Returns the features by name; features of the same objects become one."""
     members: _Json = {}
     features_by_folder: dict[str, _Json] = defaultdict(dict)
     for spec in schema.features:
-        if not spec.nested:
+        if not spec.is_nested:
             members[spec.name] = _feature(spec)
             continue
         folder, _, name = spec.name.rpartition("/")
-        element_spec = replace(spec, nested=False, optional=False, shape=spec.shape[1:])
+        element_spec = replace(
+            spec, is_nested=False, optional=False, shape=spec.shape[1:]
+        )
         is_box = name == "bbox" and (element_spec.kind, element_spec.shape) == (
             Kind.FLOAT,
             (4,),

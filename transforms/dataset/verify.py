@@ -16,11 +16,11 @@ from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.manifest import (
     MANIFEST_NAME,
-    FileEntry,
     Manifest,
-    ShardEntry,
-    SplitEntry,
-    other_rows,
+    ManifestFile,
+    ManifestShard,
+    ManifestSplit,
+    count_row_changes,
     schema_of,
 )
 from recordmill.schemas.names import (
@@ -28,18 +28,18 @@ from recordmill.schemas.names import (
     REJECTS_NAME,
     index_file_name,
     is_shard_name,
-    mark_of,
-    part_of,
+    parse_commit_id,
+    parse_part,
     shard_file_name,
 )
 from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.dataset.files import (
     class_names,
     find_manifest,
     fixed_copy_name,
-    is_file,
+    matches_entry,
     open_file,
     read_manifest,
     rejects_files,
@@ -47,7 +47,7 @@ from recordmill.transforms.dataset.files import (
     require_written,
 )
 from recordmill.transforms.dataset.record_index import parse_index
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.tfrecord import crc32c
 
@@ -73,7 +73,7 @@ PASSING: Final = ("unfinished", "stray", "leftover")
 
 def _manifest_problems(manifest: Manifest) -> Iterator[str]:
     """Yields descriptions of contradictions inside the manifest."""
-    num_other_rows, other_rows_text = other_rows(manifest.map, manifest.sampling)
+    num_other_rows, other_rows_text = count_row_changes(manifest.map, manifest.sampling)
     rows = manifest.records + manifest.rows_rejected - num_other_rows
     if rows != manifest.rows_read:
         yield (
@@ -82,7 +82,7 @@ def _manifest_problems(manifest: Manifest) -> Iterator[str]:
         )
     if manifest.rejects and manifest.rejects.rows != manifest.rows_rejected:
         yield (
-            f"{count(manifest.rows_rejected, 'row')} rejected, but "
+            f"{format_count(manifest.rows_rejected, 'row')} rejected, but "
             f"{manifest.rejects.rows:,} kept"
         )
     for name, split in manifest.splits.items():
@@ -93,7 +93,7 @@ def _manifest_problems(manifest: Manifest) -> Iterator[str]:
                 yield f"split {name} has {stated} {noun}, its shards have {total}"
         names = zip(split.shards, _expected_names(manifest, name, split), strict=True)
         for index, (shard, expected) in enumerate(names):
-            part = part_of(shard.file)
+            part = parse_part(shard.file)
             if shard.file != expected:
                 yield (
                     f"shard {index} of split {name} is {shard.file}, expected {expected}"
@@ -101,14 +101,16 @@ def _manifest_problems(manifest: Manifest) -> Iterator[str]:
             if part > manifest.appended:
                 yield (
                     f"{shard.file} is of append {part}, but the dataset was appended to "
-                    f"{count(manifest.appended, 'time')}"
+                    f"{format_count(manifest.appended, 'time')}"
                 )
 
 
-def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[str]:
+def _expected_names(manifest: Manifest, name: str, split: ManifestSplit) -> list[str]:
     """Returns the expected names of a split's shards, numbered within each part."""
-    counts = Counter(part_of(shard.file) for shard in split.shards)
-    marks = {part_of(shard.file): mark_of(shard.file) for shard in split.shards}
+    counts = Counter(parse_part(shard.file) for shard in split.shards)
+    marks = {
+        parse_part(shard.file): parse_commit_id(shard.file) for shard in split.shards
+    }
     return [
         shard_file_name(
             *(manifest.name, name, index, num_shards, manifest.compression),
@@ -120,7 +122,7 @@ def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[st
 
 
 def _shard_problems(
-    shards: list[ShardEntry], sizes: dict[str, int], spared: Collection[str]
+    shards: list[ManifestShard], sizes: dict[str, int], spared: Collection[str]
 ) -> Iterator[Problem]:
     """Yields shards that are missing or differ in size, and files without an entry.
 
@@ -151,7 +153,9 @@ def _shard_problems(
 
 
 def metadata_problems(
-    files: Mapping[str, FileEntry], sizes: Mapping[str, int], store: Store | None = None
+    files: Mapping[str, ManifestFile],
+    sizes: Mapping[str, int],
+    store: Store | None = None,
 ) -> Iterator[Problem]:
     """Yields metadata files that are missing or changed; reads them if given a store."""
     for file, expected in files.items():
@@ -182,13 +186,15 @@ def _index_problems(
 
 
 def _file_problem(
-    expected: FileEntry, name: str, size: int | None, store: Store | None
+    expected: ManifestFile, name: str, size: int | None, store: Store | None
 ) -> str:
     """Returns the difference between a file and its entry, or ""; may read the file."""
     if size is None:
-        return f"missing: expected {count(expected.bytes, 'byte')}"
+        return f"missing: expected {format_count(expected.bytes, 'byte')}"
     if size != expected.bytes:
-        return f"{count(size, 'byte')}, expected {expected.bytes:,}: it was changed"
+        return (
+            f"{format_count(size, 'byte')}, expected {expected.bytes:,}: it was changed"
+        )
     if store is None:
         return ""
     try:
@@ -200,7 +206,7 @@ def _file_problem(
     return f"CRC-32C is {actual_crc}, expected {expected.crc32c}: it was changed"
 
 
-def _without_unfinished(
+def _mark_unfinished(
     store: Store, manifest: Manifest, problems: Iterable[Problem]
 ) -> list[Problem]:
     """Returns the problems with kind "unfinished" for files that are not yet in place.
@@ -212,8 +218,10 @@ def _without_unfinished(
     for problem in problems:
         expected = manifest.files.get(problem.file)
         if expected is not None:
-            copy = store.find(fixed_copy_name(manifest.mark, problem.file))
-            if is_file(copy, expected):
+            copy = store.read_if_exists(
+                fixed_copy_name(manifest.commit_id, problem.file)
+            )
+            if matches_entry(copy, expected):
                 text = "not in place yet: the run was killed right after its commit"
                 problem = Problem(problem.file, text, "unfinished")
         updated_problems.append(problem)
@@ -229,14 +237,16 @@ def _reject_problems(store: Store, manifest: Manifest, *, full: bool) -> Iterato
     size = sum(files.values())
     if not full:
         if size != expected.bytes:
-            yield f"{count(size, 'byte')}, expected {expected.bytes:,}"
+            yield f"{format_count(size, 'byte')}, expected {expected.bytes:,}"
         return
     try:
-        totals = sum((RejectTotals.of(store.read(n)) for n in files), NO_REJECTS)
+        totals = sum(
+            (RejectTotals.from_content(store.read(n)) for n in files), NO_REJECTS
+        )
     except OutputError as error:
         yield f"cannot be read: {error}"
         return
-    rows = count(totals.rows, "reject")
+    rows = format_count(totals.rows, "reject")
     if totals.rows != manifest.rows_rejected:
         yield f"{rows}, expected {manifest.rows_rejected:,}"
     elif totals != expected.totals:
@@ -263,7 +273,7 @@ class VerifyResult:
     problems: tuple[Problem, ...]
 
     @property
-    def ok(self) -> bool:
+    def is_undamaged(self) -> bool:
         return not self.problems
 
 
@@ -301,7 +311,7 @@ def verify_dataset(
             on_progress=on_progress,
             workers=workers,
         )
-        if verify_result.ok:
+        if verify_result.is_undamaged:
             break
         verify_result = _without_passing(
             verify_result, verify_store(store, manifest, full=False)
@@ -310,14 +320,16 @@ def verify_dataset(
         if current == manifest:
             break
         manifest = current  # a run has published during the verification
-    if duplicates and verify_result.ok:
+    if duplicates and verify_result.is_undamaged:
         # A local import: runs do not need the modules that read records.
         from recordmill.transforms.dataset.diff import find_overlap
         from recordmill.transforms.dataset.reader import shards_to_read
 
         shards = shards_to_read(store, manifest)
         overlap = find_overlap(shards, on_progress)
-        problems = [Problem(MANIFEST_NAME, t, "duplicates") for t in overlap.lines()]
+        problems = [
+            Problem(MANIFEST_NAME, t, "duplicates") for t in overlap.message_lines()
+        ]
         verify_result = replace(
             verify_result, problems=tuple(problems), duplicates=overlap.summary()
         )
@@ -354,7 +366,7 @@ def verify_store(
     present = [shard for shard in shards if shard.file in sizes]
     replaced = None  # a dataset whose shards stay for its readers
     if manifest.generation:
-        replaced = find_manifest(store, replaced_name(manifest.mark))
+        replaced = find_manifest(store, replaced_name(manifest.commit_id))
     problems = [
         *(
             Problem(MANIFEST_NAME, problem_text)
@@ -368,7 +380,9 @@ def verify_store(
             for problem_text in _reject_problems(store, manifest, full=full)
         ),
     ]
-    entries: dict[str, FileEntry | ShardEntry] = {shard.file: shard for shard in shards}
+    entries: dict[str, ManifestFile | ManifestShard] = {
+        shard.file: shard for shard in shards
+    }
     for file, expected in (manifest.files | manifest.index_files | entries).items():
         stored = level.checksums.get(file)
         if file in sizes and stored is not None and f"{stored:08x}" != expected.crc32c:
@@ -395,15 +409,15 @@ def verify_store(
                 )
                 problems.append(Problem(file, text))
         schema = schema_of(manifest, names) if deep else None
-        check = partial(_check_shard, store, manifest, schema, _in_turn(on_progress))
-        checked = list(ahead(present, check, max(1, workers)))
+        check = partial(_check_shard, store, manifest, schema, _with_lock(on_progress))
+        checked = list(map_ahead(present, check, max(1, workers)))
         records = sum(num_records for num_records, _ in checked)
         problems += [
             problem for _, shard_problems in checked for problem in shard_problems
         ]
     order = {shard.file: index for index, shard in enumerate(shards)}
     order[MANIFEST_NAME] = -1
-    problems = _without_unfinished(store, manifest, problems)
+    problems = _mark_unfinished(store, manifest, problems)
     problems.sort(key=lambda problem: order.get(problem.file, len(shards)))
     return VerifyResult(
         output=store.uri,
@@ -425,15 +439,15 @@ def _check_shard(
     manifest: Manifest,
     schema: Schema | None,
     on_bytes: Callable[[int], None],
-    shard: ShardEntry,
+    shard: ManifestShard,
 ) -> tuple[int, list[Problem]]:
     """Reads one shard; returns (number of whole records, problems)."""
     # A local import: runs do not need the modules that read records.
-    from recordmill.transforms.dataset.reader import ShardToRead
+    from recordmill.transforms.dataset.reader import ReadableShard
 
     is_framed = manifest.container == "tfrecord"
     how = manifest.compression, manifest.container, schema or schema_of(manifest)
-    to_read = ShardToRead(store, "", shard, *how, manifest.payload)
+    to_read = ReadableShard(store, "", shard, *how, manifest.payload)
     deep, records, damage = None, 0, ""
     if schema is not None:  # a local import of the modules that decode records
         from recordmill.transforms.dataset.deep_check import DeepCheck
@@ -453,7 +467,7 @@ def _check_shard(
                 records += len(window)
                 deep.add(window)
     except CorruptRecordError as error:
-        damage = f"record {error.record_index} at byte {error.offset}: {error.what}"
+        damage = f"record {error.record_index} at byte {error.offset}: {error.problem}"
     except OutputError as error:
         damage = str(error).removeprefix(f"{to_read.uri}: ")
     except OSError as error:
@@ -463,7 +477,7 @@ def _check_shard(
     return records, [*problems, *([Problem(shard.file, damage)] if damage else [])]
 
 
-def _in_turn(on_progress: Callable[[int], None]) -> Callable[[int], None]:
+def _with_lock(on_progress: Callable[[int], None]) -> Callable[[int], None]:
     """Returns a thread-safe callback, which calls this one from one thread at a time."""
     lock = Lock()
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, shape_text
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, format_shape
 from recordmill.schemas.proto.example_pb2 import BytesList
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
 from recordmill.transforms.arrow import I64, U8, extract_binary, offsets_of
@@ -34,7 +34,7 @@ from recordmill.transforms.decode.wire import (
     read_varints,
     unpack_varints,
 )
-from recordmill.transforms.encode.columns import list_depths, nest, wrong_counts
+from recordmill.transforms.encode.columns import list_depths, nest_values, wrong_counts
 from recordmill.transforms.encode.row_errors import rows_of
 from recordmill.transforms.encode.tensors import DATA_TYPES, tensor_head
 
@@ -44,7 +44,7 @@ _FEW_RECORDS = 16
 
 
 @dataclass(slots=True)
-class Findings:
+class DecodeErrors:
     """The records of one batch that are irregular or do not fit the schema."""
 
     # mask of the records that are damaged or not in the encoder's layout; their values
@@ -53,7 +53,7 @@ class Findings:
     # the first error of each invalid record, by record
     reasons: dict[int, str] = field(default_factory=dict)
 
-    def refuse(
+    def add_errors(
         self, feature: FeatureSpec, rows: npt.NDArray[np.intp], problems: Iterable[str]
     ) -> None:
         """Adds problems with a feature's values, one for each of the rows.
@@ -65,7 +65,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
+class KeyValues:
     """The values of one key in many records."""
 
     # the values of all records, concatenated: int64, float32 or, for bytes, an Arrow
@@ -79,7 +79,7 @@ class Lists:
         """Returns the number of values in each record."""
         return np.diff(self.offsets)
 
-    def without(self, records: Mask) -> Lists:
+    def drop_values(self, records: Mask) -> KeyValues:
         """Returns the same lists without the values of these records."""
         if not records.any():
             return self
@@ -90,10 +90,12 @@ class Lists:
         else:
             values = self.values[kept_mask]
         offsets = offsets_of(np.where(records, 0, counts))
-        return Lists(values, offsets, self.present)
+        return KeyValues(values, offsets, self.present)
 
 
-def read_scalars(data: U8, spans: Spans, kind: Kind, findings: Findings) -> Lists:
+def read_scalars(
+    data: U8, spans: Spans, kind: Kind, findings: DecodeErrors
+) -> KeyValues:
     """Reads payloads of exactly one value; all others are irregular."""
     present = spans.present
     if kind is Kind.BYTES:
@@ -101,7 +103,7 @@ def read_scalars(data: U8, spans: Spans, kind: Kind, findings: Findings) -> List
         if not present.all():
             starts, lengths = starts[present], lengths[present]
         values = extract_binary(data, starts, lengths)
-        return Lists(values, offsets_of(present.astype(np.int64)), present)
+        return KeyValues(values, offsets_of(present.astype(np.int64)), present)
     if kind is Kind.FLOAT:
         numbers = gather(data, spans.starts, 4).view("<f4").ravel()
         single = spans.lengths == 4
@@ -112,10 +114,10 @@ def read_scalars(data: U8, spans: Spans, kind: Kind, findings: Findings) -> List
     with_value = present & single
     if not with_value.all():
         numbers = numbers[with_value]
-    return Lists(numbers, offsets_of(with_value.astype(np.int64)), present)
+    return KeyValues(numbers, offsets_of(with_value.astype(np.int64)), present)
 
 
-def read_lists(data: U8, spans: Spans, kind: Kind, findings: Findings) -> Lists:
+def read_lists(data: U8, spans: Spans, kind: Kind, findings: DecodeErrors) -> KeyValues:
     """Reads payloads of any number of values."""
     if kind is Kind.BYTES:
         return _read_byte_lists(data, spans, findings)
@@ -127,7 +129,7 @@ def read_lists(data: U8, spans: Spans, kind: Kind, findings: Findings) -> Lists:
             lengths = np.where(irregular, 0, lengths)
         packed, offsets = extract(data, spans.starts, lengths)
         values = packed[: int(offsets[-1])].view("<f4")
-        return Lists(values, offsets // 4, spans.present)
+        return KeyValues(values, offsets // 4, spans.present)
     packed, offsets = extract(data, spans.starts, lengths)
     values, lists, irregular = unpack_varints(packed, offsets)
     if irregular.any():
@@ -135,10 +137,10 @@ def read_lists(data: U8, spans: Spans, kind: Kind, findings: Findings) -> Lists:
         lengths = np.where(irregular, 0, lengths)
         packed, offsets = extract(data, spans.starts, lengths)
         values, lists, _ = unpack_varints(packed, offsets)
-    return Lists(values, lists, spans.present)
+    return KeyValues(values, lists, spans.present)
 
 
-def _read_byte_lists(data: U8, spans: Spans, findings: Findings) -> Lists:
+def _read_byte_lists(data: U8, spans: Spans, findings: DecodeErrors) -> KeyValues:
     """Reads the values of BytesLists; each step reads the next value of all records.
 
     Two records with the values "a", "bc" and "d", tag 0a:
@@ -186,7 +188,7 @@ def _read_byte_lists(data: U8, spans: Spans, findings: Findings) -> Lists:
         order = np.argsort(of_row, kind="stable")
         values, of_row = values.take(pa.array(order)), of_row[order]
     offsets = np.searchsorted(of_row, np.arange(len(positions) + 1))
-    return Lists(values, offsets, spans.present).without(irregular)
+    return KeyValues(values, offsets, spans.present).drop_values(irregular)
 
 
 # The inverse of encode/columns.py, which describes the storage. Two records with
@@ -198,8 +200,11 @@ _MAX_ROW = (1 << 31) - 1
 
 
 def _join_ragged(
-    flat: Lists, row_lengths: Sequence[Lists], feature: FeatureSpec, findings: Findings
-) -> tuple[Lists, list[I64]]:
+    flat: KeyValues,
+    row_lengths: Sequence[KeyValues],
+    feature: FeatureSpec,
+    findings: DecodeErrors,
+) -> tuple[KeyValues, list[I64]]:
     """Returns the flat values, and the offsets of the lists at every level.
 
     The outermost level comes first. Records whose keys contradict each other are empty in
@@ -210,10 +215,10 @@ def _join_ragged(
     row_values = math.prod(
         size or 0 for size in feature.shape[feature.ragged_rank + 1 :]
     )
-    shape = shape_text(feature.shape)
+    shape = format_shape(feature.shape)
 
     def refuse(rows: npt.NDArray[np.intp], problems: Iterable[str]) -> None:
-        findings.refuse(feature, rows, problems)
+        findings.add_errors(feature, rows, problems)
         invalid[rows] = True
 
     def refuse_counts(rows: npt.NDArray[np.intp], counts: I64) -> None:
@@ -247,8 +252,8 @@ def _join_ragged(
         text = f"row lengths {level} sum to {{}}, but there are {{}}"
         refuse(rows, [text.format(*sum_and_count) for sum_and_count in sums_and_counts])
     # Emptied, so that the offsets of all other records are correct.
-    flat = flat.without(invalid)
-    row_lengths = [lists.without(invalid) for lists in row_lengths]
+    flat = flat.drop_values(invalid)
+    row_lengths = [lists.drop_values(invalid) for lists in row_lengths]
     levels = [row_lengths[0].offsets]
     levels += [offsets_of(lists.values) for lists in row_lengths]
     levels[-1] = levels[-1] * row_values
@@ -267,8 +272,8 @@ _DTYPES = {number: name for name, number in DATA_TYPES.items() if name != "bytes
 
 
 def _read_tensors(
-    lists: Lists, feature: FeatureSpec, findings: Findings
-) -> tuple[Lists, I64]:
+    lists: KeyValues, feature: FeatureSpec, findings: DecodeErrors
+) -> tuple[KeyValues, I64]:
     """Reads serialized tensors; returns their values and dimensions, (records, rank)."""
     is_text = feature.dtype in ("string", "bytes")
     item_dtype = np.dtype("u1" if is_text else feature.dtype).newbyteorder("<")
@@ -286,11 +291,11 @@ def _read_tensors(
         else:
             try:
                 tensor = _read_tensor(data)
-                problem = _misfit(tensor, feature)
+                problem = _tensor_problem(tensor, feature)
             except ValueError as error:
                 problem = f"not a valid tensor: {error}"
             if problem:
-                findings.refuse(feature, np.array([row]), [problem])
+                findings.add_errors(feature, np.array([row]), [problem])
                 continue
             shape = tensor.shape
             if isinstance(tensor.values, list):
@@ -312,10 +317,10 @@ def _read_tensors(
     if not is_text:
         values = np.frombuffer(b"".join(contents), item_dtype)
         values = values != 0 if feature.dtype == "bool" else values
-    return Lists(values, offsets_of(counts), lists.present), dims
+    return KeyValues(values, offsets_of(counts), lists.present), dims
 
 
-def _misfit(tensor: _Tensor, feature: FeatureSpec) -> str:
+def _tensor_problem(tensor: _Tensor, feature: FeatureSpec) -> str:
     """Returns the problem of a tensor of the wrong type or shape, or ""."""
     fits = len(tensor.shape) == len(feature.shape) and all(
         expected in (None, actual)
@@ -325,7 +330,7 @@ def _misfit(tensor: _Tensor, feature: FeatureSpec) -> str:
         return ""
     return (
         f"tensor of {tensor.dtype} of shape {list(tensor.shape)}, expected "
-        f"{feature.dtype} of shape {shape_text(feature.shape)}"
+        f"{feature.dtype} of shape {format_shape(feature.shape)}"
     )
 
 
@@ -396,7 +401,7 @@ def check_feature(feature: FeatureSpec) -> None:
 
 
 def read_column(
-    data: U8, feature: FeatureSpec, spans: Sequence[Spans], findings: Findings
+    data: U8, feature: FeatureSpec, spans: Sequence[Spans], findings: DecodeErrors
 ) -> pa.Array:
     """Reads a feature's column from the padded bytes of records.
 
@@ -407,15 +412,15 @@ def read_column(
         flat = read_lists(data, spans[0], feature.kind, findings)
         rows = [read_lists(data, span, Kind.INT64, findings) for span in spans[1:]]
         flat, levels = _join_ragged(flat, rows, feature, findings)
-        return nest(_leaf(flat, feature, findings), levels, flat.present)
+        return nest_values(_cast_leaf(flat, feature, findings), levels, flat.present)
     (span,) = spans
     if feature.content is Content.TENSOR:
         lists = read_scalars(data, span, feature.kind, findings)
         lists, dims = _read_tensors(lists, feature, findings)
-        leaf = _leaf(lists, feature, findings)
+        leaf = _cast_leaf(lists, feature, findings)
         if not feature.shape:
-            return _one_per_row(leaf, lists)
-        return nest(leaf, _list_offsets(dims, feature), lists.present)
+            return _scalar_column(leaf, lists)
+        return nest_values(leaf, _list_offsets(dims, feature), lists.present)
     if has_single_value(feature):
         lists = read_scalars(data, span, feature.kind, findings)
         if feature.content is Content.ARRAY:
@@ -424,14 +429,18 @@ def read_column(
             _check_sizes(
                 span.lengths, item_bytes, problem, span.present, feature, findings
             )
-        return _one_per_row(_leaf(lists, feature, findings), lists)
+        return _scalar_column(_cast_leaf(lists, feature, findings), lists)
     lists = read_lists(data, span, feature.kind, findings)
     problem = "values do not fit shape"
     _check_sizes(lists.counts, 1, problem, lists.present, feature, findings)
-    return nest(_leaf(lists, feature, findings), [lists.offsets], lists.present)
+    return nest_values(
+        _cast_leaf(lists, feature, findings), [lists.offsets], lists.present
+    )
 
 
-def _leaf(lists: Lists, feature: FeatureSpec, findings: Findings) -> pa.Array:
+def _cast_leaf(
+    lists: KeyValues, feature: FeatureSpec, findings: DecodeErrors
+) -> pa.Array:
     """Returns all values in the type of the feature's column."""
     values = lists.values
     if feature.dtype == "string":
@@ -447,7 +456,7 @@ def _leaf(lists: Lists, feature: FeatureSpec, findings: Findings) -> pa.Array:
         )
         samples = (values[index].as_py()[:24] for index in bad.tolist())
         problems = (f"{sample!r} is not UTF-8" for sample in samples)
-        findings.refuse(feature, rows_of(bad, lists.offsets), problems)
+        findings.add_errors(feature, rows_of(bad, lists.offsets), problems)
         return pa.array(texts, pa.string())
     if isinstance(values, pa.Array):
         return values
@@ -458,7 +467,7 @@ def _leaf(lists: Lists, feature: FeatureSpec, findings: Findings) -> pa.Array:
         problems = (
             f"{value!s} is not a valid {feature.dtype}" for value in values[bad]
         )
-        findings.refuse(feature, rows_of(bad, lists.offsets), problems)
+        findings.add_errors(feature, rows_of(bad, lists.offsets), problems)
     return pa.array(cast, arrow_type)
 
 
@@ -486,7 +495,7 @@ def _cast(
     return values.astype(dtype), bad
 
 
-def _one_per_row(leaf: pa.Array, lists: Lists) -> pa.Array:
+def _scalar_column(leaf: pa.Array, lists: KeyValues) -> pa.Array:
     """Returns one value for each row; null if the record has none."""
     if len(leaf) == len(lists.present):
         return leaf
@@ -499,13 +508,13 @@ def _check_sizes(
     problem: str,
     present: Mask,
     feature: FeatureSpec,
-    findings: Findings,
+    findings: DecodeErrors,
 ) -> None:
     """Adds errors for sizes that do not fit a shape with at most one unknown side."""
     shape = feature.shape
     rows = np.flatnonzero(present & wrong_counts(sizes, shape, item_size))
-    problems = (f"{size} {problem} {shape_text(shape)}" for size in sizes[rows])
-    findings.refuse(feature, rows, problems)
+    problems = (f"{size} {problem} {format_shape(shape)}" for size in sizes[rows])
+    findings.add_errors(feature, rows, problems)
 
 
 def _list_offsets(dims: I64, feature: FeatureSpec) -> list[I64]:

@@ -19,12 +19,12 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema, map_order
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema, map_sort_key
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64, U8, U64
 from recordmill.transforms.decode.columns import (
-    Findings,
+    DecodeErrors,
     check_feature,
     has_single_value,
     read_column,
@@ -75,7 +75,7 @@ class Key:
     kind: Kind  # the list that holds the payload
     # the payload is one length-delimited field of the list (packed numbers, one bytes
     # value) instead of a series of such fields
-    delimited: bool
+    is_delimited: bool
 
     @property
     def header_words(self) -> int:
@@ -174,11 +174,11 @@ def _build_header(key: Key, entry_length: int) -> tuple[bytes, int]:
         return _NO_HEADER
     payload: int | None = values
     # The encoder omits an empty field of packed numbers, but not an empty bytes value.
-    if key.delimited and (values or key.kind is Kind.BYTES):
+    if key.is_delimited and (values or key.kind is Kind.BYTES):
         payload = _payload_length(values)
     if payload is None:
         return _NO_HEADER
-    header = entry_header(key.name, TAGS[key.kind], payload, delimited=key.delimited)
+    header = entry_header(key.name, TAGS[key.kind], payload, delimited=key.is_delimited)
     return header, payload
 
 
@@ -253,7 +253,7 @@ Unknown = Literal["ignore", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedRecords:
     """Decoded records, as columns."""
 
     batch: pa.RecordBatch  # a row for each record
@@ -264,7 +264,7 @@ class Decoded:
 
 def decode_records(
     examples: pa.BinaryArray, schema: Schema, *, unknown: Unknown = "ignore"
-) -> Decoded:
+) -> DecodedRecords:
     """Decodes the features of every example to columns; also returns errors of records.
 
     The batch has a column for each feature, with its name, in the schema's order; null if
@@ -276,21 +276,21 @@ def decode_records(
     for feature in schema.features:
         require_steps(feature, has_lists=False)
         check_feature(feature)
-    columns, reasons = _Reader(schema, unknown).read(examples)
+    columns, reasons = _ExampleReader(schema, unknown).read(examples)
     names = [feature.name for feature in schema.features]
     batch = pa.RecordBatch.from_arrays(columns, names)
-    return Decoded(batch, sorted(reasons.items()))
+    return DecodedRecords(batch, sorted(reasons.items()))
 
 
-class _Reader:
+class _ExampleReader:
     """A reader of records that learns the features outside the schema."""
 
     def __init__(self, schema: Schema, unknown: Unknown) -> None:
         self._schema = schema
         self._unknown = unknown
-        self._owners = {key: f for f in schema.features for key in f.keys}
+        self._features_by_key = {key: f for f in schema.features for key in f.keys}
         self._keys = {}
-        for name, feature in self._owners.items():
+        for name, feature in self._features_by_key.items():
             kind = Kind.INT64 if name in feature.keys[1:] else feature.kind
             delimited = kind is not Kind.BYTES or has_single_value(feature)
             self._keys[name] = Key(name.encode(), kind, delimited)
@@ -309,16 +309,16 @@ class _Reader:
 
     def _read_regular(
         self, examples: pa.BinaryArray
-    ) -> tuple[list[pa.Array], Findings]:
+    ) -> tuple[list[pa.Array], DecodeErrors]:
         """Returns columns that are valid for all records without a finding."""
         all_keys = {**self._keys, **self._unknown_keys}
-        names = sorted(all_keys, key=map_order)
+        names = sorted(all_keys, key=map_sort_key)
         keys = [all_keys[name] for name in names]
         longest = max((len(key.name) for key in keys), default=0)
         data, starts, ends = padded_parts(examples, longest + 8 * WORD_BYTES)
         key_spans, whole = walk_entries(data, starts, ends, keys)
         spans = dict(zip(names, key_spans, strict=True))
-        findings = Findings(~whole)
+        findings = DecodeErrors(~whole)
         arrays = [
             read_column(data, feature, [spans[key] for key in feature.keys], findings)
             for feature in self._schema.features
@@ -334,7 +334,7 @@ class _Reader:
         """Searches the first irregular record for keys that others may share."""
         example = _parse(examples[int(np.argmax(irregular))].as_py()) or Example()
         keys = {
-            name: Key(name.encode(), Kind(kind), delimited=kind != Kind.BYTES)
+            name: Key(name.encode(), Kind(kind), is_delimited=kind != Kind.BYTES)
             for name, feature in example.features.feature.items()
             if name not in self._keys
             and len(name) <= _MAX_UNKNOWN_NAME
@@ -345,7 +345,7 @@ class _Reader:
         return bool(self._unknown_keys)
 
     def _read_irregular(
-        self, examples: pa.BinaryArray, arrays: list[pa.Array], findings: Findings
+        self, examples: pa.BinaryArray, arrays: list[pa.Array], findings: DecodeErrors
     ) -> tuple[list[pa.Array], dict[int, str]]:
         """Rewrites the irregular records in the encoder's layout, then reads them."""
         irregular = np.flatnonzero(findings.irregular)
@@ -359,7 +359,7 @@ class _Reader:
             data, refuses = examples[row].as_py(), self._unknown == "error"
             try:
                 example = rewrite_example(
-                    data, self._owners, self._keys, refuses_unknown=refuses
+                    data, self._features_by_key, self._keys, refuses_unknown=refuses
                 )
             except _InvalidRecordError as error:
                 reasons[row], example = str(error), b""
@@ -388,7 +388,7 @@ class ObservedFeature:
     """A summary of the values of one key in the examples so far."""
 
     kinds: frozenset[str]  # the list types observed
-    examples: int  # number of examples that have the key
+    num_examples: int  # number of examples that have the key
     min_values: int  # in one example
     max_values: int
 
@@ -417,7 +417,7 @@ class ObservedFeatures:
             if previous_feature is not None:
                 new = ObservedFeature(
                     previous_feature.kinds | new.kinds,
-                    previous_feature.examples + new.examples,
+                    previous_feature.num_examples + new.num_examples,
                     min(previous_feature.min_values, new.min_values),
                     max(previous_feature.max_values, new.max_values),
                 )
@@ -441,7 +441,7 @@ class ObservedFeatures:
         """
         if not self.by_name:
             raise SchemaError(
-                f"none of {count(num_examples, 'example')} has a feature: nothing to "
+                f"none of {format_count(num_examples, 'example')} has a feature: nothing to "
                 "write"
             )
         problems = [
@@ -463,7 +463,7 @@ class ObservedFeatures:
                     name,
                     Kind(next(iter(feature.kinds))),
                     shape=() if shape == (1,) else shape,
-                    optional=feature.examples < num_examples,
+                    optional=feature.num_examples < num_examples,
                 )
             )
         return Schema(tuple(features))

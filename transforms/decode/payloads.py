@@ -26,15 +26,19 @@ from recordmill.schemas.proto.example_pb2 import (
     SequenceExample,
 )
 from recordmill.transforms.arrow import offsets_of
-from recordmill.transforms.decode.columns import Findings, check_feature, read_column
+from recordmill.transforms.decode.columns import (
+    DecodeErrors,
+    check_feature,
+    read_column,
+)
 from recordmill.transforms.decode.examples import (
-    Decoded,
+    DecodedRecords,
     Unknown,
     decode_records,
     unknown_feature,
 )
 from recordmill.transforms.decode.wire import WORD_BYTES, Spans, padded_parts
-from recordmill.transforms.encode.columns import nest
+from recordmill.transforms.encode.columns import nest_values
 from recordmill.transforms.encode.payloads import check_payload, raw_feature
 
 _SHOWN_BYTES = 24
@@ -46,7 +50,7 @@ def decode_payload(
     payload: Payload,
     *,
     unknown: Unknown = "ignore",
-) -> Decoded:
+) -> DecodedRecords:
     """Decodes the features of unframed records; also returns errors of records.
 
     Raw records have one column: the feature whose bytes they are.
@@ -64,18 +68,20 @@ def decode_payload(
     return decode_records(records, schema, unknown=unknown)
 
 
-def _decode_raw(records: pa.BinaryArray, feature: FeatureSpec) -> Decoded:
+def _decode_raw(records: pa.BinaryArray, feature: FeatureSpec) -> DecodedRecords:
     """Decodes raw records: each has the bytes that an example stores for the feature."""
     check_feature(feature)
     data, starts, ends = padded_parts(records, 8 * WORD_BYTES)
     spans = Spans(starts, ends - starts, np.ones(len(starts), np.bool_))
-    findings = Findings(np.zeros(len(starts), np.bool_))
+    findings = DecodeErrors(np.zeros(len(starts), np.bool_))
     column = read_column(data, feature, [spans], findings)
     batch = pa.RecordBatch.from_arrays([column], [feature.name])
-    return Decoded(batch, sorted(findings.reasons.items()))
+    return DecodedRecords(batch, sorted(findings.reasons.items()))
 
 
-def _decode_json(records: pa.BinaryArray, schema: Schema, unknown: Unknown) -> Decoded:
+def _decode_json(
+    records: pa.BinaryArray, schema: Schema, unknown: Unknown
+) -> DecodedRecords:
     examples, reasons = [], {}
     for row, text in enumerate(records.to_pylist()):
         example = Example()
@@ -95,7 +101,7 @@ def _decode_json(records: pa.BinaryArray, schema: Schema, unknown: Unknown) -> D
         examples.append(example.SerializeToString(deterministic=True))
     decoded = decode_records(pa.array(examples, pa.binary()), schema, unknown=unknown)
     reasons = dict(decoded.row_errors) | reasons
-    return Decoded(decoded.batch, sorted(reasons.items()))
+    return DecodedRecords(decoded.batch, sorted(reasons.items()))
 
 
 def _as_float32(text: str) -> float:
@@ -106,10 +112,10 @@ def _as_float32(text: str) -> float:
 
 def _decode_sequences(
     records: pa.BinaryArray, schema: Schema, unknown: Unknown
-) -> Decoded:
+) -> DecodedRecords:
     parsed, reasons = _parse_sequences(records)
-    lists = [feature for feature in schema.features if feature.sequence]
-    context = [feature for feature in schema.features if not feature.sequence]
+    lists = [feature for feature in schema.features if feature.is_sequence]
+    context = [feature for feature in schema.features if not feature.is_sequence]
     if unknown == "error":
         names = {feature.name for feature in lists}
         keys = {key for feature in context for key in feature.keys}
@@ -135,7 +141,7 @@ def _decode_sequences(
         columns[feature.name] = _steps_column(feature_lists, feature, reasons)
     ordered = {feature.name: columns[feature.name] for feature in schema.features}
     batch = pa.RecordBatch.from_pydict(ordered)
-    return Decoded(batch, sorted(reasons.items()))
+    return DecodedRecords(batch, sorted(reasons.items()))
 
 
 def _parse_sequences(
@@ -171,7 +177,7 @@ def _steps_column(
         )
         for step in itertools.chain(*steps)
     ]
-    step_schema = Schema((replace(feature, sequence=False),))
+    step_schema = Schema((replace(feature, is_sequence=False),))
     decoded = decode_records(pa.array(examples, pa.binary()), step_schema)
     (column,) = decoded.batch.columns
     step_errors = dict(decoded.row_errors)
@@ -181,4 +187,4 @@ def _steps_column(
         row = int(np.searchsorted(offsets, index, side="right")) - 1
         step = index - int(offsets[row])
         reasons.setdefault(row, f"step {step}: {step_errors[index]}")
-    return nest(column, [offsets], present)
+    return nest_values(column, [offsets], present)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec
-from recordmill.schemas.text import human_bytes, printable
+from recordmill.schemas.text import escape_unprintable, format_bytes
 from recordmill.transforms.images.header import ImageHeaderError, read_header
 
 _HEX_BYTES = 12
@@ -27,8 +27,8 @@ def to_json_value(
     index and name. Images, arrays and other bytes become a description. A feature list
     becomes a list of steps.
     """
-    if feature.sequence:
-        step_feature = replace(feature, sequence=False)
+    if feature.is_sequence:
+        step_feature = replace(feature, is_sequence=False)
         return [to_json_value(step, step_feature, class_names) for step in value]
     if feature.content in (Content.ARRAY, Content.TENSOR) and feature.dtype != "string":
         return _array_json(value, feature)
@@ -43,24 +43,26 @@ def to_json_value(
     return value
 
 
-def readable(
+def format_value(
     value: Any, feature: FeatureSpec, class_names: tuple[str, ...] = ()
 ) -> str:
     """Formats a feature's value on one line, without control characters."""
-    if feature.sequence:
-        step_feature = replace(feature, sequence=False)
-        steps = [readable(step, step_feature, class_names) for step in value[:_STEPS]]
+    if feature.is_sequence:
+        step_feature = replace(feature, is_sequence=False)
+        steps = [
+            format_value(step, step_feature, class_names) for step in value[:_STEPS]
+        ]
         more = ", ..." if len(value) > len(steps) else ""
         return f"{len(value):,} steps: {', '.join(steps)}{more}".rstrip(" :")
     if isinstance(value, float):
         return f"{value:.6g}"
     json_value = to_json_value(value, feature, class_names)
     if not isinstance(json_value, list):
-        return _readable(json_value)
+        return _format_json_value(json_value)
     element_texts = [
-        readable(element, feature, class_names) for element in value[:_LIST_VALUES]
+        format_value(element, feature, class_names) for element in value[:_LIST_VALUES]
     ]
-    more = f", ... {len(value):,} in all" if len(value) > len(element_texts) else ""
+    more = f", ... {len(value):,} in total" if len(value) > len(element_texts) else ""
     return f"[{', '.join(element_texts)}{more}]"
 
 
@@ -95,23 +97,23 @@ def _bytes_json(value: bytes, feature: FeatureSpec) -> dict[str, Any]:
     return {**description, "bytes": len(value)}
 
 
-def _readable(json_value: Any) -> str:
+def _format_json_value(json_value: Any) -> str:
     if isinstance(json_value, str):
         is_short = len(json_value) <= _TEXT_CHARACTERS
         more = "" if is_short else f"... ({len(json_value):,} characters)"
-        return f'"{printable(json_value[:_TEXT_CHARACTERS])}"{more}'
+        return f'"{escape_unprintable(json_value[:_TEXT_CHARACTERS])}"{more}'
     if isinstance(json_value, bool):
         return str(json_value).lower()
     if not isinstance(json_value, dict):
         return str(json_value)
     if "index" in json_value:
-        return f"{json_value['index']} ({printable(json_value['name'])})"
-    size = human_bytes(json_value["bytes"])
+        return f"{json_value['index']} ({escape_unprintable(json_value['name'])})"
+    size = format_bytes(json_value["bytes"])
     if "hex" in json_value:
         dots = "..." if 2 * json_value["bytes"] > len(json_value["hex"]) else ""
         start = f"{json_value['hex']}{dots} ({size})" if json_value["bytes"] else size
         return (
-            f"{printable(json_value['image'])}; {start}"
+            f"{escape_unprintable(json_value['image'])}; {start}"
             if "image" in json_value
             else start
         )

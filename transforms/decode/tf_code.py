@@ -19,10 +19,10 @@ from recordmill.transforms.encode.payloads import check_payload, raw_feature
 from recordmill.transforms.encode.tensors import tensor_head
 
 
-def quoted(value: str | bytes) -> str:
+def quote_literal(value: str | bytes) -> str:
     """Returns the value's repr, in double quotes unless it contains double quotes.
 
-    >>> print(quoted("it's"), quoted('say "x"'))
+    >>> print(quote_literal("it's"), quote_literal('say "x"'))
     "it's" 'say "x"'
     """
     plain = repr(value)
@@ -87,7 +87,7 @@ def _parse_tensor(value_code: str, feature: FeatureSpec) -> str:
     return f"tf.ensure_shape({parsed}, {list(feature.shape)})"
 
 
-def _each_step(value_code: str, feature: FeatureSpec) -> str:
+def _decode_steps(value_code: str, feature: FeatureSpec) -> str:
     """Returns code that decodes a vector of arrays or tensors, one for each step."""
     shape = feature.shape
     if feature.content is Content.ARRAY:
@@ -119,7 +119,7 @@ class _FeatureCode(NamedTuple):
 
     name: str  # its key in the parser's result
     spec: str  # its entry in the parser's specification
-    missing: str = ""  # description of the parser's result for a missing value
+    missing_note: str = ""  # description of the parser's result for a missing value
     steps: tuple[
         str, ...
     ] = ()  # expressions that are then applied in order, or comments
@@ -127,7 +127,7 @@ class _FeatureCode(NamedTuple):
 
 def _value_of(feature: FeatureSpec) -> str:
     """Returns the code of a feature's value in the parser's result."""
-    return f"example[{quoted(feature.name)}]"
+    return f"example[{quote_literal(feature.name)}]"
 
 
 def _feature_code(feature: FeatureSpec) -> _FeatureCode:
@@ -141,7 +141,7 @@ def _feature_code(feature: FeatureSpec) -> _FeatureCode:
     spec, missing = "tf.io.FixedLenFeature([], tf.string)", ""
     if feature.optional:
         if feature.content is not Content.IMAGE and (None in shape or 0 in shape):
-            nothing, missing = _nothing(feature), "empty"
+            nothing, missing = _empty_bytes_code(feature), "empty"
             spec = f"tf.io.FixedLenFeature([], tf.string, default_value={nothing})"
         else:
             spec, missing = "tf.io.RaggedFeature(tf.string)", _FIRST_DIMENSION
@@ -153,7 +153,7 @@ def _feature_code(feature: FeatureSpec) -> _FeatureCode:
     elif sides == shape:
         steps = (_parse_tensor(value_code, feature),)
     else:
-        steps = (_each_step(value_code, feature),)
+        steps = (_decode_steps(value_code, feature),)
     return _FeatureCode(feature.name, spec, missing, steps)
 
 
@@ -174,7 +174,7 @@ def _values_code(feature: FeatureSpec) -> _FeatureCode:
             missing = default = "-1"
         if default:
             if shape:
-                default = f"[{default}] * {math.prod(_known(shape))}"
+                default = f"[{default}] * {math.prod(_known_sizes(shape))}"
             spec = f"{spec[:-1]}, default_value={default})"
         else:
             spec, missing = ragged, _FIRST_DIMENSION
@@ -184,9 +184,9 @@ def _values_code(feature: FeatureSpec) -> _FeatureCode:
 
 
 def _ragged_code(feature: FeatureSpec) -> _FeatureCode:
-    flat, *row_lengths = map(quoted, feature.keys)
+    flat, *row_lengths = map(quote_literal, feature.keys)
     partitions = [f"tf.io.RaggedFeature.RowLengths({key})" for key in row_lengths]
-    partitions += _uniform(feature.shape[feature.ragged_rank + 1 :])
+    partitions += _uniform_row_lengths(feature.shape[feature.ragged_rank + 1 :])
     spec = (
         f"tf.io.RaggedFeature({_STORED[feature.kind]}, value_key={flat}, "
         f"partitions=[{', '.join(partitions)}])"
@@ -213,7 +213,7 @@ def _feature_list_code(feature: FeatureSpec) -> _FeatureCode:
     elif feature.content is Content.ARRAY and None not in shape:
         steps = _raw_values(value_code, feature), _reshape(value_code, (-1, *shape))
     else:
-        steps = (_each_step(value_code, feature),)
+        steps = (_decode_steps(value_code, feature),)
     return _FeatureCode(feature.name, spec, missing, steps)
 
 
@@ -224,10 +224,10 @@ def _ragged_steps_code(feature: FeatureSpec, missing: str) -> _FeatureCode:
     """
     value_code, arguments = _value_of(feature), _STORED[feature.kind]
     unknown = feature.shape.index(None)
-    if inner := _uniform(feature.shape[unknown + 1 :]):
+    if inner := _uniform_row_lengths(feature.shape[unknown + 1 :]):
         arguments += f", partitions=[{', '.join(inner)}]"
     steps: list[str] = []
-    if outer := _known(feature.shape[:unknown]):
+    if outer := _known_sizes(feature.shape[:unknown]):
         num_inner_lists = math.prod(outer)
         lengths = f"tf.math.floordiv({value_code}.row_lengths(), {num_inner_lists})"
         repeated = f"tf.repeat({lengths}, {num_inner_lists})"
@@ -242,19 +242,21 @@ def _ragged_steps_code(feature: FeatureSpec, missing: str) -> _FeatureCode:
     return _FeatureCode(feature.name, spec, missing, (*steps, *_cast(feature)))
 
 
-def _uniform(sizes: Sequence[int | None]) -> list[str]:
+def _uniform_row_lengths(sizes: Sequence[int | None]) -> list[str]:
     return [f"tf.io.RaggedFeature.UniformRowLength({size})" for size in sizes]
 
 
-def _known(shape: Sequence[int | None]) -> list[int]:
+def _known_sizes(shape: Sequence[int | None]) -> list[int]:
     return [size for size in shape if size is not None]
 
 
-def _nothing(feature: FeatureSpec) -> str:
+def _empty_bytes_code(feature: FeatureSpec) -> str:
     """Returns the code of the stored bytes of an array or tensor without values."""
     if feature.content is Content.ARRAY:
         return '""'
-    return quoted(tensor_head(feature.dtype, [size or 0 for size in feature.shape]))
+    return quote_literal(
+        tensor_head(feature.dtype, [size or 0 for size in feature.shape])
+    )
 
 
 def parsing_spec(schema: Schema, payload: Payload) -> str:
@@ -262,8 +264,8 @@ def parsing_spec(schema: Schema, payload: Payload) -> str:
     check_payload(schema, payload)
     if payload == "raw":
         return _raw_code(raw_feature(schema))
-    context = [_feature_code(f) for f in schema.features if not f.sequence]
-    lists = [_feature_list_code(f) for f in schema.features if f.sequence]
+    context = [_feature_code(f) for f in schema.features if not f.is_sequence]
+    lists = [_feature_list_code(f) for f in schema.features if f.is_sequence]
     if payload == "sequence_example":
         specs = [
             *_dict_lines("CONTEXT_FEATURES", context),
@@ -293,7 +295,9 @@ def parsing_spec(schema: Schema, payload: Payload) -> str:
     ]
     for name, _, _, steps in [*context, *lists]:
         for step in steps:
-            target = "" if step.startswith("# ") else f"example[{quoted(name)}] = "
+            target = (
+                "" if step.startswith("# ") else f"example[{quote_literal(name)}] = "
+            )
             lines.append(f"    {target}{step}")
     return "\n".join([*lines, "    return example"]) + "\n"
 
@@ -301,7 +305,7 @@ def parsing_spec(schema: Schema, payload: Payload) -> str:
 def _has_one_size(feature: FeatureSpec) -> bool:
     """Checks whether the parser returns the same shape for each record."""
     is_encoded = feature.content is Content.IMAGE  # one string, of any image
-    if feature.sequence or (None in feature.shape and not is_encoded):
+    if feature.is_sequence or (None in feature.shape and not is_encoded):
         return False
     return _feature_code(feature).spec.startswith("tf.io.FixedLenFeature")
 
@@ -311,15 +315,17 @@ def _dict_lines(name: str, parts: Sequence[_FeatureCode]) -> list[str]:
         return [f"{name} = {{}}"]
     lines = [f"{name} = {{"]
     for part in parts:
-        if part.missing:
-            lines.append(f"    # missing: {part.missing}")
-        lines.append(f"    {quoted(part.name)}: {part.spec},")
+        if part.missing_note:
+            lines.append(f"    # missing: {part.missing_note}")
+        lines.append(f"    {quote_literal(part.name)}: {part.spec},")
     return [*lines, "}"]
 
 
 def _raw_code(feature: FeatureSpec) -> str:
     """Returns comments for raw records, which need no parser."""
-    text = f"# A record is the bytes of {quoted(feature.name)}: nothing to parse.\n"
+    text = (
+        f"# A record is the bytes of {quote_literal(feature.name)}: nothing to parse.\n"
+    )
     if feature.content is Content.IMAGE:
         text += f"# Its pixels: {_decode_image('record', feature)}\n"
     elif feature.content is Content.ARRAY:
@@ -367,7 +373,7 @@ def loading_code(
         for feature in schema.features
         if feature.content is Content.IMAGE  # that a single op decodes
         and feature.dtype == "uint8"
-        and not (feature.optional or feature.sequence)
+        and not (feature.optional or feature.is_sequence)
         and parser
     ]
     steps = [parser, "decode_images" if images else ""]
@@ -404,7 +410,7 @@ def _load_dataset(manifest: Manifest, folder: str, steps: Iterable[str]) -> str:
     packed = 'compression_type="GZIP", ' if manifest.compression == "gzip" else ""
     parallel = "num_parallel_reads=tf.data.AUTOTUNE"
     lines = [
-        f"def load_dataset(split={quoted(first)}, folder={quoted(folder)}):",
+        f"def load_dataset(split={quote_literal(first)}, folder={quote_literal(folder)}):",
         '    """Examples of a split; the manifest records which files are its '
         'shards."""',
         '    with tf.io.gfile.GFile(f"{folder}/manifest.json") as file:',
@@ -420,8 +426,10 @@ def _class_names(names: Mapping[str, tuple[str, ...]]) -> str:
     lines = []
     for feature, classes in names.items():
         if 0 < len(classes) <= _MAX_CLASSES:
-            lines += [f"# What the numbers of {quoted(feature)} stand for."]
-            lines.append(f"{_constant(feature)} = [{', '.join(map(quoted, classes))}]")
+            lines += [f"# What the numbers of {quote_literal(feature)} stand for."]
+            lines.append(
+                f"{_constant(feature)} = [{', '.join(map(quote_literal, classes))}]"
+            )
     return "\n".join(lines) + "\n" if lines else ""
 
 

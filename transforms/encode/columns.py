@@ -31,20 +31,20 @@ from recordmill.schemas.feature_spec import (
     Kind,
     Schema,
     Shape,
-    shape_text,
+    format_shape,
 )
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64, offsets_of, require_fit
 from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
-    by_row,
+    errors_by_row,
     flag_invalid,
     integer_errors,
     integers_as_floats,
-    merge,
+    merge_errors,
     narrow_floats,
-    prefixed,
+    prefix_errors,
     raise_errors,
     rows_of,
     utf8_errors,
@@ -124,18 +124,18 @@ def _require_type(
     fewest, most = list_depths(feature, of_bytes=family == BYTES)
     if family == NULL:
         fewest = 0
-    elif family not in _accepted(feature, depth):
-        example = "" if array is None else _example(array)
+    elif family not in _accepted_families(feature, depth):
+        example = "" if array is None else _example_text(array)
         raise SchemaError(
-            f"feature {feature.name!r}: {_holder(feature)} cannot hold column "
-            f"{feature.column!r} of type {leaf}{example}: {_way_out(leaf)}"
+            f"feature {feature.name!r}: {_storage_text(feature)} cannot hold column "
+            f"{feature.column!r} of type {leaf}{example}: {_type_advice(leaf)}"
         )
     if not fewest <= depth <= most:
         needed = f"{fewest} to {most}" if most > fewest else str(most)
-        steps = ", a list of steps included" if feature.sequence else ""
+        steps = ", a list of steps included" if feature.is_sequence else ""
         raise SchemaError(
             f"feature {feature.name!r}: column {feature.column!r} of type {arrow_type} "
-            f"has list depth {depth}, but shape {shape_text(feature.shape)} requires "
+            f"has list depth {depth}, but shape {format_shape(feature.shape)} requires "
             f"{needed}{steps}: declare the shape that the column has"
         )
 
@@ -146,7 +146,7 @@ def list_depths(feature: FeatureSpec, *, of_bytes: bool) -> tuple[int, int]:
     The innermost list may contain several dimensions row by row (row-major), if at most
     one of them is unknown.
     """
-    steps = 1 if feature.sequence else 0
+    steps = 1 if feature.is_sequence else 0
     whole = feature.content is Content.ARRAY and of_bytes  # the array's bytes
     if feature.content is Content.IMAGE or whole or not feature.shape:
         return steps, steps
@@ -170,7 +170,7 @@ def plain_type(arrow_type: pa.DataType) -> pa.DataType:
             return arrow_type
 
 
-def plain(array: pa.Array) -> pa.Array:
+def unwrap_array(array: pa.Array) -> pa.Array:
     """Returns the array behind an extension type, a dictionary or run-end encoding.
 
     Views of text and bytes become arrays with offsets, because most functions of Arrow
@@ -227,11 +227,11 @@ def lists_of(leaf: pa.DataType, shape: Shape) -> pa.DataType:
     return leaf
 
 
-def _accepted(feature: FeatureSpec, depth: int) -> set[int]:
+def _accepted_families(feature: FeatureSpec, depth: int) -> set[int]:
     """Returns the families of types that the feature's values may have."""
     if feature.content in (Content.TENSOR, Content.ARRAY):
         accepted = _accepted_by_dtype(feature.dtype)
-        if feature.content is Content.ARRAY and depth == int(feature.sequence):
+        if feature.content is Content.ARRAY and depth == int(feature.is_sequence):
             accepted = accepted | {BYTES}
         return accepted
     if feature.kind is Kind.BYTES:
@@ -251,13 +251,13 @@ def _accepted_by_dtype(dtype: str) -> set[int]:
     return {FLOAT} if dtype.startswith("float") else {INTEGER, TIME}
 
 
-def _holder(feature: FeatureSpec) -> str:
+def _storage_text(feature: FeatureSpec) -> str:
     if feature.content in (Content.TENSOR, Content.ARRAY):
         return f"{feature.content} of {feature.dtype}"
     return str(feature.kind)
 
 
-def _way_out(leaf: pa.DataType) -> str:
+def _type_advice(leaf: pa.DataType) -> str:
     if pt.is_decimal(leaf):
         return "declare its dtype, a float, an integer or string"
     family = _FAMILY.get(leaf.id)
@@ -270,7 +270,7 @@ def _way_out(leaf: pa.DataType) -> str:
 NULL_IN_LIST = "a list contains an empty or null value"
 
 
-def take_apart(
+def flatten_lists(
     array: pa.Array, fewest: int = 0, most: int | None = None
 ) -> tuple[list[I64], pa.Array, RowErrors]:
     """Takes the lists of a column apart.
@@ -295,17 +295,17 @@ def take_apart(
         if not is_list(array.type):
             break
         if levels:
-            errors = merge(errors, by_row(null_errors(array), starts))
+            errors = merge_errors(errors, errors_by_row(null_errors(array), starts))
         levels.append(offsets_of(list_lengths(array)))
         starts = levels[-1][starts]
-        array = plain(array.flatten())
+        array = unwrap_array(array.flatten())
     return levels, array, errors
 
 
-def nest(
+def nest_values(
     leaf: pa.Array, levels: Sequence[I64], present: Mask | None = None
 ) -> pa.Array:
-    """Wraps values in lists: the inverse of `take_apart`; the outermost level is first.
+    """Wraps values in lists: the inverse of `flatten_lists`; the outermost level is first.
 
     Outermost lists that are not `present` are null.
     """
@@ -343,7 +343,7 @@ def row_starts(levels: Sequence[I64]) -> I64:
 
 
 @dataclass(slots=True)
-class Nested:
+class NestedColumn:
     """A column of a feature, taken apart and checked for its type, shape and nulls."""
 
     feature: FeatureSpec
@@ -361,39 +361,39 @@ class Nested:
     def reject(self, errors: RowErrors) -> None:
         """Raises the errors of innermost values as errors of their rows."""
         if self.starts is not None:
-            errors = by_row(errors, self.starts)
-        raise_errors(prefixed(self.feature.name, errors))
+            errors = errors_by_row(errors, self.starts)
+        raise_errors(prefix_errors(self.feature.name, errors))
 
 
 def open_column(
     array: pa.Array, feature: FeatureSpec, *, steps: bool = False
-) -> Nested:
+) -> NestedColumn:
     """Takes a column apart, and checks its shape.
 
     With `steps`, only the outer lists of a feature list are taken apart: the leaf
     contains its steps.
     """
     _require_type(array.type, feature, array)
-    array = plain(array)
+    array = unwrap_array(array)
     if steps and not is_list(array.type):  # only nulls
         array = array.cast(pa.list_(pa.null()))
     fewest = 0 if steps else list_depths(feature, of_bytes=False)[0]
-    levels, leaf, errors = take_apart(array, fewest, 1 if steps else None)
+    levels, leaf, errors = flatten_lists(array, fewest, 1 if steps else None)
     starts = None
     if levels:
         starts = row_starts(levels)
-        errors = merge(errors, by_row(null_errors(leaf), starts))
-        raise_errors(prefixed(feature.name, errors))
+        errors = merge_errors(errors, errors_by_row(null_errors(leaf), starts))
+        raise_errors(prefix_errors(feature.name, errors))
     valid = None if array.null_count == 0 else array.is_valid().to_numpy(False)
     if not steps:
         errors = shape_errors(levels, valid, feature.shape, ragged=feature.is_ragged)
-        raise_errors(prefixed(feature.name, errors))
-    return Nested(feature, len(array), leaf, levels, starts, valid)
+        raise_errors(prefix_errors(feature.name, errors))
+    return NestedColumn(feature, len(array), leaf, levels, starts, valid)
 
 
-def _example(array: pa.Array) -> str:
+def _example_text(array: pa.Array) -> str:
     """Returns text with the first innermost value, shortened if long; "" if none."""
-    levels, leaf, _ = take_apart(plain(array))
+    levels, leaf, _ = flatten_lists(unwrap_array(array))
     if leaf.null_count == len(leaf):
         return ""
     row = first = int(pc.index(leaf.is_valid(), True).as_py())
@@ -416,7 +416,7 @@ _NO_LIST_IS_LONGER = 1 << 32  # Arrow counts a column's values in 32 bits
 def shape_errors(
     levels: Sequence[I64], valid: Mask | None, shape: Shape, *, ragged: bool
 ) -> RowErrors:
-    """Returns errors for the rows whose lists (see `take_apart`) do not fit the shape.
+    """Returns errors for the rows whose lists (see `flatten_lists`) do not fit the shape.
 
     Ragged lists of one row may differ in length in unknown dimensions. Otherwise a row is
     one array, so its lists have equal lengths.
@@ -430,7 +430,7 @@ def shape_errors(
             first = counts[np.repeat(starts[:-1], np.diff(starts))]
         checked = valid if level == 0 else None
         wrong = _wrong_lists(counts, shape, level, len(levels), checked, first)
-        errors = merge(errors, by_row(wrong, starts))
+        errors = merge_errors(errors, errors_by_row(wrong, starts))
         starts = offsets[starts]
     return errors
 
@@ -451,10 +451,10 @@ def _wrong_lists(
     dims = dims_in(shape, level, num_levels)
 
     def reason(index: int, expected: object) -> str:
-        actual = count(int(counts[index]), "value")
+        actual = format_count(int(counts[index]), "value")
         if len(dims) == 1:
             actual = f"length {counts[index]} in dimension {level}"
-        return f"{actual}, expected {expected} (shape {shape_text(shape)})"
+        return f"{actual}, expected {expected} (shape {format_shape(shape)})"
 
     size = known_size(dims)
     expected = f"a multiple of {size}" if None in dims else str(size)
@@ -465,7 +465,7 @@ def _wrong_lists(
     if first is None or None not in dims:
         return errors
     uneven = flag_invalid(counts != first, lambda index: reason(index, first[index]))
-    return merge(errors, uneven)
+    return merge_errors(errors, uneven)
 
 
 def wrong_counts(counts: I64, dims: Shape, item_size: int = 1) -> Mask:
@@ -495,7 +495,7 @@ def dims_in(shape: Shape, level: int, num_levels: int) -> Shape:
     return shape[level:] if level == num_levels - 1 else shape[level : level + 1]
 
 
-def dims_of(nested: Nested) -> I64:
+def dims_of(nested: NestedColumn) -> I64:
     """Returns the dimensions of each row's value; 0 if an empty list leaves one open."""
     feature, levels = nested.feature, nested.levels
     dims = np.zeros((nested.num_rows, len(feature.shape)), np.int64)
@@ -538,7 +538,7 @@ class StoredColumn:
     valid: npt.NDArray[np.bool_] | None  # rows with a value; None if all have one
 
 
-def value_column(nested: Nested) -> StoredColumn:
+def value_column(nested: NestedColumn) -> StoredColumn:
     """Converts the values to the stored type of the feature's kind of list."""
     values: Any
     if nested.feature.kind is Kind.BYTES:
@@ -548,7 +548,7 @@ def value_column(nested: Nested) -> StoredColumn:
     return StoredColumn(values, nested.starts, nested.valid)
 
 
-def numbers(nested: Nested, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def numbers(nested: NestedColumn, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Returns the innermost values as numbers of a dtype; 0 for nulls."""
     leaf = nested.leaf
     family = family_of(leaf.type)
@@ -571,7 +571,7 @@ def numbers(nested: Nested, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return values.astype(dtype, copy=False)
 
 
-def byte_values(nested: Nested) -> pa.BinaryArray:
+def byte_values(nested: NestedColumn) -> pa.BinaryArray:
     """Returns the innermost values as plain binary; empty for nulls."""
     leaf = nested.leaf
     if family_of(leaf.type) == NULL:

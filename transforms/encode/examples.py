@@ -28,8 +28,8 @@ from recordmill.schemas.feature_spec import (
     FeatureSpec,
     Kind,
     Schema,
-    map_order,
-    shape_text,
+    format_shape,
+    map_sort_key,
 )
 from recordmill.transforms import native
 from recordmill.transforms.arrow import (
@@ -43,7 +43,7 @@ from recordmill.transforms.arrow import (
     views_at,
 )
 from recordmill.transforms.encode.columns import (
-    Nested,
+    NestedColumn,
     StoredColumn,
     open_column,
     require_column,
@@ -51,8 +51,8 @@ from recordmill.transforms.encode.columns import (
 )
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
-    by_row,
-    merge,
+    errors_by_row,
+    merge_errors,
     raise_errors,
 )
 from recordmill.transforms.encode.tensors import (
@@ -73,7 +73,7 @@ from recordmill.transforms.native.numpy_loops import field_header, varint_length
 # Source: tensorflow_datasets/core/example_serializer.py.
 
 
-def ragged_columns(nested: Nested) -> list[StoredColumn]:
+def ragged_columns(nested: NestedColumn) -> list[StoredColumn]:
     """Returns the flat values and the row lengths, in the order of the feature's keys.
 
     Every dimension up to the last unknown one is a level of lists. Later dimensions may
@@ -101,7 +101,7 @@ _INT64 = pa.int64()
 _PLAIN_INTEGER = ("int64", Kind.INT64, (), Content.VALUES, False)
 
 
-class Entry(NamedTuple):
+class MapEntry(NamedTuple):
     """One key of the feature map with its values in every row."""
 
     key: str
@@ -109,10 +109,12 @@ class Entry(NamedTuple):
     column: StoredColumn
 
 
-def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list[Entry]:
+def load_entries(
+    batch: pa.RecordBatch, features: Sequence[FeatureSpec]
+) -> list[MapEntry]:
     """Returns the entries of all features in the order in which protobuf writes a map."""
     errors: RowErrors = {}
-    entries: list[Entry] = []
+    entries: list[MapEntry] = []
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     if len(arrays) < batch.num_columns:
         arrays = {}  # a name occurs twice
@@ -124,13 +126,13 @@ def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list
         try:
             columns = load_feature(arrays[feature.column], feature)
         except RowsError as error:
-            errors = merge(errors, error.errors)
+            errors = merge_errors(errors, error.errors)
             continue
         # Row lengths are int64 for values of any kind.
         kinds = [feature.kind] + [Kind.INT64] * (len(columns) - 1)
-        entries += map(Entry, feature.keys, kinds, columns)
+        entries += map(MapEntry, feature.keys, kinds, columns)
     raise_errors(errors)
-    return sorted(entries, key=lambda entry: map_order(entry.key))
+    return sorted(entries, key=lambda entry: map_sort_key(entry.key))
 
 
 def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
@@ -139,7 +141,7 @@ def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
         array.type == _INT64
         and (
             *(feature.dtype, feature.kind, feature.shape, feature.content),
-            feature.sequence,
+            feature.is_sequence,
         )
         == _PLAIN_INTEGER
     ):
@@ -157,15 +159,17 @@ def load_feature(array: pa.Array, feature: FeatureSpec) -> list[StoredColumn]:
     return [value_column(nested)]
 
 
-def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, StoredColumn]:
+def load_steps(
+    array: pa.Array, feature: FeatureSpec
+) -> tuple[NestedColumn, StoredColumn]:
     """Returns the lists of steps of a feature list, and the values of all steps."""
     require_steps(feature, has_lists=True)
     nested = open_column(array, feature, steps=True)
     assert nested.starts is not None  # because of steps=True
     try:
-        (column,) = load_feature(nested.leaf, replace(feature, sequence=False))
+        (column,) = load_feature(nested.leaf, replace(feature, is_sequence=False))
     except RowsError as error:
-        raise RowsError(by_row(error.errors, nested.starts)) from error
+        raise RowsError(errors_by_row(error.errors, nested.starts)) from error
     return nested, column
 
 
@@ -174,16 +178,16 @@ def require_steps(feature: FeatureSpec, *, has_lists: bool) -> None:
 
     With `has_lists`, the records are sequence examples, which have feature lists.
     """
-    if feature.sequence and not has_lists:
+    if feature.is_sequence and not has_lists:
         raise SchemaError(
             f"feature {feature.name!r}: only sequence examples have feature lists. Use "
             "`payload=sequence_example`, or declare one more unknown dimension instead of "
             "the sequence"
         )
-    if feature.sequence and feature.is_ragged:
+    if feature.is_sequence and feature.is_ragged:
         raise SchemaError(
             f"feature {feature.name!r}: a step of a feature list has no row lengths, so "
-            f"it has one unknown dimension at most, got shape {shape_text(feature.shape)}: "
+            f"it has one unknown dimension at most, got shape {format_shape(feature.shape)}: "
             "store the steps as tensors"
         )
 
@@ -217,7 +221,7 @@ def load_columns(
     return [column_of(entry) for entry in load_entries(batch, features)]
 
 
-def column_of(entry: Entry) -> Column:
+def column_of(entry: MapEntry) -> Column:
     """Returns a column's buffers in the form that the native functions expect."""
     column, offsets = entry.column, None
     if entry.kind is Kind.BYTES:
@@ -269,16 +273,16 @@ def encode_sequences(
 
     Features with `sequence` are feature lists, all others are context.
     """
-    context = load_columns(batch, [f for f in schema.features if not f.sequence])
+    context = load_columns(batch, [f for f in schema.features if not f.is_sequence])
     lists: list[pa.BinaryArray] = []
     errors: RowErrors = {}
     for feature in schema.features:
-        if feature.sequence:
+        if feature.is_sequence:
             require_column(batch.schema, feature.name, feature.column)
             try:
                 lists += _list_cells(batch[feature.column], feature)
             except RowsError as error:
-                errors = merge(errors, error.errors)
+                errors = merge_errors(errors, error.errors)
     raise_errors(errors)
     sizes, lengths = measure(context, batch.num_rows, head_room)
     examples = write_rows(context, sizes, lengths, head_room, 0)
@@ -291,7 +295,7 @@ def _list_cells(array: pa.Array, feature: FeatureSpec) -> list[pa.BinaryArray]:
     """Creates a feature list's map entry for each row: its header, and all steps."""
     nested, column = load_steps(array, feature)
     assert nested.starts is not None
-    columns = [column_of(Entry("", feature.kind, column))]
+    columns = [column_of(MapEntry("", feature.kind, column))]
     sizes, lengths = measure(columns, len(nested.leaf), 0)
     offsets, data = array_parts(write_rows(columns, sizes, lengths, 0, 0))
     inside = sizes - 1 - varint_lengths(sizes)  # approximately the entry's length

@@ -15,7 +15,11 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
 from recordmill.transforms.arrow import require_fit
-from recordmill.transforms.encode.columns import StoredColumn, nest, require_column
+from recordmill.transforms.encode.columns import (
+    StoredColumn,
+    nest_values,
+    require_column,
+)
 from recordmill.transforms.encode.examples import (
     encode,
     encode_sequences,
@@ -23,7 +27,11 @@ from recordmill.transforms.encode.examples import (
     load_feature,
     require_steps,
 )
-from recordmill.transforms.encode.row_errors import flag_invalid, prefixed, raise_errors
+from recordmill.transforms.encode.row_errors import (
+    flag_invalid,
+    prefix_errors,
+    raise_errors,
+)
 from recordmill.transforms.encode.tensors import join_cells
 
 #     {"features":{"feature":{"age":{"int64List":{"value":["7"]}},"x":{"floatList":...}}}}
@@ -76,7 +84,7 @@ def _entry_texts(
     texts = _value_texts(kind, column.values)
     is_empty = missing = np.zeros(len(is_first), np.bool_)
     if column.lists is not None:
-        rows = nest(texts, [column.lists])
+        rows = nest_values(texts, [column.lists])
         texts = pc.binary_join(rows, f"{quote},{quote}".encode())
         is_empty = np.diff(column.lists) == 0
     if column.valid is not None:
@@ -87,13 +95,15 @@ def _entry_texts(
     comma = np.where(missing | is_first, 0, 1)
     return [
         pa.array([b"", b","]).take(pa.array(comma)),
-        _choose(["", name + '{"value":[', name + '{"value":[' + quote], text_indices),
+        _take_texts(
+            ["", name + '{"value":[', name + '{"value":[' + quote], text_indices
+        ),
         texts,
-        _choose(["", "]}}", quote + "]}}"], text_indices),
+        _take_texts(["", "]}}", quote + "]}}"], text_indices),
     ]
 
 
-def _choose(texts: list[str], indices: npt.NDArray[np.integer]) -> pa.BinaryArray:
+def _take_texts(texts: list[str], indices: npt.NDArray[np.integer]) -> pa.BinaryArray:
     return pa.array([text.encode() for text in texts]).take(pa.array(indices))
 
 
@@ -139,7 +149,7 @@ def raw_feature(schema: Schema) -> FeatureSpec:
         feature
         for feature in schema.features
         if feature.kind is Kind.BYTES
-        and not feature.sequence
+        and not feature.is_sequence
         and (feature.content is not Content.VALUES or feature.shape == ())
     ]
     media = [feature for feature in candidates if feature.content in whole]
@@ -190,6 +200,6 @@ def encode_raw(
     if column.valid is not None:
         reason = "no value, but a raw record needs its bytes"
         missing = flag_invalid(~column.valid, lambda _: reason)
-        raise_errors(prefixed(feature.name, missing))
+        raise_errors(prefix_errors(feature.name, missing))
     head = pa.repeat(pa.scalar(bytes(head_room)), batch.num_rows)
     return join_cells([head, column.values], tail_room)

@@ -22,19 +22,19 @@ def flag_invalid(wrong: Mask, reason: Callable[[int], str]) -> RowErrors:
     return {index: reason(index) for index in np.flatnonzero(wrong).tolist()}
 
 
-def mask_of(errors: RowErrors, size: int) -> Mask:
+def error_mask(errors: RowErrors, size: int) -> Mask:
     """Returns a mask of `size` values, which marks those with an error."""
     mask = np.zeros(size, np.bool_)
     mask[list(errors)] = True
     return mask
 
 
-def merge(first: RowErrors, second: RowErrors) -> RowErrors:
+def merge_errors(first: RowErrors, second: RowErrors) -> RowErrors:
     """Returns the errors of both; for the same index, the reason in `first`."""
     return dict(sorted({**second, **first}.items())) if second else first
 
 
-def by_row(errors: RowErrors, starts: I64) -> RowErrors:
+def errors_by_row(errors: RowErrors, starts: I64) -> RowErrors:
     """Returns the errors of values as errors of their rows; the first of each row."""
     if not errors:
         return {}
@@ -49,7 +49,7 @@ def rows_of(indices: npt.NDArray[np.intp], starts: I64) -> npt.NDArray[np.intp]:
     return np.searchsorted(starts, indices, side="right") - 1
 
 
-def prefixed(feature_name: str, errors: RowErrors) -> RowErrors:
+def prefix_errors(feature_name: str, errors: RowErrors) -> RowErrors:
     """Returns the errors with reasons that name the feature."""
     return {row: f"feature {feature_name!r}: {why}" for row, why in errors.items()}
 
@@ -78,10 +78,10 @@ def integer_errors(values: npt.NDArray[Any], dtype: str) -> RowErrors:
     wrong = (values < max(source_limits.min, target_limits.min)) | (
         values > min(source_limits.max, target_limits.max)
     )
-    return flag_invalid(wrong, lambda i: beyond_integer(values[i], dtype))
+    return flag_invalid(wrong, lambda i: integer_range_reason(values[i], dtype))
 
 
-def beyond_integer(value: object, dtype: str) -> str:
+def integer_range_reason(value: object, dtype: str) -> str:
     """Returns the reason for an integer that a dtype cannot represent."""
     limits = np.iinfo(dtype)
     return f"{value} is beyond {dtype} ({limits.min} to {limits.max})"
@@ -100,11 +100,11 @@ def narrow_floats(
         return narrow, {}
     lost = infinite & ~np.isinf(wide)
     return narrow, flag_invalid(
-        lost, lambda i: beyond_float(repr(float(wide[i])), dtype)
+        lost, lambda i: float_range_reason(repr(float(wide[i])), dtype)
     )
 
 
-def beyond_float(value: object, dtype: str) -> str:
+def float_range_reason(value: object, dtype: str) -> str:
     """Returns the reason for a number that would become infinite in a float dtype."""
     return f"{value} is beyond {dtype} (at most {_LARGEST[dtype]})"
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.feature_spec import shape_text
-from recordmill.schemas.text import count
+from recordmill.schemas.feature_spec import format_shape
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import (
     I64,
     array_parts,
@@ -23,7 +23,7 @@ from recordmill.transforms.arrow import (
 )
 from recordmill.transforms.encode.columns import (
     BYTES,
-    Nested,
+    NestedColumn,
     StoredColumn,
     byte_values,
     dims_of,
@@ -108,7 +108,7 @@ DATA_TYPES = {
 }
 
 
-def tensor_column(nested: Nested) -> StoredColumn:
+def tensor_column(nested: NestedColumn) -> StoredColumn:
     """Serializes the column's values as one TensorProto for each row."""
     content = _content(nested)
     dims, shape_indices = _distinct_rows(dims_of(nested))
@@ -123,7 +123,7 @@ def tensor_column(nested: Nested) -> StoredColumn:
     )
 
 
-def array_column(nested: Nested) -> StoredColumn:
+def array_column(nested: NestedColumn) -> StoredColumn:
     """Returns the row-major little-endian bytes of each row's array.
 
     Binary columns already have such bytes.
@@ -142,15 +142,15 @@ def array_column(nested: Nested) -> StoredColumn:
         flag_invalid(
             wrong,
             lambda i: (
-                f"{count(int(lengths[i]), 'byte')} are not an array of "
-                f"{feature.dtype} of shape {shape_text(feature.shape)}"
+                f"{format_count(int(lengths[i]), 'byte')} are not an array of "
+                f"{feature.dtype} of shape {format_shape(feature.shape)}"
             ),
         )
     )
     return StoredColumn(values, None, nested.valid)
 
 
-def _content(nested: Nested) -> pa.BinaryArray:
+def _content(nested: NestedColumn) -> pa.BinaryArray:
     """Creates each row's content: numbers as bytes, or length-delimited values."""
     starts = nested.starts
     if starts is None:

@@ -35,7 +35,7 @@ from recordmill.transforms.arrow import (
     array_parts,
     binary_array,
     empty_bytes,
-    is_of_views,
+    has_views,
     offsets_of,
     require_fit,
     take_views,
@@ -51,17 +51,17 @@ from recordmill.transforms.encode.examples import (
     write_rows,
 )
 from recordmill.transforms.native import Buffer, Column
-from recordmill.transforms.native.numpy_loops import U32, combine, varint_lengths
+from recordmill.transforms.native.numpy_loops import U32, combine_crcs, varint_lengths
 from recordmill.transforms.tfrecord import (
     FRAME_BYTES,
     HEAD_BYTES,
     TAIL_BYTES,
     crc32c,
-    seal,
+    frame_records,
 )
 
 # Values are stored instead of records if they take at most this share of the bytes.
-_MOST_SHARE = 0.7
+_MAX_VALUE_SHARE = 0.7
 _TYPES = {TAGS[Kind.BYTES]: pa.binary(), TAGS[Kind.FLOAT]: pa.float32()}
 _INTEGERS = {pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8}  # their bytes
 _TAG_OF = {kind: tag for tag, kind in _TYPES.items()}
@@ -72,7 +72,7 @@ def payload_rows(payloads: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([payloads], [""])
 
 
-def load_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+def defer_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     """Returns the examples of a batch as deferred rows; raises the errors of `encode`."""
     columns = load_columns(batch, schema.features)
     sizes, lengths = measure(columns, batch.num_rows, FRAME_BYTES)
@@ -82,10 +82,10 @@ def load_rows(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
         arrays = [_integers(sizes), *map(_array_of, columns)]
         names = ["", *(column[0].decode() for column in columns)]
         rows = pa.RecordBatch.from_arrays(arrays, names)
-        if rows.nbytes <= _MOST_SHARE * num_bytes:
+        if rows.nbytes <= _MAX_VALUE_SHARE * num_bytes:
             return rows
     records = write_rows(columns, sizes, lengths, HEAD_BYTES, TAIL_BYTES)
-    seal(records)
+    frame_records(records)
     return payload_rows(records)
 
 
@@ -99,7 +99,7 @@ def lengths_of(rows: pa.RecordBatch) -> I64:
     first = rows.column(0)
     if has_values(rows):
         return _lengths(_numbers(first).astype(np.int64))
-    return view_lengths(first) if is_of_views(first) else value_lengths(first)
+    return view_lengths(first) if has_views(first) else value_lengths(first)
 
 
 def payloads_of(rows: pa.RecordBatch) -> pa.Array:
@@ -119,7 +119,7 @@ def payloads_of(rows: pa.RecordBatch) -> pa.Array:
 def binary_payloads(rows: pa.RecordBatch) -> pa.BinaryArray:
     """Returns the payloads of rows as plain binary; views are copied once."""
     payloads = payloads_of(rows)
-    return payloads.cast(pa.binary()) if is_of_views(payloads) else payloads
+    return payloads.cast(pa.binary()) if has_views(payloads) else payloads
 
 
 def join_rows(
@@ -237,7 +237,7 @@ def _numbers(array: pa.Array) -> npt.NDArray[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RecordWindow:
     """Framed records that are written together, each whole or around one large value."""
 
     frames: U8  # all bytes except the large values, record after record
@@ -247,9 +247,9 @@ class Window:
     known_crc: int | None = None  # the CRC-32C of all records with their values
 
     @classmethod
-    def of(cls, records: pa.BinaryArray | Window) -> Window:
+    def from_records(cls, records: pa.BinaryArray | RecordWindow) -> RecordWindow:
         """Returns framed records as a window; returns a window unchanged."""
-        if isinstance(records, Window):
+        if isinstance(records, RecordWindow):
             return records
         starts, frames = array_parts(records)
         return cls(frames, starts)
@@ -266,11 +266,11 @@ class Window:
     def crc32c_after(self, previous_crc: int) -> int:
         """Returns the CRC-32C of all bytes after preceding bytes with `previous_crc`."""
         if self.known_crc is not None:
-            return combine(previous_crc, self.known_crc, int(self.lengths.sum()))
-        (piece,) = self.pieces()
+            return combine_crcs(previous_crc, self.known_crc, int(self.lengths.sum()))
+        (piece,) = self.iterate_pieces()
         return crc32c(piece, previous_crc)
 
-    def pieces(self) -> Iterator[memoryview]:
+    def iterate_pieces(self) -> Iterator[memoryview]:
         """Yields the bytes of all records in order; large values are separate pieces."""
         frames, start = self.frames.data, int(self.starts[0])
         cuts = [] if self.cuts is None else self.cuts.tolist()
@@ -280,11 +280,11 @@ class Window:
             start = cut
         yield frames[start : self.starts[-1]]
 
-    def joined(self) -> pa.BinaryArray:
+    def join_records(self) -> pa.BinaryArray:
         """Returns the records with copies of their values."""
         if self.cuts is None:
             return binary_array(self.starts, self.frames)
-        data = np.frombuffer(b"".join(self.pieces()), np.uint8)
+        data = np.frombuffer(b"".join(self.iterate_pieces()), np.uint8)
         return binary_array(offsets_of(self.lengths), data)
 
 
@@ -306,24 +306,24 @@ def large_column(batch: pa.RecordBatch, schema: Schema) -> str | None:
     viewed = [
         name
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        if is_of_views(column)
+        if has_views(column)
     ]
     features = [feature for feature in schema.features if feature.column in viewed]
     if len(viewed) != 1 or len(features) != 1:
         return None
     (feature,) = features
     is_stored = feature.kind is Kind.BYTES and feature.dtype != "string"
-    is_whole = is_stored and not feature.sequence and not batch[viewed[0]].null_count
+    is_whole = is_stored and not feature.is_sequence and not batch[viewed[0]].null_count
     return viewed[0] if is_whole else None
 
 
-def encode_around(
+def encode_without_values(
     batch: pa.RecordBatch,
     schema: Schema,
     column: str,
     values: Sequence[bytes] | None = None,
     crcs: U32 | None = None,
-) -> Window:
+) -> RecordWindow:
     """Encodes the records of all rows without the value of one column.
 
     Raises the errors of `encode`.
@@ -360,7 +360,7 @@ def encode_around(
     if crcs is None:
         crcs = np.fromiter(map(crc32c, cells), np.uint32, len(cells))
     whole_crc = native.loops.seal_around(frames, starts, cuts, lengths, crcs)
-    return Window(frames, starts, cuts, cells, whole_crc)
+    return RecordWindow(frames, starts, cuts, cells, whole_crc)
 
 
 def _is_buffer_of(buffer: Buffer, array: pa.BinaryArray) -> bool:

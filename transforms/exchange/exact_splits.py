@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.transforms.arrow import U64
-from recordmill.transforms.exchange.keys import assign_splits, split_draws, text_hash
+from recordmill.transforms.exchange.keys import assign_splits, split_hashes, text_hash
 
-ALL_KEPT = 4096  # number of rows up to which every split hash is kept
+MAX_ROWS_WITHOUT_WINDOW = 4096  # number of rows up to which every split hash is kept
 WIDTH = 4  # half a window is at least this many times 2**64 / sqrt(n): 8 sigma
 _SPACE = 1 << 64
 
@@ -41,12 +41,12 @@ class RankSketch:
     width: int = WIDTH
     count: int = 0  # number of split hashes added
     _shift: int = 0  # half a window is 2**64 >> shift; 0 keeps all
-    _below: list[int] = field(init=False)
-    _near: list[U64] = field(init=False)
+    _counts_below: list[int] = field(init=False)
+    _hashes_near_ends: list[U64] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._below = [0] * len(self.ends)
-        self._near = [np.zeros(0, np.uint64)] * len(self.ends)
+        self._counts_below = [0] * len(self.ends)
+        self._hashes_near_ends = [np.zeros(0, np.uint64)] * len(self.ends)
 
     def add(self, draws: U64) -> None:
         """Adds the split hashes of some rows."""
@@ -54,7 +54,9 @@ class RankSketch:
 
     def merge(self, other: RankSketch) -> None:
         """Adds the split hashes of another sketch with the same ends and width."""
-        self._merge(other.count, other._shift, other._below, other._near)
+        self._merge(
+            other.count, other._shift, other._counts_below, other._hashes_near_ends
+        )
 
     def _merge(
         self, count: int, shift: int, below: Sequence[int], near: Sequence[U64]
@@ -64,13 +66,13 @@ class RankSketch:
         for index, end in enumerate(self.ends):
             first = max(0, end - (_SPACE >> self._shift))
             last = min(_SPACE - 1, end + (_SPACE >> self._shift))
-            self._below[index] += below[index]
+            self._counts_below[index] += below[index]
             hashes_in_window = []
-            for draws in (self._near[index], near[index]):
-                self._below[index] += int((draws < np.uint64(first)).sum())
+            for draws in (self._hashes_near_ends[index], near[index]):
+                self._counts_below[index] += int((draws < np.uint64(first)).sum())
                 inside = (draws >= np.uint64(first)) & (draws <= np.uint64(last))
                 hashes_in_window.append(draws[inside])
-            self._near[index] = np.concatenate(hashes_in_window)
+            self._hashes_near_ends[index] = np.concatenate(hashes_in_window)
 
     def limits(self, ranks: Sequence[int]) -> list[int] | None:
         """Returns for each end the split hash with the given rank, from 0.
@@ -78,7 +80,9 @@ class RankSketch:
         None if one of them is outside its window: count again with a larger width.
         """
         limits = []
-        for rank, below, near in zip(ranks, self._below, self._near, strict=True):
+        for rank, below, near in zip(
+            ranks, self._counts_below, self._hashes_near_ends, strict=True
+        ):
             if rank == self.count:
                 limits.append(_SPACE - 1)  # all split hashes are smaller
             elif 0 <= rank - below < len(near):
@@ -100,17 +104,17 @@ class SmallestKeys:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.count = 0  # number of keys added
-        self._held: list[U64] = []
-        self._num_held = 0
+        self._collected_keys: list[U64] = []
+        self._num_collected = 0
 
     def add(self, keys: U64) -> None:
         """Adds some keys."""
         self.count += len(keys)
-        self._held.append(keys)
-        self._num_held += len(keys)
-        if self._num_held >= 2 * self.limit:  # amortized: few selections per key
-            self._held = [self._smallest()]
-            self._num_held = len(self._held[0])
+        self._collected_keys.append(keys)
+        self._num_collected += len(keys)
+        if self._num_collected >= 2 * self.limit:  # amortized: few selections per key
+            self._collected_keys = [self._smallest()]
+            self._num_collected = len(self._collected_keys[0])
 
     def merge(self, other: SmallestKeys) -> None:
         """Adds the keys of another collector with the same limit."""
@@ -118,7 +122,7 @@ class SmallestKeys:
         self.add(other._smallest())
         self.count = count
 
-    def last(self) -> tuple[int, int] | None:
+    def largest_key(self) -> tuple[int, int] | None:
         """Returns the largest collected key, and the number of its occurrences.
 
         None if all keys are within the limit.
@@ -131,7 +135,7 @@ class SmallestKeys:
         )
 
     def _smallest(self) -> U64:
-        keys = np.concatenate([np.zeros(0, np.uint64), *self._held])
+        keys = np.concatenate([np.zeros(0, np.uint64), *self._collected_keys])
         if len(keys) <= self.limit:
             return keys
         keys.partition(self.limit - 1)
@@ -144,7 +148,7 @@ def _shift_of(count: int, width: int) -> int:
     >>> [_shift_of(n, 4) for n in (1, 4096, 1_000_000, 1_000_000_000)]
     [0, 0, 7, 12]
     """
-    if count <= ALL_KEPT:
+    if count <= MAX_ROWS_WITHOUT_WINDOW:
         return 0
     return max(0, int(np.log2(np.sqrt(count) / width)))
 
@@ -182,7 +186,7 @@ class SplitLimits:
         index = np.searchsorted(self.classes, classes)
         index = np.minimum(index, len(self.classes) - 1)
         has_limits = self.classes[index] == classes
-        beyond = split_draws(origins, seed)[:, None] >= self.limits[index]
+        beyond = split_hashes(origins, seed)[:, None] >= self.limits[index]
         splits: npt.NDArray[np.uint8] = beyond.sum(axis=1).astype(np.uint8)
         if not has_limits.all():
             splits[~has_limits] = assign_splits(origins[~has_limits], fractions, seed)
@@ -202,7 +206,7 @@ def find_limits(
     None if a window is too narrow: count again with a larger width.
     """
     keys = sorted(sketches)
-    numbers = divide([sketches[key].count for key in keys], fractions)
+    numbers = divide_rows([sketches[key].count for key in keys], fractions)
     table = {}
     for key, records in zip(keys, numbers, strict=True):
         class_limits = sketches[key].limits(list(accumulate(records))[:-1])
@@ -218,7 +222,7 @@ def find_limits(
     )
 
 
-def divide(
+def divide_rows(
     counts: Sequence[int], fractions: Sequence[Fraction]
 ) -> list[tuple[int, ...]]:
     """Returns the number of rows per class and split.
@@ -227,7 +231,7 @@ def divide(
     over to the next class, so that the splits also have their shares of all rows. Every
     number differs from its share by less than one row.
 
-    >>> divide([7, 3], [Fraction(4, 5), Fraction(1, 5)])
+    >>> divide_rows([7, 3], [Fraction(4, 5), Fraction(1, 5)])
     [(6, 1), (2, 1)]
     """
     owed = [Fraction(0)] * len(fractions)

@@ -25,7 +25,7 @@ _SPLIT_SALT = 0x73706C6974  # "split": makes splits independent of the order
 _SAMPLE_SALT = 0x73616D706C65  # "sample": makes samples independent of both
 
 
-def mix(values: U64) -> U64:
+def mix_bits(values: U64) -> U64:
     """Returns u64 values with mixed bits; distinct values stay distinct.
 
     Source: the finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable
@@ -64,7 +64,9 @@ def range_hash(path: str, start: int) -> int:
 
 def origins_of(hashes: U64 | np.uint64, ordinals: I64) -> U64:
     """Returns the origins of rows from their `range_hash` and their row numbers."""
-    return mix(hashes + (ordinals.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
+    return mix_bits(
+        hashes + (ordinals.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)
+    )
 
 
 def copy_origins(origins: U64, copies: I64) -> U64:
@@ -72,13 +74,15 @@ def copy_origins(origins: U64, copies: I64) -> U64:
 
     `copies` numbers the copies of each row; the first, 0, keeps the origin of the row.
     """
-    new_origins = mix(origins ^ mix(copies.astype(np.uint64) * np.uint64(_GAMMA)))
+    new_origins = mix_bits(
+        origins ^ mix_bits(copies.astype(np.uint64) * np.uint64(_GAMMA))
+    )
     return np.where(copies == 0, origins, new_origins)
 
 
 def shuffle_keys(origins: U64, seed: int) -> U64:
     """Returns order keys that shuffle the whole dataset."""
-    return mix(origins ^ mix(np.array([seed ^ _GAMMA], np.uint64)))
+    return mix_bits(origins ^ mix_bits(np.array([seed ^ _GAMMA], np.uint64)))
 
 
 def position_keys(input_range: InputRange, positions: I64) -> U64:
@@ -102,23 +106,23 @@ def assign_splits(
     """
     if len(fractions) == 1:
         return np.zeros(len(groups), np.uint8)
-    draws = split_draws(groups, seed)
+    draws = split_hashes(groups, seed)
     ends = np.cumsum(np.array(fractions, object))[:-1]
     limits = np.array([int(end * (1 << 64)) for end in ends], np.uint64)
     return np.searchsorted(limits, draws, side="right").astype(np.uint8)
 
 
-def split_draws(groups: U64, seed: int) -> U64:
+def split_hashes(groups: U64, seed: int) -> U64:
     """Returns the split hashes of rows, distributed evenly over u64."""
-    return mix(groups ^ mix(np.array([seed ^ _SPLIT_SALT], np.uint64)))
+    return mix_bits(groups ^ mix_bits(np.array([seed ^ _SPLIT_SALT], np.uint64)))
 
 
-def sample_draws(origins: U64, seed: int) -> U64:
+def sample_hashes(origins: U64, seed: int) -> U64:
     """Returns the sample hashes of rows, distributed evenly over u64.
 
     A row is kept if its hash is below the sampled share of 2**64.
     """
-    return mix(origins ^ mix(np.array([seed ^ _SAMPLE_SALT], np.uint64)))
+    return mix_bits(origins ^ mix_bits(np.array([seed ^ _SAMPLE_SALT], np.uint64)))
 
 
 def value_hashes(values: pa.Array) -> U64:

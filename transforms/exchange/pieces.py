@@ -42,7 +42,7 @@ from recordmill.transforms.exchange.plan import shard_numbers
 from recordmill.transforms.exchange.sorted_runs import (
     WINDOW_BYTES,
     Block,
-    Part,
+    RowSegment,
     SortedRows,
     append_run,
     merge_windows,
@@ -80,7 +80,7 @@ class PieceHead:
     rejects: int = 0  # number of planned rows that could not be converted
 
     @property
-    def place(self) -> tuple[int, int]:
+    def sort_key(self) -> tuple[int, int]:
         """Returns range index and piece number, which identify and order pieces."""
         return self.range_index, self.number
 
@@ -187,39 +187,39 @@ class ShardPieces:
         """Creates an empty collection; `folder` is for temporary files."""
         self.planned_rows = 0  # records and rejects of all pieces so far
         self._folder, self._held_bytes = folder, held_bytes
-        self._numbers: dict[PieceHead, int] = {}  # in the order of arrival
-        self._held: list[tuple[PieceHead, Block]] = []
-        self._bytes = 0
-        self._parts: list[Part] = []
+        self._arrival_numbers: dict[PieceHead, int] = {}  # in the order of arrival
+        self._held_blocks: list[tuple[PieceHead, Block]] = []
+        self._held_size_bytes = 0
+        self._parts: list[RowSegment] = []
         self._file: IO[bytes] | None = None
 
     def add(self, piece: bytes) -> None:
         """Adds a piece, unless it was added before."""
         head = read_head(piece)
-        if head in self._numbers:
+        if head in self._arrival_numbers:
             return
-        self._numbers[head] = len(self._numbers)
+        self._arrival_numbers[head] = len(self._arrival_numbers)
         self.planned_rows += head.records + head.rejects
         if not head.records:
             return
-        if self._bytes >= self._held_bytes:
+        if self._held_size_bytes >= self._held_bytes:
             self._save()
         block = _open(piece, head, 0)
-        self._held.append((head, block))
-        self._bytes += int(lengths_of(block.rows).sum())
+        self._held_blocks.append((head, block))
+        self._held_size_bytes += int(lengths_of(block.rows).sum())
 
     def windows(
         self, window_bytes: int = WINDOW_BYTES, *, break_ties_by_content: bool = False
     ) -> Iterator[pa.BinaryArray]:
         """Yields the payloads of the shard, as `merge_windows` does."""
-        if self._file is not None and self._held:
+        if self._file is not None and self._held_blocks:
             self._save()
-        elif self._held:
+        elif self._held_blocks:
             run, numbers = self._sorted()
             self._parts = [replace(run.part(), ranks=numbers)]
-        heads = sorted(self._numbers, key=lambda head: head.place)
+        heads = sorted(self._arrival_numbers, key=lambda head: head.sort_key)
         ranks = np.empty(len(heads), np.uint32)
-        ranks[[self._numbers[head] for head in heads]] = np.arange(len(heads))
+        ranks[[self._arrival_numbers[head] for head in heads]] = np.arange(len(heads))
         parts, self._parts = self._parts, []  # so that the merge can free them
         return merge_windows(
             [replace(part, ranks=ranks[part.ranks]) for part in parts],
@@ -229,14 +229,16 @@ class ShardPieces:
 
     def _sorted(self) -> tuple[SortedRows, U32]:
         """Returns the held rows, sorted, and the number of the piece of each row."""
-        self._held.sort(key=lambda head_and_block: head_and_block[0].place)
-        blocks = [block for _, block in self._held]
-        numbers = np.array([self._numbers[head] for head, _ in self._held], np.uint32)
+        self._held_blocks.sort(key=lambda head_and_block: head_and_block[0].sort_key)
+        blocks = [block for _, block in self._held_blocks]
+        numbers = np.array(
+            [self._arrival_numbers[head] for head, _ in self._held_blocks], np.uint32
+        )
         numbers = numbers.repeat([len(block.keys) for block in blocks])
         order = stable_order(np.concatenate([block.keys for block in blocks]))
-        self._held.clear()
-        self._bytes = 0
-        return SortedRows.of(blocks, num_splits=1), numbers[order]
+        self._held_blocks.clear()
+        self._held_size_bytes = 0
+        return SortedRows.from_blocks(blocks, num_splits=1), numbers[order]
 
     def _save(self) -> None:
         if self._file is None:

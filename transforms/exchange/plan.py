@@ -34,7 +34,7 @@ def bucket_bits(sharding: Sharding, most_bytes: int) -> int:
 
     `most_bytes` is an upper bound on the size of the dataset.
     """
-    shards = sharding.shards_for(most_bytes, num_records=max(1, most_bytes))
+    shards = sharding.count_shards(most_bytes, num_records=max(1, most_bytes))
     bits = (shards * BUCKETS_PER_SHARD - 1).bit_length()
     return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, bits))
 
@@ -71,7 +71,10 @@ class Histogram:
 
     def __reduce__(self) -> tuple[Callable[..., Histogram], tuple[Any, ...]]:
         """Returns the pickled form: the filled buckets, in few bytes."""
-        return _restored, (self.records.shape, *map(_narrowed, self._filled()))
+        return _unpickle_histogram, (
+            self.records.shape,
+            *map(_narrow_integers, self._filled()),
+        )
 
     def to_bytes(self) -> PackedHistogram:
         """Returns the filled buckets as bytes; small if few buckets are filled.
@@ -107,12 +110,14 @@ class Histogram:
         self.records.reshape(-1)[filled] += num_records
 
 
-def _narrowed(numbers: I64) -> npt.NDArray[np.integer]:
+def _narrow_integers(numbers: I64) -> npt.NDArray[np.integer]:
     """Returns counts in the smallest integer type that can hold them."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
-def _restored(shape: tuple[int, int], *columns: npt.NDArray[np.integer]) -> Histogram:
+def _unpickle_histogram(
+    shape: tuple[int, int], *columns: npt.NDArray[np.integer]
+) -> Histogram:
     histogram = Histogram.empty(shape[0], shape[1].bit_length() - 1)
     histogram._add_filled(*(column.astype(np.int64) for column in columns))
     return histogram
@@ -177,7 +182,7 @@ def plan_split(
     """Returns the plan of one split from its row of the histogram."""
     filled = np.flatnonzero(bucket_records)
     num_bytes, num_records = int(bucket_bytes.sum()), int(bucket_records.sum())
-    num_shards = min(sharding.shards_for(num_bytes, num_records), len(filled))
+    num_shards = min(sharding.count_shards(num_bytes, num_records), len(filled))
     if num_shards == 0:
         return SplitPlan(name, (), (), ())
     edges = np.cumsum(bucket_bytes[filled])  # bytes up to the end of each bucket

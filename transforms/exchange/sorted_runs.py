@@ -52,7 +52,7 @@ from recordmill.transforms.arrow import (
     array_parts,
     binary_array,
     empty_bytes,
-    is_of_views,
+    has_views,
     offsets_of,
     viewed_values,
 )
@@ -64,7 +64,7 @@ from recordmill.transforms.encode.waiting_rows import (
     payload_rows,
 )
 from recordmill.transforms.native.numpy_loops import U32
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.local import LocalStore, write_windows
 from recordmill.transforms.storage.reading import fill_from
@@ -86,7 +86,7 @@ class Block:
     planned_bytes: I64  # planned bytes of each row
 
     @classmethod
-    def joined(cls, blocks: list[Block]) -> Block:
+    def join_blocks(cls, blocks: list[Block]) -> Block:
         """Returns one block with the rows of all blocks; clears the list."""
         block = cls(
             join_rows([block.rows for block in blocks]),
@@ -99,7 +99,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowSegment:
     """A contiguous part of a shard's rows, sorted by order key."""
 
     keys: U64  # order key of each row
@@ -121,7 +121,7 @@ class SortedRows:
     planned_bytes: I64  # planned bytes of each row
 
     @classmethod
-    def of(cls, blocks: Sequence[Block], num_splits: int) -> SortedRows:
+    def from_blocks(cls, blocks: Sequence[Block], num_splits: int) -> SortedRows:
         """Returns the sorted rows of blocks."""
         keys = np.concatenate([block.keys for block in blocks])
         splits = np.concatenate([block.splits for block in blocks])
@@ -133,12 +133,12 @@ class SortedRows:
         counts = np.bincount(splits, minlength=num_splits)
         return cls(tuple(counts.tolist()), rows, keys, planned_bytes)
 
-    def part(self, row_slice: slice = slice(None)) -> Part:
+    def part(self, row_slice: slice = slice(None)) -> RowSegment:
         """Returns the part with a slice of the rows, by default with all rows."""
         first, end, _ = row_slice.indices(len(self.keys))
         rows, planned_bytes = self.rows.slice(first, end - first), self.planned_bytes
         lengths = planned_bytes[row_slice] if has_values(rows) else lengths_of(rows)
-        return Part(
+        return RowSegment(
             self.keys[row_slice],
             planned_bytes[row_slice],
             int(lengths.sum()),
@@ -202,7 +202,7 @@ def sort_order(
 
 
 def merge_windows(
-    parts: Sequence[Part],
+    parts: Sequence[RowSegment],
     window_bytes: int = WINDOW_BYTES,
     *,
     break_ties_by_content: bool = False,
@@ -250,7 +250,7 @@ def merge_windows(
         return [records.slice(a - edges[0], b - a) for a, b in pairwise(edges)]
 
     # The next windows are read while the caller processes these.
-    for records in ahead(groups, read, 1, most=1):
+    for records in map_ahead(groups, read, 1, most=1):
         yield from records
 
 
@@ -307,8 +307,8 @@ READ_WHOLE_BYTES = 1 << 13  # one read of this size costs no more than two small
 _MAGIC = b"recmill3"
 _BLOCK_ROWS = 64  # rows of the smallest block, except for the last one
 _BLOCKS = 256  # most blocks of a run, so that the index is short
-_BLOCK = np.dtype([("key", "<u8"), ("start", "<u8"), ("crc32c", "<u8")])
-_ROW = np.dtype([("key", "<u8"), ("length", "<u8"), ("planned", "<u8")])
+_BLOCK_DTYPE = np.dtype([("key", "<u8"), ("start", "<u8"), ("crc32c", "<u8")])
+_ROW_DTYPE = np.dtype([("key", "<u8"), ("length", "<u8"), ("planned", "<u8")])
 _WRITTEN_BYTES = 4 << 20  # size of the payloads written at once
 
 ReadRange = Callable[[int, int], bytes]
@@ -326,12 +326,12 @@ class SortedRunIndex:
 
 def pack_index(keys: U64, offsets: I64, planned_bytes: I64) -> tuple[bytes, int]:
     """Returns the index of sorted rows as bytes, and the checksum of its head."""
-    rows = np.empty(len(keys), _ROW)
+    rows = np.empty(len(keys), _ROW_DTYPE)
     rows["key"], rows["length"] = keys, np.diff(offsets)
     rows["planned"] = planned_bytes
     body, size = rows.tobytes(), _block_rows(len(keys))
     crcs = _block_crcs(body, size)
-    blocks = np.empty(len(crcs), _BLOCK)
+    blocks = np.empty(len(crcs), _BLOCK_DTYPE)
     blocks["key"], blocks["start"] = keys[::size], offsets[:-1:size]
     blocks["crc32c"] = crcs
     head = _MAGIC + blocks.tobytes()
@@ -345,24 +345,24 @@ def read_index(
     num_rows = sum(run.counts)
     size = _block_rows(num_rows)
     first, end = 0, -(-num_rows // size)
-    head_bytes = len(_MAGIC) + end * _BLOCK.itemsize
-    num_bytes = head_bytes + num_rows * _ROW.itemsize
+    head_bytes = len(_MAGIC) + end * _BLOCK_DTYPE.itemsize
+    num_bytes = head_bytes + num_rows * _ROW_DTYPE.itemsize
     few = max(head_bytes, min(READ_WHOLE_BYTES, num_bytes))
     data = read(0, num_bytes + 1 if task is None else few)
     is_damaged = task is None and len(data) != num_bytes
     if is_damaged or crc32c(data[:head_bytes]) != run.index_crc32c:
-        raise _damaged(uri)
-    blocks = np.frombuffer(data[:head_bytes], _BLOCK, offset=len(_MAGIC))
+        raise _damaged_scratch_error(uri)
+    blocks = np.frombuffer(data[:head_bytes], _BLOCK_DTYPE, offset=len(_MAGIC))
     if task is not None:
         first, end = _find_blocks(blocks["key"], size, run.counts, task)
     start, stop = (
-        head_bytes + min(block * size, num_rows) * _ROW.itemsize
+        head_bytes + min(block * size, num_rows) * _ROW_DTYPE.itemsize
         for block in (first, end)
     )
     data = read(start, stop) if stop > len(data) else data[start:stop]
     if _block_crcs(data, size) != blocks["crc32c"][first:end].tolist():
-        raise _damaged(uri)
-    rows = np.frombuffer(data, _ROW)
+        raise _damaged_scratch_error(uri)
+    rows = np.frombuffer(data, _ROW_DTYPE)
     offsets = offsets_of(rows["length"])
     if first < end:
         offsets += blocks["start"][first].astype(np.int64)
@@ -396,11 +396,11 @@ def _block_rows(num_rows: int) -> int:
 
 
 def _block_crcs(rows: bytes, size: int) -> list[int]:
-    step, view = size * _ROW.itemsize, memoryview(rows)
+    step, view = size * _ROW_DTYPE.itemsize, memoryview(rows)
     return [crc32c(view[at : at + step]) for at in range(0, len(rows), step)]
 
 
-def _damaged(uri: str) -> RecordmillError:
+def _damaged_scratch_error(uri: str) -> RecordmillError:
     return RecordmillError(f"{uri}: the scratch file is damaged; run again")
 
 
@@ -417,7 +417,7 @@ def write_sorted_run(stem: Path, run: SortedRows) -> SortedRunRef:
     return SortedRunRef(stem.name, run.counts, int(offsets[-1]), index_crc, payload_crc)
 
 
-def append_run(file: IO[bytes], run: SortedRows) -> Part:
+def append_run(file: IO[bytes], run: SortedRows) -> RowSegment:
     """Appends the payloads of a run to an open file; returns a part that reads them."""
     begin = file.tell()
     offsets = offsets_of(lengths_of(run.rows))
@@ -432,10 +432,10 @@ def append_run(file: IO[bytes], run: SortedRows) -> Part:
 
 def _part_at(
     keys: U64, planned_bytes: I64, offsets: I64, fill: Callable[[memoryview, int], None]
-) -> Part:
+) -> RowSegment:
     """Returns a part whose payloads begin at `offsets`; `fill` reads from an offset."""
     read = partial(_read_payloads, offsets, fill)  # small, for very many parts
-    return Part(keys, planned_bytes, int(offsets[-1] - offsets[0]), read)
+    return RowSegment(keys, planned_bytes, int(offsets[-1] - offsets[0]), read)
 
 
 def _read_payloads(
@@ -454,7 +454,7 @@ def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
     edges = [0, *np.searchsorted(offsets, targets).tolist(), len(offsets) - 1]
     for first, end in pairwise(edges):
         window = rows.slice(first, end - first)
-        if end - first == 1 and is_of_views(window.column(0)):
+        if end - first == 1 and has_views(window.column(0)):
             yield from viewed_values(window.column(0))  # may be large: not copied
             continue
         starts, data = array_parts(binary_payloads(window))
@@ -467,7 +467,7 @@ def _windows(rows: pa.RecordBatch, offsets: I64) -> Iterator[memoryview]:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldBudget:
+class MemoryBudget:
     """The limits on all held runs of a job together."""
 
     num_bytes: int  # memory
@@ -476,14 +476,14 @@ class HoldBudget:
     # whether other processes read the runs, which are then files in memory
     is_shared: bool = False
 
-    def shared_by(self, processes: int) -> HoldBudget:
+    def shared_by(self, processes: int) -> MemoryBudget:
         """Returns the budget of one of several processes that read each other's runs."""
         if not hasattr(os, "memfd_create"):  # only Linux has it
             return NO_BUDGET
-        return HoldBudget(self.num_bytes // processes, self.seconds, is_shared=True)
+        return MemoryBudget(self.num_bytes // processes, self.seconds, is_shared=True)
 
 
-NO_BUDGET = HoldBudget(0)
+NO_BUDGET = MemoryBudget(0)
 
 
 # Processes read each other's runs in files in memory without a name in any folder. So
@@ -512,7 +512,7 @@ class MemoryFile:
         with pa.ipc.new_file(self._file, batch.schema) as writer:
             writer.write_batch(batch)
         path = f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
-        self.place = path, str(Path(path).readlink())
+        self.path_and_link = path, str(Path(path).readlink())
 
     @staticmethod
     def read(run: SortedRunRef) -> SortedRows:
@@ -529,14 +529,14 @@ class MemoryFile:
         return SortedRows(run.counts, rows, keys, planned_bytes)
 
 
-def most_files() -> int:
+def max_memory_files() -> int:
     """Returns the most files in memory per process: half of its limit on open files."""
     import resource  # not on Windows, which has no such files
 
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
 
 
-class HeldRuns:
+class RunsInMemory:
     """The held runs of this process, by folder and stem."""
 
     def __init__(self) -> None:
@@ -544,7 +544,7 @@ class HeldRuns:
         self._runs: dict[
             tuple[str, str], tuple[SortedRows | MemoryFile, int, float]
         ] = {}
-        self._bytes = 0
+        self._size_bytes = 0
         self._seconds = 0.0
 
     def hold(
@@ -553,7 +553,7 @@ class HeldRuns:
         stem: str,
         run: SortedRows,
         seconds: float,
-        budget: HoldBudget,
+        budget: MemoryBudget,
     ) -> bool:
         """Holds a run in memory if the budget allows; replaces a run of this name.
 
@@ -566,12 +566,12 @@ class HeldRuns:
         self._drop((folder, stem))
         with self._lock:
             if (
-                self._bytes + needed > budget.num_bytes
+                self._size_bytes + needed > budget.num_bytes
                 or self._seconds + seconds > budget.seconds
-                or (budget.is_shared and len(self._runs) >= most_files())
+                or (budget.is_shared and len(self._runs) >= max_memory_files())
             ):
                 return False
-            self._bytes += needed
+            self._size_bytes += needed
             self._seconds += seconds
             self._runs[folder, stem] = (run, needed, seconds)
         if budget.is_shared:
@@ -595,11 +595,11 @@ class HeldRuns:
     def _drop(self, key: tuple[str, str]) -> None:
         with self._lock:
             _, num_bytes, seconds = self._runs.pop(key, (None, 0, 0.0))
-            self._bytes -= num_bytes
+            self._size_bytes -= num_bytes
             self._seconds -= seconds
 
 
-HELD_RUNS = HeldRuns()
+RUNS_IN_MEMORY = RunsInMemory()
 
 # Non-blocking, in case that the path is a FIFO.
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -612,7 +612,7 @@ class SortedRunFolder:
     # its path, or its name in the store, for workers without a shared file system
     folder: str
     # the limits on runs that this process holds in memory instead
-    budget: HoldBudget = NO_BUDGET
+    budget: MemoryBudget = NO_BUDGET
     store: Store | None = None  # the store of the folder; None for a local folder
     # a local parent, below which no link is followed; "" for the folder itself
     anchor: str = field(default="", kw_only=True)
@@ -624,11 +624,13 @@ class SortedRunFolder:
 
         `seconds` is the time that it took to create the blocks.
         """
-        run, budget = SortedRows.of(blocks, num_splits), self.budget
-        if budget.num_bytes and HELD_RUNS.hold(self.folder, stem, run, seconds, budget):
+        run, budget = SortedRows.from_blocks(blocks, num_splits), self.budget
+        if budget.num_bytes and RUNS_IN_MEMORY.hold(
+            self.folder, stem, run, seconds, budget
+        ):
             num_bytes = int(lengths_of(run.rows).sum())
-            held_run = HELD_RUNS.get(self.folder, stem)
-            place = held_run.place if isinstance(held_run, MemoryFile) else None
+            held_run = RUNS_IN_MEMORY.get(self.folder, stem)
+            place = held_run.path_and_link if isinstance(held_run, MemoryFile) else None
             return SortedRunRef(stem, run.counts, num_bytes, 0, 0, True, place)
         if self.store is None:
             store = LocalStore(self.folder, anchor=self.anchor or self.folder)
@@ -641,7 +643,7 @@ class SortedRunFolder:
                 self.store.put_file(Path(near, file), f"{self.folder}/{file}")
         return saved
 
-    def held(self, run: SortedRunRef) -> SortedRows | None:
+    def run_in_memory(self, run: SortedRunRef) -> SortedRows | None:
         """Returns a run in memory; None if the run is in files."""
         if not run.in_memory:
             return None
@@ -653,7 +655,7 @@ class SortedRunFolder:
                     f"the sorted run {run.stem} cannot be read in the memory of another "
                     f"process ({error}): set `memory=0`"
                 ) from error
-        held_run = HELD_RUNS.get(self.folder, run.stem)
+        held_run = RUNS_IN_MEMORY.get(self.folder, run.stem)
         if not isinstance(held_run, SortedRows):
             raise MissingFileError(f"the sorted run {run.stem} is no longer in memory")
         return held_run
@@ -664,16 +666,16 @@ class SortedRunFolder:
 
     def release(self) -> None:
         """Releases the runs in memory."""
-        HELD_RUNS.release(self.folder)
+        RUNS_IN_MEMORY.release(self.folder)
 
     def keys_and_sizes(self, run: SortedRunRef) -> tuple[U64, I64]:
         """Returns the order key and the planned bytes of each row of a run."""
-        run_or_index = self.held(run) or self._index(run)
+        run_or_index = self.run_in_memory(run) or self._index(run)
         return run_or_index.keys, run_or_index.planned_bytes
 
-    def part(self, run: SortedRunRef, task: ShardTask) -> Part:
+    def part(self, run: SortedRunRef, task: ShardTask) -> RowSegment:
         """Returns the part of a run that belongs to a shard."""
-        held_run = self.held(run)
+        held_run = self.run_in_memory(run)
         if held_run is not None:
             return held_run.part(find_rows(held_run.keys, held_run.counts, task))
         index = self._index(run, task)
@@ -749,7 +751,7 @@ class SortedRunFolder:
             return False
 
 
-def gather(
+def merge_shard_rows(
     folder: SortedRunFolder,
     runs: Sequence[SortedRunRef],
     task: ShardTask,

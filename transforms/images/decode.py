@@ -53,7 +53,7 @@ def check_image(
       ImageHeaderError: the bytes are not an image, or not a whole one.
     """
     # Nearly all images are whole JPEGs, whose header and structure take 8 us.
-    whole = native.loops.jpeg(data)
+    whole = native.loops.read_jpeg_size(data)
     header = read_header(data) if whole is None else ImageHeader("jpeg", *whole)
     check_pixels(header, max_pixels)
     if level != "header" and whole is None:

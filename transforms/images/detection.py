@@ -48,12 +48,12 @@ def detection_features(spec: FeatureSpec) -> list[FeatureSpec]:
         text = FeatureSpec(_TEXT, Kind.BYTES, dtype="string", shape=(None,))
         whole = (background, *names)
         label = replace(spec, name=_LABEL, column=_LABEL, class_names=whole, minimum=1)
-        return [replace(label, nested=False), text]
-    name = _name_of(spec.name)
-    return [replace(spec, name=name, column=name, nested=False)]
+        return [replace(label, is_nested=False), text]
+    name = _detection_name(spec.name)
+    return [replace(spec, name=name, column=name, is_nested=False)]
 
 
-def _name_of(name: str) -> str:
+def _detection_name(name: str) -> str:
     object_feature = name.removeprefix(OBJECTS)
     return _OBJECT + _NAMES.get(object_feature, object_feature)
 
@@ -71,7 +71,7 @@ def detection_columns(
             renamed_columns[name] = column
             continue
         values, offsets = column.flatten(), column.offsets
-        object_columns = {_name_of(name): values}
+        object_columns = {_detection_name(name): values}
         if name == BOX:
             sides = numbers_in(values).reshape(-1, 4).T
             object_columns = {

@@ -52,7 +52,7 @@ _SIGNATURE = re.compile(
     rb"|(?P<tiff>II[*+]\0|MM\0[*+])|(?P<webp>RIFF....WEBP)",
     re.DOTALL,
 )
-_OTHER_IMAGES = {
+_UNSUPPORTED_FORMATS = {
     "AVIF": rb"....ftypavi[fs]",
     "HEIC": rb"....ftyp(hei[cx]|hevc|m[is]f1)",
     "JPEG 2000": rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",
@@ -135,7 +135,7 @@ def is_certain_image(head: bytes) -> bool:
 
 def other_image_format(head: bytes) -> str:
     """Returns the name of an unsupported image format, or ""."""
-    starts = _OTHER_IMAGES.items()
+    starts = _UNSUPPORTED_FORMATS.items()
     return next((name for name, at in starts if re.match(at, head, re.DOTALL)), "")
 
 
@@ -149,7 +149,7 @@ def may_have_exif(data: bytes, kind: str) -> bool:
     return kind not in ("gif", "bmp")
 
 
-def _numbered(name: str, noun: str, elements: Iterable[_Item]) -> Iterator[_Item]:
+def _limit_elements(name: str, noun: str, elements: Iterable[_Item]) -> Iterator[_Item]:
     """Yields the elements before the pixels; raises if there are implausibly many.
 
     `name` is the format and `noun` the plural of the elements, for the message.
@@ -163,7 +163,7 @@ def _numbered(name: str, noun: str, elements: Iterable[_Item]) -> Iterator[_Item
         yield element
 
 
-def _cut(name: str, data: bytes) -> ImageHeaderError:
+def _truncation_error(name: str, data: bytes) -> ImageHeaderError:
     return ImageHeaderError(f"{name} ends inside its header after {len(data)} bytes")
 
 
@@ -212,7 +212,7 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _read_jpeg(data: bytes) -> ImageHeader:
-    for marker, offset in _numbered("JPEG", "segments", _jpeg_segments(data)):
+    for marker, offset in _limit_elements("JPEG", "segments", _jpeg_segments(data)):
         if marker in _BARE:
             continue
         if marker < 0xC0 or marker in (0xD8, 0xD9, 0xDA):
@@ -230,7 +230,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             )
         if marker in _FRAMES:
             return _read_frame(data[offset : offset + segment_bytes])
-    raise _cut("JPEG", data)
+    raise _truncation_error("JPEG", data)
 
 
 def _read_frame(segment: bytes) -> ImageHeader:
@@ -280,7 +280,7 @@ _EXIF_CHUNKS = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt"})
 
 def _read_png(data: bytes) -> ImageHeader:
     if len(data) < 33:
-        raise _cut("PNG", data)
+        raise _truncation_error("PNG", data)
     size, kind, width, height, bits, colour, _, crc = _IHDR.unpack_from(data, 8)
     if size != 13 or kind != b"IHDR":
         raise ImageHeaderError(
@@ -316,18 +316,18 @@ def _has_stored_crc(data: bytes, start: int, end: int) -> bool:
 def _has_transparent_colours(data: bytes, max_colours: int) -> bool:
     """Checks whether a palette PNG has a tRNS chunk that libpng does not ignore."""
     num_colours, transparent = 0, False
-    for kind, start, end in _numbered("PNG", "chunks", _png_chunks(data, 33)):
+    for kind, start, end in _limit_elements("PNG", "chunks", _png_chunks(data, 33)):
         if kind == b"IDAT":
             break
         is_whole = end + 4 <= len(data)
         if kind == b"PLTE":
             if not is_whole:
-                raise _cut("PNG", data)
+                raise _truncation_error("PNG", data)
             num_colours = min((end - start) // 3, max_colours)
         elif kind == b"tRNS" and 1 <= end - start <= num_colours and is_whole:
             transparent |= _has_stored_crc(data, start, end)
     else:
-        raise _cut("PNG", data)
+        raise _truncation_error("PNG", data)
     if not num_colours:
         raise ImageHeaderError(
             "PNG has no palette before its pixels (expected PLTE, by its colour type)"
@@ -371,7 +371,7 @@ _FREE_BLOCKS = 1_000_000  # if there are more sub-blocks than this
 
 def _read_gif(data: bytes) -> ImageHeader:
     if len(data) < 13:
-        raise _cut("GIF", data)
+        raise _truncation_error("GIF", data)
     offset = 13 + _colour_table_bytes(data[10])
     height = width = num_blocks = 0
     try:
@@ -431,7 +431,7 @@ _BMP_DEPTH = {1: 3, 4: 3, 8: 1, 16: 3, 24: 3, 32: 4}
 
 def _read_bmp(data: bytes) -> ImageHeader:
     if len(data) < 30:
-        raise _cut("BMP", data)
+        raise _truncation_error("BMP", data)
     info_bytes = int.from_bytes(data[14:18], "little")
     if info_bytes not in _INFO_BYTES:
         raise ImageHeaderError(
@@ -518,7 +518,7 @@ def _webp_chunks(data: bytes, end: int) -> Iterator[tuple[bytes, int, int]]:
 def _read_webp(data: bytes) -> ImageHeader:
     alpha = False
     chunks = _webp_chunks(data, len(data))
-    for kind, start, _ in _numbered("WebP", "chunks", chunks):
+    for kind, start, _ in _limit_elements("WebP", "chunks", chunks):
         chunk = data[start : start + 10]
         if kind in (b"VP8 ", b"VP8X") and len(chunk) < 10:
             break
@@ -549,7 +549,7 @@ def _read_webp(data: bytes) -> ImageHeader:
             fields = int.from_bytes(chunk[1:5], "little")
             height, width = (fields >> 14 & 0x3FFF) + 1, (fields & 0x3FFF) + 1
             return ImageHeader("webp", height, width, 3 + (fields >> 28 & 1))
-    raise _cut("WebP", data)
+    raise _truncation_error("WebP", data)
 
 
 def _check_webp(data: bytes, _: ImageHeader) -> None:
@@ -592,19 +592,23 @@ class _Tiff:
         """Reads the offset of the tags of the first page."""
         self.data, self.order = data, "<" if data.startswith(b"I") else ">"
         is_big = 43 in data[2:4]
-        self.pointer, self.entries = ("Q", "Q") if is_big else ("I", "H")
-        self.value_bytes = struct.calcsize(self.pointer)
-        self.first = self.offset(data[self.value_bytes : 2 * self.value_bytes])
+        self.offset_type, self.count_type = ("Q", "Q") if is_big else ("I", "H")
+        self.value_bytes = struct.calcsize(self.offset_type)
+        self.first_tags_offset = self.offset(
+            data[self.value_bytes : 2 * self.value_bytes]
+        )
 
     def offset(self, value: bytes) -> int:
         """Returns a tag's value as an offset."""
-        return int(struct.unpack(self.order + self.pointer, value)[0])
+        return int(struct.unpack(self.order + self.offset_type, value)[0])
 
     def tags(self, offset: int) -> Iterator[_Tag]:
         """Returns the tags in the list at an offset."""
-        (number,) = struct.unpack_from(self.order + self.entries, self.data, offset)
-        tag_struct = struct.Struct(f"{self.order}HH{self.pointer}{self.value_bytes}s")
-        start = offset + struct.calcsize(self.entries)
+        (number,) = struct.unpack_from(self.order + self.count_type, self.data, offset)
+        tag_struct = struct.Struct(
+            f"{self.order}HH{self.offset_type}{self.value_bytes}s"
+        )
+        start = offset + struct.calcsize(self.count_type)
         end = start + number * tag_struct.size
         if end > len(self.data):
             raise struct.error("a list of tags ends after the file")
@@ -632,11 +636,11 @@ class _Tiff:
 def _read_tiff(data: bytes) -> ImageHeader:
     try:
         tiff = _Tiff(data)
-        tags = tiff.tags(tiff.first)
+        tags = tiff.tags(tiff.first_tags_offset)
     except (struct.error, OverflowError):
-        raise _cut("TIFF", data) from None
+        raise _truncation_error("TIFF", data) from None
     values = {_HEIGHT: 0, _WIDTH: 0, _PHOTOMETRIC: 0, _SAMPLES: 1}
-    for tag, kind, _, value in _numbered("TIFF", "tags", tags):
+    for tag, kind, _, value in _limit_elements("TIFF", "tags", tags):
         number = _TIFF_INTEGERS.get(kind, "")
         if tag in values and number and struct.calcsize(number) <= len(value):
             (values[tag],) = struct.unpack_from(tiff.order + number, value)
@@ -648,7 +652,7 @@ def _read_tiff(data: bytes) -> ImageHeader:
 
 def _check_tiff(data: bytes, _: ImageHeader) -> None:
     tiff = _Tiff(data)
-    tags = {tag[0]: tag[1:] for tag in tiff.tags(tiff.first)}
+    tags = {tag[0]: tag[1:] for tag in tiff.tags(tiff.first_tags_offset)}
     for offsets_tag, counts_tag in _TIFF_OFFSETS_TO_COUNTS.items():
         if offsets_tag not in tags:
             continue
@@ -675,7 +679,7 @@ def check_tags(data: bytes) -> None:
     num_tag_bytes = 0
     try:
         tiff = _Tiff(data)
-        lists = [tiff.first]
+        lists = [tiff.first_tags_offset]
         for offset in lists:  # the list grows during the loop
             for tag, kind, values, value in tiff.tags(offset):
                 size = values * _VALUE_BYTES.get(kind, 1)

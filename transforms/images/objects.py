@@ -42,23 +42,23 @@ class Placement(NamedTuple):
     """The position of an image in its result: turned, scaled, then cropped or padded."""
 
     orientation: int  # the EXIF orientation by which it is turned
-    turned: Sides  # its size after turning
-    scaled: Sides  # its size after scaling
+    turned_size: Sides  # its size after turning
+    scaled_size: Sides  # its size after scaling
     corner: Sides  # its top and left in the result; negative if it is cropped
     size: Sides  # of the result
 
     @classmethod
-    def of(cls, size: Sides, orientation: int = UPRIGHT) -> Self:
+    def turned_only(cls, size: Sides, orientation: int = UPRIGHT) -> Self:
         """Returns the placement of an image of this size that is only turned."""
         turned = size[::-1] if orientation >= FIRST_EXCHANGED else size
         return cls(orientation, turned, turned, (0, 0), turned)
 
     @property
-    def moves(self) -> bool:
+    def has_moved(self) -> bool:
         """Returns True if a box has another position in the result."""
-        return self != Placement.of(self.size)
+        return self != Placement.turned_only(self.size)
 
-    def from_turned(self, orientation: int) -> Placement:
+    def for_turned_objects(self, orientation: int) -> Placement:
         """Returns the placement of objects whose coordinates refer to the turned image.
 
         `orientation` is the EXIF orientation of the image. If the result is not turned,
@@ -80,7 +80,7 @@ class Moves:
     sizes: I64
 
     @classmethod
-    def of(cls, placements: Sequence[Placement], counts: Any) -> Self:
+    def from_placements(cls, placements: Sequence[Placement], counts: Any) -> Self:
         """Returns the moves of objects from their images' placements.
 
         `counts` has the number of objects in each image.
@@ -89,17 +89,17 @@ class Moves:
         return cls(*(np.repeat(np.array(column), counts, 0) for column in columns))
 
     @property
-    def frames(self) -> I64:
+    def image_sizes(self) -> I64:
         """Returns the size of each object's image before turning."""
         exchanged = self.orientations >= FIRST_EXCHANGED
         return np.where(exchanged[:, None], self.turned[:, ::-1], self.turned)
 
     @property
-    def growth(self) -> Floats:
+    def area_factor(self) -> Floats:
         """Returns the factor by which areas in pixels grow."""
         return np.asarray((self.scaled / self.turned).prod(axis=1))
 
-    def moved(self, boxes: npt.NDArray[Any]) -> Floats:
+    def move_boxes(self, boxes: npt.NDArray[Any]) -> Floats:
         """Returns boxes as fractions of the result, which they may exceed.
 
         If an image is turned by orientation 6, a box of its upper left quarter is moved
@@ -120,7 +120,7 @@ class Moves:
         both = both * scale[:, None] + shift[:, None]
         return both.reshape(-1, 4)
 
-    def clipped(self, boxes: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    def clip_boxes(self, boxes: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Returns moved boxes, clipped to cropped images, and a mask of remaining boxes.
 
         Along a side that is not cropped, boxes are not clipped: a box that exceeded its
@@ -132,17 +132,17 @@ class Moves:
         outside = (near[:, 2:] <= 0) | (near[:, :2] >= 1)
         return within, np.logical_not((outside & cropped[:, :2]).any(axis=1))
 
-    def moved_points(self, points: npt.NDArray[Any]) -> Floats:
+    def move_points(self, points: npt.NDArray[Any]) -> Floats:
         """Returns points (x, y), one per row, in pixels of the result."""
-        parts = points[:, ::-1] / self.frames
-        return self.moved(np.tile(parts, 2))[:, 1::-1] * self.sizes[:, ::-1]
+        parts = points[:, ::-1] / self.image_sizes
+        return self.move_boxes(np.tile(parts, 2))[:, 1::-1] * self.sizes[:, ::-1]
 
-    def moved_keypoints(self, keypoints: npt.NDArray[Any]) -> Floats:
+    def move_keypoints(self, keypoints: npt.NDArray[Any]) -> Floats:
         """Returns keypoints (x, y, visibility), one per row, in pixels of the result.
 
         A keypoint that is not labelled, or is cropped away, becomes 0, 0, 0.
         """
-        points = self.moved_points(keypoints[:, :2] + 0.5)
+        points = self.move_points(keypoints[:, :2] + 0.5)
         cropped = (self.scaled > self.sizes)[:, ::-1]
         near = points.round(6)  # as in `clipped`
         outside = (near < 0) | (near >= self.sizes[:, ::-1])
@@ -159,27 +159,27 @@ def move_objects(
     An object is removed if its part of the image is cropped away. Outlines are moved one
     by one (see transforms/images/outlines.py); this function only removes them.
     """
-    if not any(placement.moves for placement in placements):
+    if not any(placement.has_moved for placement in placements):
         return {**columns}, np.zeros(len(placements), np.int64)
     counts = pc.list_value_length(columns[BOX]).to_numpy()
     values = {
         n: column.flatten() for n, column in columns.items() if n.startswith(OBJECTS)
     }
-    moves = Moves.of(placements, counts)
-    moved = moves.moved(numbers_in(values[BOX]).reshape(-1, 4))
-    boxes, kept_mask = moves.clipped(moved)
+    moves = Moves.from_placements(placements, counts)
+    moved = moves.move_boxes(numbers_in(values[BOX]).reshape(-1, 4))
+    boxes, kept_mask = moves.clip_boxes(moved)
     values[BOX] = with_numbers(BOXES, boxes.ravel())
     if AREA in values:
         whole, part = _areas(moved), _areas(boxes)
         shares = np.divide(part, whole, out=np.ones(len(whole)), where=whole > 0)
-        areas = numbers_in(values[AREA]) * moves.growth * shares
+        areas = numbers_in(values[AREA]) * moves.area_factor * shares
         values[AREA] = pa.array(areas).cast(values[AREA].type, safe=False)
     if KEYPOINTS in values:
         points = numbers_in(values[KEYPOINTS]).reshape(-1, 3)
         points_per_object = len(points) // max(1, len(boxes))
-        moved_points = Moves.of(placements, counts * points_per_object).moved_keypoints(
-            points
-        )
+        moved_points = Moves.from_placements(
+            placements, counts * points_per_object
+        ).move_keypoints(points)
         values[KEYPOINTS] = with_numbers(values[KEYPOINTS].type, moved_points.ravel())
     starts = offsets_of(counts)
     kept_counts = np.diff(offsets_of(kept_mask.astype(np.int64))[starts])

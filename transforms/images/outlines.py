@@ -19,7 +19,7 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.input_text import as_input_error, describe_failure, parse_json
 from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.images.objects import Moves, Placement
-from recordmill.transforms.images.transform import placed_mask, write_png
+from recordmill.transforms.images.transform import place_mask, write_png
 
 _DIGITS = 2  # decimals of a pixel, as in COCO's files
 
@@ -39,23 +39,23 @@ def place_outline(
     Raises:
       ImageHeaderError: the text is not an outline, or is for an image of another size.
     """
-    outline, moved = _parse(text, placement, in_parts=in_parts), list[Any]()
-    reads_mask = isinstance(outline, dict) and placement.moves
-    mask = _placed(outline, placement) if draws or reads_mask else None
+    outline, moved = _parse_outline(text, placement, in_parts=in_parts), list[Any]()
+    reads_mask = isinstance(outline, dict) and placement.has_moved
+    mask = _draw_mask(outline, placement) if draws or reads_mask else None
     if reads_mask:
         run_lengths = _coco().encode(np.asfortranarray(mask))
         runs = {"size": run_lengths["size"], "counts": run_lengths["counts"].decode()}
         text = json.dumps(runs, separators=(",", ":"))
-    elif placement.moves or in_parts:
+    elif placement.has_moved or in_parts:
         for ring in outline:
             points = np.array(ring, np.float64).reshape(-1, 2)
-            moves = Moves.of([placement], [len(points)])
-            moved.append(moves.moved_points(points).round(_DIGITS).ravel().tolist())
+            moves = Moves.from_placements([placement], [len(points)])
+            moved.append(moves.move_points(points).round(_DIGITS).ravel().tolist())
         text = json.dumps(moved, separators=(",", ":"))
     return text, b"" if mask is None or not draws else write_png(mask)
 
 
-def _parse(
+def _parse_outline(
     text: str, placement: Placement, *, in_parts: bool
 ) -> dict[str, Any] | list[Sequence[float]]:
     with suppress(InputError), as_input_error("segmentation", "an outline"):
@@ -66,7 +66,9 @@ def _parse(
             return {"size": [int(height), int(width)], "counts": packed}
         # Four numbers would be a box.
         if all(len(ring) >= 6 and not len(ring) % 2 for ring in outline):
-            ((height, width),) = Moves.of([placement], [1]).frames.tolist()
+            ((height, width),) = Moves.from_placements(
+                [placement], [1]
+            ).image_sizes.tolist()
             scale = (width, height) if in_parts else (1, 1)
             rings = (np.array(ring, np.float64).reshape(-1, 2) for ring in outline)
             return [(ring * scale).ravel().tolist() for ring in rings]
@@ -76,9 +78,9 @@ def _parse(
     )
 
 
-def _placed(outline: Any, placement: Placement) -> Image.Image:
+def _draw_mask(outline: Any, placement: Placement) -> Image.Image:
     coco = _coco()
-    (frame,) = Moves.of([placement], [1]).frames.tolist()
+    (frame,) = Moves.from_placements([placement], [1]).image_sizes.tolist()
     try:
         if isinstance(outline, dict):
             if outline["size"] != frame:
@@ -94,7 +96,7 @@ def _placed(outline: Any, placement: Placement) -> Image.Image:
             f"has an outline that cannot be drawn on {frame[0]:,} x {frame[1]:,} pixels: "
             f"{describe_failure(error)}; correct it in its annotations"
         ) from error
-    return placed_mask(Image.fromarray(mask), placement, 0)
+    return place_mask(Image.fromarray(mask), placement, 0)
 
 
 def _coco() -> Any:

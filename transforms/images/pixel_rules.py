@@ -29,7 +29,9 @@ class Resize:
     sides: Sides | None = None
     shorter: int = 0
     longer: int = 0
-    draft: int = 2  # a JPEG is decoded at this multiple of the size, or larger
+    min_decoded_factor: int = (
+        2  # a JPEG is decoded at this multiple of the size, or larger
+    )
 
     def size_of(self, width: int, height: int) -> tuple[int, int]:
         """Returns the width and height of an image of this size after scaling.
@@ -66,9 +68,9 @@ class PixelRules:
     # 1 gray, 3 colours, 4 colours and alpha; None for the image's own channels
     channels: int | None = None
     # the encoding. own: JPEG as JPEG, all others as PNG; raw: samples without encoding.
-    form: Form = "own"
+    encoding: Form = "own"
     quality: int = QUALITY  # of JPEG or WebP
-    lossless: bool = False  # WebP is lossless
+    is_lossless: bool = False  # WebP is lossless
     # decode and encode every image; otherwise only images that are turned
     transforms_all: bool = False
     # PNGs keep the palette and the 16 bits of gray of the image
@@ -83,14 +85,14 @@ class PixelRules:
         height, width = sides or (None, None)
         return height, width, self.channels
 
-    def form_of(self, file_format: str) -> Form:
+    def encoding_of(self, file_format: str) -> Form:
         """Returns the encoding of an image of a format."""
-        if self.form != "own":
-            return self.form
+        if self.encoding != "own":
+            return self.encoding
         return "jpeg" if file_format == "jpeg" and self.channels != 4 else "png"
 
 
-AS_THEY_ARE = PixelRules()
+UNCHANGED_PIXELS = PixelRules()
 
 
 def parse_sides(text: str) -> Sides:
@@ -118,7 +120,7 @@ def parse_resize(text: str) -> Resize:
     size = text.removesuffix(":scaled")
     draft = 2 if size == text else 1
     if _SIZE.fullmatch(size):
-        return Resize(sides=parse_sides(size), draft=draft)
+        return Resize(sides=parse_sides(size), min_decoded_factor=draft)
     match = _SIDE.fullmatch(size)
     if match is None:
         raise ValueError(
@@ -128,8 +130,8 @@ def parse_resize(text: str) -> Resize:
     side = int(match[2])
     _check_sides(side, 1, text)
     if match[1] == "shorter":
-        return Resize(shorter=side, draft=draft)
-    return Resize(longer=side, draft=draft)
+        return Resize(shorter=side, min_decoded_factor=draft)
+    return Resize(longer=side, min_decoded_factor=draft)
 
 
 def parse_pad(text: str) -> tuple[Sides, int]:

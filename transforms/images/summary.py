@@ -15,7 +15,7 @@ from dataclasses import replace
 from recordmill.schemas.feature_spec import Content, Kind, Schema
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.ranges import RowIssue, TypeFlags
-from recordmill.schemas.text import count, first_names
+from recordmill.schemas.text import format_count, format_names
 from recordmill.transforms.images.header import ImageHeader
 from recordmill.transforms.images.pixel_rules import PixelRules
 from recordmill.transforms.images.transform import FIRST_FRAME, NARROWED
@@ -24,7 +24,7 @@ from recordmill.transforms.inventory import Inventory
 DECODABLE_ENDINGS = (".jpeg", ".jpg", ".png", ".bmp")
 DECODABLE_FORMATS = frozenset({"jpeg", "png", "bmp"})
 
-FACT = "images when read"
+DECODING_ENTRY = "images when read"
 DECODED, ENCODED = "decoded by TFDS", "encoded bytes"
 _HINT = (
     "readers get the encoded bytes of all images. Use `undecodable=reencode` to "
@@ -36,16 +36,16 @@ _HINT = (
 def named_undecodable(images: Inventory) -> list[RowIssue]:
     """Returns issues for images with the ending of a format that TFDS cannot decode."""
     undecodable_endings = (".gif", ".webp", ".tif", ".tiff")
-    paths = images.where(images.ends_with(undecodable_endings)).paths.to_pylist()
+    paths = images.filter(images.ends_with(undecodable_endings)).paths.to_pylist()
     endings = ((path.rpartition(".")[2].lower(), path) for path in paths)
     return [
         RowIssue(
             UNDECODABLE,
             skipped_files.reason,
-            skipped_files.files,
+            skipped_files.num_files,
             skipped_files.example,
         )
-        for skipped_files in SkippedFiles.counted(endings)
+        for skipped_files in SkippedFiles.count_by_reason(endings)
     ]
 
 
@@ -53,9 +53,9 @@ def warn_undecodable(issues: Sequence[RowIssue]) -> list[InputWarning]:
     """Returns a warning if there are issues of undecodable images, else []."""
     if not issues:
         return []
-    examples_text = first_names(
+    examples_text = format_names(
         [
-            f"{count(issue.count, issue.column)} such as {issue.example}"
+            f"{format_count(issue.count, issue.column)} such as {issue.example}"
             for issue in issues
         ]
     )
@@ -63,7 +63,7 @@ def warn_undecodable(issues: Sequence[RowIssue]) -> list[InputWarning]:
     return [InputWarning("undecodable-images", message)]
 
 
-def why_rejected(kind: str) -> str:
+def undecodable_reason(kind: str) -> str:
     """Returns the reason why an image in an undecodable format is rejected."""
     return (
         f"{kind} cannot be decoded by TFDS (expected JPEG, PNG or plain BMP, because "
@@ -71,21 +71,21 @@ def why_rejected(kind: str) -> str:
     )
 
 
-def observe(
+def image_issues(
     kinds: Sequence[tuple[str, ...]], paths: Sequence[str]
 ) -> tuple[RowIssue, ...]:
     """Returns issues for images that TFDS cannot decode, and for changed images.
 
     `kinds` has, for each image, its format or variant, then its changes.
     """
-    return RowIssue.merged(
+    return RowIssue.merge_issues(
         (RowIssue(CHANGED if changes else UNDECODABLE, kind, 1, path, (*changes,)),)
         for (kind, *changes), path in zip(kinds, paths, strict=True)
         if changes or kind not in DECODABLE_FORMATS
     )
 
 
-def decodable_in(schema: Schema) -> bool:
+def has_decodable_images(schema: Schema) -> bool:
     """Checks whether readers of a dataset decode its images."""
     images = [
         feature for feature in schema.features if feature.content is Content.IMAGE
@@ -116,10 +116,10 @@ def observe_images(
             n for n, row_headers in enumerate(headers) if image in row_headers
         ]
         kinds = [(headers[n][image].kind,) for n in row_indices]
-        issues.append(observe(kinds, [names[n] for n in row_indices]))
-    return tuple(int(bool(column_issues)) for column_issues in issues), RowIssue.merged(
-        issues
-    )
+        issues.append(image_issues(kinds, [names[n] for n in row_indices]))
+    return tuple(
+        int(bool(column_issues)) for column_issues in issues
+    ), RowIssue.merge_issues(issues)
 
 
 def with_images(schema: Schema, images: Sequence[str], observed: TypeFlags) -> Schema:
@@ -144,30 +144,32 @@ def with_images(schema: Schema, images: Sequence[str], observed: TypeFlags) -> S
     return Schema(tuple(features))
 
 
-def readers_get(schema: Schema) -> tuple[tuple[str, str], ...]:
+def decoding_report(schema: Schema) -> tuple[tuple[str, str], ...]:
     """Returns the report entry for the form in which readers get images, if any."""
     if not any(feature.content is Content.IMAGE for feature in schema.features):
         return ()
-    return ((FACT, DECODED if decodable_in(schema) else ENCODED),)
+    return ((DECODING_ENTRY, DECODED if has_decodable_images(schema) else ENCODED),)
 
 
-def undecodable_in(headers: Mapping[str, ImageHeader], dataset: Schema | None) -> str:
+def append_problem(headers: Mapping[str, ImageHeader], dataset: Schema | None) -> str:
     """Returns the reason why a row's images cannot be appended to a dataset, or ""."""
     for feature in dataset.features if dataset else ():
         if feature.name in headers and feature.dtype != "bytes":
             if (kind := headers[feature.name].kind) not in DECODABLE_FORMATS:
-                return f"{feature.name}: {why_rejected(kind)}"
+                return f"{feature.name}: {undecodable_reason(kind)}"
     return ""
 
 
 UNDECODABLE, CHANGED, CROPPED = "undecodable", "changed", "cropped"  # codes of issues
-PIXELS_FACT, CHANGED_FACT = "pixels", "changed images"
+PIXELS_ENTRY, CHANGED_ENTRY = "pixels", "changed images"
 MADE_PNG = "re-encoded as PNG"
 _LOSSES = frozenset({FIRST_FRAME, NARROWED})
 _CHANNELS = {1: "gray", 3: "three channels", 4: "four channels"}
 
 
-def rules_told(rules: PixelRules, *, reencodes: bool) -> tuple[tuple[str, str], ...]:
+def pixel_rules_report(
+    rules: PixelRules, *, reencodes: bool
+) -> tuple[tuple[str, str], ...]:
     """Returns the report entry for the transformations of pixels and their libraries."""
 
     def sides(height_and_width: tuple[int, int]) -> str:
@@ -180,10 +182,14 @@ def rules_told(rules: PixelRules, *, reencodes: bool) -> tuple[tuple[str, str], 
             size = f"shorter side {resize.shorter:,}"
         if resize.sides is not None:
             size = f"scaled to {sides(resize.sides)}"
-        decoded = "" if resize.draft > 1 else ", JPEGs decoded at the nearest scale"
+        decoded = (
+            ""
+            if resize.min_decoded_factor > 1
+            else ", JPEGs decoded at the nearest scale"
+        )
         size += f" (bicubic{decoded})"
     jpeg = f"JPEG of quality {rules.quality}"
-    webp = "lossless WebP" if rules.lossless else f"WebP of quality {rules.quality}"
+    webp = "lossless WebP" if rules.is_lossless else f"WebP of quality {rules.quality}"
     own_encoding = "as PNG" if rules.channels == 4 else f"JPEG as {jpeg}, others as PNG"
     encoding = {
         "raw": "uint8 arrays",
@@ -199,9 +205,9 @@ def rules_told(rules: PixelRules, *, reencodes: bool) -> tuple[tuple[str, str], 
         f"padded to {sides(rules.pad)}" if rules.pad else "",
         _CHANNELS[rules.channels] if rules.channels else "",
         "images that TFDS cannot decode as PNG" if reencodes else "",
-        encoding[rules.form] if rules.transforms_all else "others unchanged",
+        encoding[rules.encoding] if rules.transforms_all else "others unchanged",
     )
-    return ((PIXELS_FACT, f"{', '.join(filter(None, steps))}; with {_versions()}"),)
+    return ((PIXELS_ENTRY, f"{', '.join(filter(None, steps))}; with {_versions()}"),)
 
 
 def _versions() -> str:
@@ -214,23 +220,23 @@ def _versions() -> str:
     return f"Pillow {PIL.__version__}, {jpeg}"
 
 
-def changes_told(changed: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
+def changes_report(changed: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
     """Returns the report entry with the number of images for each change."""
     counts: Counter[str] = Counter()
     for issue in changed:
         counts.update(dict.fromkeys(issue.changes, issue.count))
     sorted_counts = sorted(counts.items(), key=lambda change: (-change[1], change[0]))
     change_texts = [f"{rows:,} {change}" for change, rows in sorted_counts]
-    return ((CHANGED_FACT, first_names(change_texts)),) if change_texts else ()
+    return ((CHANGED_ENTRY, format_names(change_texts)),) if change_texts else ()
 
 
-def warnings_of(changed: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
+def partial_image_warnings(changed: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
     """Returns a warning about images of which a part is lost."""
     partial_images = [issue for issue in changed if _LOSSES.intersection(issue.changes)]
     if not partial_images:
         return ()
     image_texts = [
-        f"{count(issue.count, 'image')} ({', '.join((issue.column, *issue.changes))}) such "
+        f"{format_count(issue.count, 'image')} ({', '.join((issue.column, *issue.changes))}) such "
         f"as {issue.example}"
         for issue in partial_images
     ]
@@ -243,5 +249,5 @@ def warnings_of(changed: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
             ". Use `undecodable=keep` to keep their files unchanged, or "
             "`undecodable=reject` to leave them out"
         )
-    message = f"these images are stored only in part: {first_names(image_texts)}{hint}"
+    message = f"these images are stored only in part: {format_names(image_texts)}{hint}"
     return (InputWarning("partial-images", message),)

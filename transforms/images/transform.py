@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.text import count, human_bytes
+from recordmill.schemas.text import format_bytes, format_count
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.images.decode import (
     GRAY_16,
@@ -252,12 +252,12 @@ def _codes(lengths: list[int]) -> U64:
     used = [(length, symbol) for symbol, length in enumerate(lengths) if length]
     for length, symbol in sorted(used):
         code <<= length - previous_length
-        codes[symbol] = _reversed(code, length)
+        codes[symbol] = _reverse_bits(code, length)
         code, previous_length = code + 1, length
     return codes
 
 
-def _reversed(code: int, num_bits: int) -> int:
+def _reverse_bits(code: int, num_bits: int) -> int:
     return int(f"{code:0{num_bits}b}"[::-1], 2)
 
 
@@ -269,7 +269,7 @@ def _block_header(lengths: list[int]) -> tuple[U64, Bytes]:
     """
     head = (0, 2, 0, len(_DISTANCE_LENGTHS) - 1, 15, 0, 0, 0)
     every = (*lengths, *_DISTANCE_LENGTHS)
-    coded = [_reversed(length, _CODE_LENGTH_BITS) for length in every]
+    coded = [_reverse_bits(length, _CODE_LENGTH_BITS) for length in every]
     values = [*head, *[_CODE_LENGTH_BITS] * 16, *coded]
     bits = [1, 2, 5, 5, 4, *[3] * 19, *[_CODE_LENGTH_BITS] * len(coded)]
     return np.array(values, np.uint64), np.array(bits, np.uint8)
@@ -319,7 +319,7 @@ _ORIENTATION_TAG = 0x112
 _REFUSED_MODES = frozenset({"I", "F", "LAB", "HSV"})
 
 
-class Transformed(NamedTuple):
+class TransformedImage(NamedTuple):
     """A transformed image, with the changes that were made."""
 
     data: bytes  # its encoded bytes; for raw, its samples
@@ -330,7 +330,7 @@ class Transformed(NamedTuple):
 
 def transform_image(
     data: bytes, header: ImageHeader, rules: PixelRules, max_pixels: int
-) -> Transformed | None:
+) -> TransformedImage | None:
     """Transforms an image by the rules; returns None if it stays unchanged.
 
     The first of several frames is used. `max_pixels` is the maximum of height x width,
@@ -358,22 +358,22 @@ def transform_image(
         changes += [NARROWED] if _is_narrowed(image, data, header, rules) else []
         changes += [INKS] if image.mode == "CMYK" else []
         pixels, box, size = _decode(image, header, rules, orientation)
-        form = rules.form_of(header.format)
-        pixels, is_blended = _in_channels(pixels, rules, form)
+        form = rules.encoding_of(header.format)
+        pixels, is_blended = _convert_channels(pixels, rules, form)
         changes += [BLENDED] if is_blended else []
-        placement = place(*size, rules, orientation if is_turned else UPRIGHT)
-        pixels = _placed(pixels, box, placement, rules)
+        placement = place_image(*size, rules, orientation if is_turned else UPRIGHT)
+        pixels = _place_pixels(pixels, box, placement, rules)
         encoded, encoded_header = encode_image(
-            pixels, form, rules.quality, rules.lossless
+            pixels, form, rules.quality, rules.is_lossless
         )
-        return Transformed(encoded, encoded_header, tuple(changes), placement)
+        return TransformedImage(encoded, encoded_header, tuple(changes), placement)
 
 
 def place_objects(
     data: bytes,
     header: ImageHeader,
     stated: Sides | None,
-    transformed_image: Transformed | None,
+    transformed_image: TransformedImage | None,
     max_pixels: int,
 ) -> Placement:
     """Returns the placement that moves the objects in an image to its result.
@@ -393,11 +393,11 @@ def place_objects(
     """
     stored = header.height, header.width
     placement = (
-        Placement.of(stored)
+        Placement.turned_only(stored)
         if transformed_image is None
         else transformed_image.placement
     )
-    _require_filled(placement.turned, header)
+    _require_filled(placement.turned_size, header)
     if stated == stored:
         return placement
     orientation = UPRIGHT
@@ -411,7 +411,7 @@ def place_objects(
             "and boxes in its pixels, into the annotations, or the annotated image into the "
             "input"
         )
-    return placement.from_turned(orientation)
+    return placement.for_turned_objects(orientation)
 
 
 def _orientation(image: Image.Image, header: ImageHeader) -> int:
@@ -453,7 +453,7 @@ def _decode(
     if header.format == "jpeg" and rules.resize is not None:
         target_size = rules.resize.size_of(*turned_size)
         target_size = target_size[::-1] if is_exchanged else target_size
-        times = rules.resize.draft
+        times = rules.resize.min_decoded_factor
         drafted = image.draft(None, (times * target_size[0], times * target_size[1]))
         box = drafted[1] if drafted else None
     channels = len(image.getbands())
@@ -469,16 +469,16 @@ def _decode(
     pixels = image if is_kept else to_8_bits(image)
     if header.format == "tiff":  # already turned by Pillow
         if not rules.turns:
-            pixels = _turned(pixels, TURNED_BACK[orientation])
+            pixels = _turn_image(pixels, TURNED_BACK[orientation])
         return pixels, (0, 0, *pixels.size), pixels.size
     box = box or (0, 0, *pixels.size)
     if not rules.turns:
         return pixels, box, turned_size
-    turned_box = _turned_box(box, pixels.size, orientation)
-    return _turned(pixels, orientation), turned_box, turned_size
+    turned_box = _turn_box(box, pixels.size, orientation)
+    return _turn_image(pixels, orientation), turned_box, turned_size
 
 
-def _turned(image: Image.Image, orientation: int) -> Image.Image:
+def _turn_image(image: Image.Image, orientation: int) -> Image.Image:
     from PIL.Image import Transpose
 
     step = {
@@ -493,10 +493,10 @@ def _turned(image: Image.Image, orientation: int) -> Image.Image:
     return image if step is None else image.transpose(step)
 
 
-def _turned_box(box: _Box, size: _Size, orientation: int) -> _Box:
+def _turn_box(box: _Box, size: _Size, orientation: int) -> _Box:
     """Returns a box of an image after the image is turned.
 
-    >>> _turned_box((0, 0, 3, 2), (4, 2), 2)
+    >>> _turn_box((0, 0, 3, 2), (4, 2), 2)
     (1, 0, 4, 2)
     """
     width, height = size
@@ -510,19 +510,19 @@ def _turned_box(box: _Box, size: _Size, orientation: int) -> _Box:
     return left, upper, right, lower
 
 
-def placed_mask(mask: Image.Image, placement: Placement, around: int) -> Image.Image:
+def place_mask(mask: Image.Image, placement: Placement, around: int) -> Image.Image:
     """Returns a mask moved like its image, with the nearest-neighbour filter.
 
     Padding has samples of `around`.
     """
     from PIL import Image
 
-    mask, bands = _turned(mask, placement.orientation), len(mask.getbands())
-    height, width = placement.scaled
+    mask, bands = _turn_image(mask, placement.orientation), len(mask.getbands())
+    height, width = placement.scaled_size
     _check_bytes((width, height), 2 * bands, "would have")
     if mask.size != (width, height):
         mask = mask.resize((width, height), Image.Resampling.NEAREST)
-    if placement.scaled == placement.size:
+    if placement.scaled_size == placement.size:
         return mask
     padding = around if bands == 1 else (around,) * bands
     placed = Image.new(mask.mode, placement.size[::-1], padding)
@@ -551,12 +551,12 @@ def _check_bytes(size: _Size, channels: int, verb: str) -> None:
     if width * height * channels > MAX_PIXEL_BYTES:
         raise ImageHeaderError(
             f"{verb} {height:,} x {width:,} pixels, "
-            f"{human_bytes(width * height * channels)} of them (expected "
-            f"{human_bytes(MAX_PIXEL_BYTES)} or less)"
+            f"{format_bytes(width * height * channels)} of them (expected "
+            f"{format_bytes(MAX_PIXEL_BYTES)} or less)"
         )
 
 
-def _in_channels(
+def _convert_channels(
     image: Image.Image, rules: PixelRules, form: str
 ) -> tuple[Image.Image, bool]:
     """Returns an image with the channels of the rules, and True if alpha was blended."""
@@ -578,7 +578,9 @@ def _in_channels(
     return (image if image.mode == mode else image.convert(mode)), is_blended
 
 
-def place(width: int, height: int, rules: PixelRules, orientation: int) -> Placement:
+def place_image(
+    width: int, height: int, rules: PixelRules, orientation: int
+) -> Placement:
     """Returns the placement of an image, given its size after turning.
 
     Raises:
@@ -606,7 +608,7 @@ def place(width: int, height: int, rules: PixelRules, orientation: int) -> Place
     return Placement(orientation, turned, (height, width), (top, left), sides)
 
 
-def _placed(
+def _place_pixels(
     pixels: Image.Image, box: _Box, placement: Placement, rules: PixelRules
 ) -> Image.Image:
     """Returns the box of an image scaled, cropped and padded.
@@ -615,7 +617,7 @@ def _placed(
     """
     from PIL import Image
 
-    height, width = placement.scaled
+    height, width = placement.scaled_size
     left, upper = max(0, -placement.corner[1]), max(0, -placement.corner[0])
     kept_size = (min(width, placement.size[1]), min(height, placement.size[0]))
     _check_bytes(kept_size, len(pixels.getbands()), "would have")
@@ -657,7 +659,7 @@ class Samples(NamedTuple):
     dtype: str  # uint8, or uint16 for one channel
 
     def __str__(self) -> str:
-        return f"{count(self.channels, 'channel')} of {self.dtype}"
+        return f"{format_count(self.channels, 'channel')} of {self.dtype}"
 
 
 def samples_of(data: bytes, max_pixels: int) -> Samples:
@@ -689,7 +691,7 @@ def _samples(image: Image.Image, header: ImageHeader) -> Samples:
     return Samples(_CHANNELS[image.mode], dtype)
 
 
-class Frame(NamedTuple):
+class MaskedImage(NamedTuple):
     """The image of a mask."""
 
     data: bytes  # the image file
@@ -699,7 +701,7 @@ class Frame(NamedTuple):
 def transform_mask(
     data: bytes,
     samples: Samples,
-    frame: Frame,
+    frame: MaskedImage,
     rules: PixelRules,
     level: CheckLevel,
     max_pixels: int,
@@ -716,7 +718,7 @@ def transform_mask(
     if rules.transforms_all and level == "decode":
         level = "structure"
     header = check_image(data, level=level, max_pixels=max_pixels)
-    orientation = _turn_of((header.height, header.width), frame, rules)
+    orientation = _mask_orientation((header.height, header.width), frame, rules)
     changes = rules.transforms_all or orientation > UPRIGHT
     if not changes and _is_plain(data, header, samples):
         return data
@@ -738,20 +740,20 @@ def transform_mask(
         _require_filled(image.size, header)
         _check_bytes(image.size, samples.channels * 2, f"{header.kind} has")
         image.load()
-        result_mask = _in_samples(image, samples)
+        result_mask = _convert_samples(image, samples)
     size = (
         result_mask.size[::-1] if orientation >= FIRST_EXCHANGED else result_mask.size
     )
-    result_mask = placed_mask(
-        result_mask, place(*size, rules, orientation), rules.mask_pad
+    result_mask = place_mask(
+        result_mask, place_image(*size, rules, orientation), rules.mask_pad
     )
-    if rules.form == "raw" and rules.transforms_all:
+    if rules.encoding == "raw" and rules.transforms_all:
         return np.asarray(result_mask).tobytes()
     return write_png(result_mask)
 
 
 def transform_array(
-    array: npt.NDArray[Any], frame: Frame, rules: PixelRules
+    array: npt.NDArray[Any], frame: MaskedImage, rules: PixelRules
 ) -> npt.NDArray[Any]:
     """Returns an array, whose first axes are height and width, moved like a mask.
 
@@ -761,22 +763,22 @@ def transform_array(
     from PIL import Image
 
     height, width = array.shape[:2]
-    orientation = _turn_of((height, width), frame, rules)
+    orientation = _mask_orientation((height, width), frame, rules)
     size = (height, width) if orientation >= FIRST_EXCHANGED else (width, height)
-    placement = place(*size, rules, orientation)
-    if not placement.moves:
+    placement = place_image(*size, rules, orientation)
+    if not placement.has_moved:
         return array
     # The indices of pixels are moved, to support values of any type and length.
     values = array.reshape(height * width, *array.shape[2:])
     _check_bytes(placement.size[::-1], array.itemsize * values[:1].size, "would have")
     numbers = np.arange(len(values), dtype=np.int32).reshape(height, width)
-    pixel_numbers = np.asarray(placed_mask(Image.fromarray(numbers), placement, -1))
+    pixel_numbers = np.asarray(place_mask(Image.fromarray(numbers), placement, -1))
     moved_array: npt.NDArray[Any] = values[pixel_numbers]
     moved_array[pixel_numbers < 0] = rules.mask_pad
     return moved_array
 
 
-def _turn_of(size: Sides, frame: Frame, rules: PixelRules) -> int:
+def _mask_orientation(size: Sides, frame: MaskedImage, rules: PixelRules) -> int:
     """Returns the orientation by which a mask or array of this size must be turned."""
     header, orientation = read_header(frame.data), UPRIGHT
     other = header.height, header.width
@@ -807,7 +809,7 @@ def _is_plain(data: bytes, header: ImageHeader, samples: Samples) -> bool:
     return header.format == "jpeg" and samples.dtype == "uint8"
 
 
-def _in_samples(image: Image.Image, samples: Samples) -> Image.Image:
+def _convert_samples(image: Image.Image, samples: Samples) -> Image.Image:
     """Returns an image in mode L, I;16, RGB or RGBA with the same numbers."""
     from PIL import Image
 

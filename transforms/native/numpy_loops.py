@@ -2,7 +2,7 @@
 
 Arrays of positions and sizes are int64. The extension raises ValueError if a position is
 outside its buffer, before anything is read or written there. NumPy has no fast path for
-`jpeg`, `files`, `cells`, `objects`, `numbers` and `long_numbers`: here they return the
+`jpeg`, `files`, `cells`, `objects`, `numbers` and `mark_long_numbers`: here they return the
 values with which the extension reports that an input is not plain.
 
 Examples are written column by column. For each column the lengths of its payloads are
@@ -43,9 +43,10 @@ Column = tuple[bytes, int, Buffer, Buffer | None, Buffer | None, Buffer | None]
 """
 IN_EXTENSION = (
     *("CRC32C", "LEFT_OUT", "CELL_SLACK", "NO_QUOTE", "ANY_TIME"),
-    *("seal", "seal_around", "jpeg", "damaged", "frames", "gather", "files", "status"),
-    *("copy", "interleave", "row_ends", "cells", "objects", "numbers"),
-    "long_numbers",
+    *("seal", "seal_around", "read_jpeg_size", "first_damaged_frame", "find_frames"),
+    *("gather", "read_files", "read_status", "copy", "interleave"),
+    *("count_row_ends", "split_cells", "split_objects"),
+    *("parse_numbers", "mark_long_numbers"),
     *("measure", "write"),
 )  # names that the extension also defines
 
@@ -73,23 +74,24 @@ _ONE = 1 << 31  # the polynomial 1, with reversed bits
 _DIGIT_BITS = 4
 
 
-def combine(first: int, second: int, second_bytes: int) -> int:
+def combine_crcs(first: int, second: int, second_bytes: int) -> int:
     """Returns the CRC-32C of two concatenated byte strings from their CRC-32Cs."""
     return (
-        int(shifted(np.array([first], np.uint32), np.array([second_bytes]))[0]) ^ second
+        int(shift_crcs(np.array([first], np.uint32), np.array([second_bytes]))[0])
+        ^ second
     )
 
 
-def combine_all(crcs: U32, lengths: I64) -> int:
+def combine_all_crcs(crcs: U32, lengths: I64) -> int:
     """Returns the CRC-32C of concatenated parts from their CRC-32Cs and lengths.
 
     Parts of 3, 2 and 4 bytes are followed by 6, 4 and 0 bytes.
     """
     behind = int(lengths.sum()) - np.cumsum(lengths)
-    return int(np.bitwise_xor.reduce(shifted(crcs, behind)))
+    return int(np.bitwise_xor.reduce(shift_crcs(crcs, behind)))
 
 
-def shifted(crcs: U32, num_bytes: I64) -> U32:
+def shift_crcs(crcs: U32, num_bytes: I64) -> U32:
     """Returns each CRC multiplied by x**(8 * num_bytes)."""
     remaining_bytes = num_bytes
     for tables in _digit_tables():
@@ -403,12 +405,12 @@ def offsets_of(lengths: npt.NDArray[np.integer]) -> I64:
     return offsets
 
 
-def mask(crc: int) -> int:
+def mask_crc(crc: int) -> int:
     """Returns a CRC-32C masked as in TFRecord files."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
-def _masked(crcs: U32) -> U32:
+def _mask_crcs(crcs: U32) -> U32:
     rotated = (crcs >> np.uint32(15)) | (crcs << np.uint32(17))
     return rotated + np.uint32(_MASK_DELTA)  # wraps at 2**32, as intended
 
@@ -417,8 +419,8 @@ def length_crcs(lengths: I64) -> U32:
     """Returns the masked CRC-32C of every length, stored as u64."""
     # A CRC starts with all bits set; the next four bytes are added to it, and shift it.
     four = np.full(len(lengths), 4)
-    crcs = shifted(~lengths.astype(np.uint32), four)
-    return _masked(~shifted(crcs ^ (lengths >> 32).astype(np.uint32), four))
+    crcs = shift_crcs(~lengths.astype(np.uint32), four)
+    return _mask_crcs(~shift_crcs(crcs ^ (lengths >> 32).astype(np.uint32), four))
 
 
 def _crcs_of(
@@ -447,7 +449,7 @@ def _write_frames(buffer: U8, starts: I64, lengths: I64, crcs: U32) -> None:
     heads["length"] = lengths
     heads["crc"] = length_crcs(lengths)
     unaligned_rows(buffer, HEAD)[starts[:-1]] = heads
-    unaligned_rows(buffer, "<u4")[starts[1:] - TAIL_BYTES] = _masked(crcs)
+    unaligned_rows(buffer, "<u4")[starts[1:] - TAIL_BYTES] = _mask_crcs(crcs)
 
 
 def seal_around(
@@ -460,7 +462,7 @@ def seal_around(
     """
     buffer = np.frombuffer(data, np.uint8)
     begins, ends = starts[:-1] + HEAD_BYTES, starts[1:] - TAIL_BYTES
-    joined = shifted(_crcs_of(buffer, begins, cuts), sizes) ^ crcs
+    joined = shift_crcs(_crcs_of(buffer, begins, cuts), sizes) ^ crcs
     data_crcs = _crcs_of(buffer, cuts, ends, joined)
     _write_frames(buffer, starts, ends - begins + sizes, data_crcs)
     edges = np.concatenate((starts[:1], cuts, starts[-1:]))
@@ -468,10 +470,10 @@ def seal_around(
     lengths = np.empty(len(parts), np.int64)
     parts[::2], lengths[::2] = _crcs_of(buffer, edges[:-1], edges[1:]), np.diff(edges)
     parts[1::2], lengths[1::2] = crcs, sizes
-    return combine_all(parts, lengths)
+    return combine_all_crcs(parts, lengths)
 
 
-def damaged(data: Buffer, starts: Buffer, lengths: Buffer) -> int:
+def first_damaged_frame(data: Buffer, starts: Buffer, lengths: Buffer) -> int:
     """Returns the first frame whose length or checksums are wrong, or -1."""
     if not len(starts):
         return -1
@@ -481,11 +483,11 @@ def damaged(data: Buffer, starts: Buffer, lengths: Buffer) -> int:
     whole = heads["length"] == sizes.astype(np.uint64)
     whole &= heads["crc"] == length_crcs(sizes)
     stored_crcs = unaligned_rows(buffer, "<u4")[ends]
-    whole &= stored_crcs == _masked(_crcs_of(buffer, starts + HEAD_BYTES, ends))
+    whole &= stored_crcs == _mask_crcs(_crcs_of(buffer, starts + HEAD_BYTES, ends))
     return -1 if whole.all() else int(np.argmin(whole))
 
 
-def frames(data: Buffer, at: int, starts: Buffer) -> int:
+def find_frames(data: Buffer, at: int, starts: Buffer) -> int:
     """Finds consecutive frames from data[at] on by their heads.
 
     Writes the start of each frame, and then the end of the last one, into `starts`, whose
@@ -499,7 +501,7 @@ def frames(data: Buffer, at: int, starts: Buffer) -> int:
         stored_crc = int.from_bytes(view[at + 8 : at + HEAD_BYTES], "little")
         if length > len(view) - at - HEAD_BYTES - TAIL_BYTES:
             break
-        if stored_crc != mask(crc32c(view[at : at + 8])):
+        if stored_crc != mask_crc(crc32c(view[at : at + 8])):
             break
         at += length + HEAD_BYTES + TAIL_BYTES
         count += 1
@@ -523,7 +525,7 @@ def gather(
     return -1
 
 
-def status(paths: bytes, sizes: Buffer, modified: Buffer, changed: Buffer) -> None:
+def read_status(paths: bytes, sizes: Buffer, modified: Buffer, changed: Buffer) -> None:
     """Writes sizes and times of files, in nanoseconds since 1970.
 
     Each path ends with a zero byte. The size remains -1 if the path is no regular file,
@@ -574,17 +576,19 @@ def interleave(rows: Buffer, skipped_bytes: int, count: int, images: Buffer) -> 
         laid[:, :, channel] = planes[:, channel * pixels : (channel + 1) * pixels]
 
 
-def row_ends(text: Buffer) -> int:
+def count_row_ends(text: Buffer) -> int:
     r"""Returns the number of bytes \r and \n in a text."""
     return bytes(text).count(b"\r") + bytes(text).count(b"\n")
 
 
-def jpeg(data: Buffer) -> tuple[int, int, int] | None:
+def read_jpeg_size(data: Buffer) -> tuple[int, int, int] | None:
     """Returns height, width and depth of a JPEG; None if it may be incomplete."""
     return None  # the caller parses it in Python
 
 
-def files(paths: tuple[bytes, ...], sizes: Buffer, modified: Buffer) -> list[bytes]:
+def read_files(
+    paths: tuple[bytes, ...], sizes: Buffer, modified: Buffer
+) -> list[bytes]:
     """Reads whole files.
 
     Stops before a file that cannot be read, has another size, or has another modification
@@ -593,7 +597,7 @@ def files(paths: tuple[bytes, ...], sizes: Buffer, modified: Buffer) -> list[byt
     return []  # the caller reads each file separately
 
 
-def cells(
+def split_cells(
     text: Buffer,
     delimiter: int,
     quote: int,
@@ -625,7 +629,7 @@ def cells(
     return -1  # Arrow splits the rows
 
 
-def objects(
+def split_objects(
     text: Buffer,
     names: bytes,
     ends: Buffer,
@@ -663,7 +667,7 @@ def objects(
     return -1, -1  # json reads each line
 
 
-def numbers(
+def parse_numbers(
     offsets: Buffer, data: Buffer, valid: Buffer | None, is_float: bool, target: Buffer
 ) -> bool:
     """Parses cells with plain numbers, such as 0, -12 and (as floats) 3.50.
@@ -675,7 +679,7 @@ def numbers(
     return False  # Arrow casts the cells
 
 
-def long_numbers(offsets: Buffer, data: Buffer, marks: Buffer) -> bool:
+def mark_long_numbers(offsets: Buffer, data: Buffer, marks: Buffer) -> bool:
     """Marks cells with a number of more than 7 digits, without zeros at either end.
 
     A point or a comma may be between two digits. Returns whether the cells were searched.

@@ -18,14 +18,19 @@ from google.protobuf.message import DecodeError
 
 from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.feature_spec import shape_text
+from recordmill.schemas.feature_spec import format_shape
 from recordmill.schemas.job import JobSpec, parse_fraction, parse_split_times
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, Feature
 from recordmill.transforms.arrow import U64, offsets_of
 from recordmill.transforms.cast.cell_lists import feature_type
-from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.encode.columns import inside_lists, is_list, lists_of, plain
+from recordmill.transforms.cast.text_values import shorten
+from recordmill.transforms.encode.columns import (
+    inside_lists,
+    is_list,
+    lists_of,
+    unwrap_array,
+)
 from recordmill.transforms.exchange.keys import assign_splits, text_hash, value_hashes
 from recordmill.transforms.sources.label_split import SplitRole, TimeRole
 
@@ -69,7 +74,7 @@ def element_kind(element: object, job: JobSpec) -> ElementKind:
         )
     raise UsageError(
         "WriteDataset: expected dicts, pyarrow.RecordBatch, tf.train.Example or bytes, "
-        f"got {shown(element)} of type {type(element).__name__}"
+        f"got {shorten(element)} of type {type(element).__name__}"
     )
 
 
@@ -97,20 +102,20 @@ def size_of(value: Any) -> int:
 
 def row_as_json(row: Mapping[str, Any]) -> bytes:
     """Returns a rejected row as JSON; bytes become {"base64": ...}."""
-    return json.dumps(_plain(row), sort_keys=True, ensure_ascii=False).encode(
+    return json.dumps(_as_json_value(row), sort_keys=True, ensure_ascii=False).encode(
         errors="backslashreplace"
     )
 
 
-def _plain(value: Any) -> Any:
+def _as_json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
+        return {str(name): _as_json_value(inner) for name, inner in value.items()}
     if isinstance(value, bytes | bytearray | memoryview):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
+        return _as_json_value(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(element) for element in value]
+        return [_as_json_value(element) for element in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, dt.date | dt.time | dt.timedelta | Decimal):
@@ -121,7 +126,7 @@ def _plain(value: Any) -> Any:
 # Rows are processed one by one, so the split of a row depends only on the row and the
 # job.
 
-_MOST_KNOWN = 1 << 12  # most values of examples whose splits are cached
+_MAX_CACHED_VALUES = 1 << 12  # most values of examples whose splits are cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ class SplitRule:
     # role of the column if its values name splits; None if rows with equal values share a
     # split by a hash
     role: SplitRole | None = None
-    _known: dict[tuple[type, Any], int | None] = field(
+    _split_by_value: dict[tuple[type, Any], int | None] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -144,14 +149,14 @@ class SplitRule:
         """Returns the rule of a job."""
         if job.split_column is not None:
             names = tuple(split.name for split in job.splits)
-            role = SplitRole(job.split_column, names, known=True)
+            role = SplitRole(job.split_column, names, has_given_names=True)
             return cls(job, "split_column", job.split_column, role)
         if job.split_by_time is not None:
             times = parse_split_times(job.split_by_time)
-            return cls(job, "split_by_time", times.column, TimeRole.of(times))
+            return cls(job, "split_by_time", times.column, TimeRole.from_times(times))
         return cls(job, "split_by" if job.split_by is not None else "", job.split_by)
 
-    def find(self, values: pa.Array) -> pa.Array:
+    def splits_or_hashes(self, values: pa.Array) -> pa.Array:
         """Returns the split index, or its hash, for each value of the column.
 
         It is null for a row whose value names no split; see `reason`.
@@ -159,17 +164,17 @@ class SplitRule:
         try:
             if self.role is None:
                 return pa.array(value_hashes(values))
-            values = plain(values)
+            values = unwrap_array(values)
             if is_list(values.type):
                 raise pa.ArrowTypeError("expected a single value in each row")
-            return self.role.find(values)
+            return self.role.name_indices(values)
         except pa.ArrowException as error:
             raise UsageError(
                 f"{self.option}={self.column!r}: values of type {values.type} cannot "
                 f"be compared: {error}"
             ) from error
 
-    def find_in_example(self, example: Example) -> tuple[int | None, Any]:
+    def split_or_hash_of_example(self, example: Example) -> tuple[int | None, Any]:
         """Returns the split index or hash of an example, and its value or values.
 
         The first is None if the value names no split.
@@ -185,11 +190,13 @@ class SplitRule:
         value = values[0] if values else None
         # A single value takes 25 to 40 us, and many rows have the same value.
         key = type(value), value
-        if key not in self._known:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[key] = self.find(pa.array([value]))[0].as_py()
-        return self._known[key], value
+        if key not in self._split_by_value:
+            if len(self._split_by_value) >= _MAX_CACHED_VALUES:
+                self._split_by_value.clear()
+            self._split_by_value[key] = self.splits_or_hashes(pa.array([value]))[
+                0
+            ].as_py()
+        return self._split_by_value[key], value
 
     def reason(self, value: Any) -> str:
         """Returns why a row with this value cannot be converted."""
@@ -199,7 +206,7 @@ class SplitRule:
                 f"{self.column}: {len(value):,} values; each row needs one that names "
                 "its split"
             )
-        return self.role.reason(None if value is None else str(value))
+        return self.role.reject_reason(None if value is None else str(value))
 
     def assign(
         self, origins: U64, splits_or_hashes: U64 | None
@@ -277,7 +284,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 _ARRAY_KINDS = "biufMm"  # booleans, numbers, times
 
 
-class InvalidValueError(Exception):
+class InvalidCellError(Exception):
     """The error for a value that cannot be converted; its message is the reason."""
 
 
@@ -285,7 +292,7 @@ def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
     """Returns a NumPy array as a value that Arrow accepts, and other values unchanged.
 
     Raises:
-      InvalidValueError: the array does not match the shape of one of the features.
+      InvalidCellError: the array does not match the shape of one of the features.
     """
     if not isinstance(value, np.ndarray):
         return value
@@ -297,9 +304,9 @@ def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
             for declared_side, side in zip(feature.shape, value.shape, strict=True)
         )
         if value.ndim > 1 and not (feature.sequence or fits):
-            raise InvalidValueError(
+            raise InvalidCellError(
                 f"an array of shape {list(value.shape)} does not fit shape "
-                f"{shape_text(feature.shape)}"
+                f"{format_shape(feature.shape)}"
             )
     nested = any(f.sequence or f.shape.count(None) > 1 for f in features)
     if nested or value.dtype.kind not in _ARRAY_KINDS:
@@ -311,7 +318,7 @@ def form_of(value: Any) -> Form | None:
     """Returns the form of a value from `plain_value`; None if it is missing.
 
     Raises:
-      InvalidValueError: a value of another type, or a list with several types.
+      InvalidCellError: a value of another type, or a list with several types.
     """
     if value is None:
         return None
@@ -324,7 +331,7 @@ def form_of(value: Any) -> Form | None:
     if isinstance(value, list | tuple):
         depth, leaf = _form_inside(value)
         return depth + 1, leaf
-    raise InvalidValueError(
+    raise InvalidCellError(
         f"a value of type {type(value).__name__}; expected a bool, a number, text, "
         "bytes, a date or time, a list or a NumPy array"
     )
@@ -376,20 +383,20 @@ def _form_inside(values: Sequence[Any]) -> Form:
     forms = {form for form in map(form_of, elements) if form is not None}
     depths = {depth for depth, leaf in forms}
     if len(depths) > 1:
-        raise InvalidValueError(f"{shown(values)} mixes lists and single values")
+        raise InvalidCellError(f"{shorten(values)} mixes lists and single values")
     leaves = {leaf for _, leaf in forms if leaf}
-    return max(depths, default=0), _joined(leaves, values)
+    return max(depths, default=0), _common_type(leaves, values)
 
 
-def _joined(leaves: set[str], values: Sequence[Any]) -> str:
+def _common_type(leaves: set[str], values: Sequence[Any]) -> str:
     if len(leaves) < 2:
         return next(iter(leaves), "")
     if leaves <= {"int64", "uint64"}:
         return "uint64"
     if leaves <= {"int64", "uint64", "float"}:
         return "float"
-    raise InvalidValueError(
-        f"{shown(values)} mixes values of type {', '.join(sorted(leaves))}"
+    raise InvalidCellError(
+        f"{shorten(values)} mixes values of type {', '.join(sorted(leaves))}"
     )
 
 
@@ -399,15 +406,15 @@ def _integers(values: Sequence[Any]) -> str:
         return "int64"
     if lowest >= 0 and highest < 1 << 64:
         return "uint64"
-    raise InvalidValueError(
-        f"{shown(highest if lowest >= 0 else lowest)} does not fit into 64 bits"
+    raise InvalidCellError(
+        f"{shorten(highest if lowest >= 0 else lowest)} does not fit into 64 bits"
     )
 
 
 def _datetimes(values: Iterable[dt.datetime]) -> str:
     has_zone, *mixed = {value.tzinfo is not None for value in values}
     if mixed:
-        raise InvalidValueError("the list mixes times with and without a time zone")
+        raise InvalidCellError("the list mixes times with and without a time zone")
     return "instant" if has_zone else "datetime"
 
 
@@ -420,10 +427,10 @@ _BY_VALUE: Mapping[str, Callable[[Sequence[Any]], str]] = {
 Row = Mapping[str, Any]
 
 # The feature of a column that is used only for the split.
-_GROUP = DeclaredFeature.model_validate("string")
+_SPLIT_FEATURE = DeclaredFeature.model_validate("string")
 
 
-Table = tuple[list[int], pa.RecordBatch | str]
+RowGroup = tuple[list[int], pa.RecordBatch | str]
 """Indices of rows with the same forms, and their batch, or the reason of a reject."""
 
 
@@ -436,9 +443,9 @@ class TableBuilder:
             self._features.setdefault(declared.column_of(name), []).append(feature)
         self._rule = rule
         if rule.column is not None:
-            self._features.setdefault(rule.column, [_GROUP])
+            self._features.setdefault(rule.column, [_SPLIT_FEATURE])
 
-    def build(self, rows: Sequence[Row]) -> Iterator[Table]:
+    def build(self, rows: Sequence[Row]) -> Iterator[RowGroup]:
         """Yields batches of the rows, with the columns of features and the split rule."""
         columns: dict[str, list[Any]] = {}
         forms: dict[str, list[Form | None]] = {}
@@ -449,7 +456,7 @@ class TableBuilder:
                 try:
                     value = plain_value(row.get(name), features)
                     form = form_of(value)
-                except InvalidValueError as error:
+                except InvalidCellError as error:
                     invalid_rows.setdefault(index, f"column {name!r}: {error}")
                     value = form = None
                 columns[name].append(value)
@@ -464,7 +471,7 @@ class TableBuilder:
         columns: Mapping[str, Sequence[Any]],
         members: list[int],
         forms: Mapping[str, Form],
-    ) -> Iterator[Table]:
+    ) -> Iterator[RowGroup]:
         arrays = {}
         for name, features in self._features.items():
             values = [columns[name][index] for index in members]

@@ -28,7 +28,7 @@ from recordmill.schemas.errors import (
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import Reject, RejectCode, SortedRunRef
-from recordmill.schemas.text import printable
+from recordmill.schemas.text import escape_unprintable
 from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.dataset.deep_check import invalid_rows
 from recordmill.transforms.decode.examples import ObservedFeatures
@@ -148,9 +148,9 @@ def rows_fingerprint(job: JobSpec, totals: RowsTotals) -> str:
     return digest.hexdigest()
 
 
-_SHOWN_BYTES = 300
+_MAX_EXAMPLE_BYTES = 300
 
-RejectLine = tuple[Digest, bytes]
+DigestedReject = tuple[Digest, bytes]
 """A reject as a line of JSON, and its digest."""
 
 
@@ -158,15 +158,15 @@ def reject_limit_error(rows: str, limit: str, line: bytes) -> RejectLimitError:
     """Returns the error for too many rejects, with one of them as an example."""
     reject = json.loads(line)
     raw = base64.b64decode(reject["raw"])
-    raw_text = raw[:_SHOWN_BYTES].decode(errors="backslashreplace")
-    ellipsis = "..." if len(raw) > _SHOWN_BYTES else ""
+    raw_text = raw[:_MAX_EXAMPLE_BYTES].decode(errors="backslashreplace")
+    ellipsis = "..." if len(raw) > _MAX_EXAMPLE_BYTES else ""
     return RejectLimitError(
-        f"{rows} rejected (limit {limit}). One of them: {printable(reject['reason'])}: "
-        f"{printable(raw_text)}{ellipsis}\nFix the rows or raise max_rejects"
+        f"{rows} rejected (limit {limit}). One of them: {escape_unprintable(reject['reason'])}: "
+        f"{escape_unprintable(raw_text)}{ellipsis}\nFix the rows or raise max_rejects"
     )
 
 
-def summarize_rejects(rejects: Sequence[RejectLine]) -> RowsSummary:
+def summarize_rejects(rejects: Sequence[DigestedReject]) -> RowsSummary:
     """Returns the summary of rejected rows."""
     digest = (0, 0)
     for reject_digest, _ in rejects:
@@ -190,12 +190,12 @@ class RowsEncoder:
     bucket_bits: int  # leading bits of the order key that number a histogram bucket
     rows_rejected: int = 0  # number of rejects so far
     # the rejects that `take_rejects` has not returned yet
-    rejects: list[RejectLine] = field(default_factory=list)
-    _dicts: list[Row] = field(default_factory=list)
-    _records: list[bytes] = field(default_factory=list)
+    rejects: list[DigestedReject] = field(default_factory=list)
+    _buffered_dicts: list[Row] = field(default_factory=list)
+    _buffered_records: list[bytes] = field(default_factory=list)
     _groups: list[int] = field(default_factory=list)  # splits or hashes of records
-    _bytes: int = 0  # approximate size of the buffered dicts and records
-    _observed: ObservedFeatures = field(default_factory=ObservedFeatures)
+    _buffered_bytes: int = 0  # approximate size of the buffered dicts and records
+    _observed_features: ObservedFeatures = field(default_factory=ObservedFeatures)
     _tables: TableBuilder | None = None
     _rule: SplitRule = field(init=False)
 
@@ -210,28 +210,28 @@ class RowsEncoder:
             return
         if kind == "dict":
             assert isinstance(element, Mapping)
-            self._dicts.append(element)
-            self._bytes += sum(map(size_of, element.values()))
+            self._buffered_dicts.append(element)
+            self._buffered_bytes += sum(map(size_of, element.values()))
         else:
             self._add_record(element)
         if (
-            len(self._dicts) + len(self._records) >= _BATCH_ROWS
-            or self._bytes >= _BATCH_BYTES
+            len(self._buffered_dicts) + len(self._buffered_records) >= _BATCH_ROWS
+            or self._buffered_bytes >= _BATCH_BYTES
         ):
             yield from self.flush()
 
     def flush(self) -> Iterator[tuple[Block, RowsSummary]]:
         """Yields blocks of all rows that are still buffered."""
-        dicts, self._dicts = self._dicts, []
-        records, self._records = self._records, []
+        dicts, self._buffered_dicts = self._buffered_dicts, []
+        records, self._buffered_records = self._buffered_records, []
         groups, self._groups = self._groups, []
-        self._bytes = 0
+        self._buffered_bytes = 0
         if dicts:
             yield from self._encode_dicts(dicts)
         if records:
             yield from self._frame_records(records, groups)
 
-    def take_rejects(self) -> list[RejectLine]:
+    def take_rejects(self) -> list[DigestedReject]:
         """Returns the rejects since the last call."""
         rejects, self.rejects = self.rejects, []
         return rejects
@@ -259,16 +259,16 @@ class RowsEncoder:
                 )
                 return
             if self._rule.column is not None:
-                group, value = self._rule.find_in_example(example)
+                group, value = self._rule.split_or_hash_of_example(example)
                 if group is None:
                     self._reject(self._rule.reason(value), data, "label")
                     return
             if infers_schema:
-                self._observed.add_example(example)
+                self._observed_features.add_example(example)
         if group is not None:
             self._groups.append(group)
-        self._records.append(data)
-        self._bytes += len(data)
+        self._buffered_records.append(data)
+        self._buffered_bytes += len(data)
 
     def _frame_records(
         self, records: list[bytes], groups: list[int]
@@ -285,7 +285,7 @@ class RowsEncoder:
             array = array.take(pa.array(row_indices))
         batch = pa.RecordBatch.from_arrays([array], [RECORD])
         as_is = self.job.model_copy(update={"declared": None, "payload": "raw"})
-        observed, self._observed = self._observed, ObservedFeatures()
+        observed, self._observed_features = self._observed_features, ObservedFeatures()
         for framed in frame_rows(batch, RECORD_SCHEMA, as_is):
             record_groups = np.array(groups, np.uint64)[row_indices] if groups else None
             yield from self._block(
@@ -353,13 +353,13 @@ class RowsEncoder:
         if self._rule.column is None:
             yield from self._block(binary_payloads(framed.rows), None)
             return
-        values = batch[self._rule.column].take(pa.array(framed.kept))
-        groups = self._rule.find(values)
+        values = batch[self._rule.column].take(pa.array(framed.row_indices))
+        groups = self._rule.splits_or_hashes(values)
         records = binary_payloads(framed.rows)
         if groups.null_count:
             rows = rows_of()
             for index in np.flatnonzero(groups.is_null().to_numpy(False)).tolist():
-                raw = row_as_json(rows[int(framed.kept[index])])
+                raw = row_as_json(rows[int(framed.row_indices[index])])
                 self._reject(self._rule.reason(values[index].as_py()), raw, "label")
             records = records.filter(groups.is_valid())
             groups = groups.drop_null()

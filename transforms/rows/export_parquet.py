@@ -26,8 +26,8 @@ from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.arrow import I64, array_parts, offsets_of
 from recordmill.transforms.dataset.export import OnProgress, audio_files, export_shards
 from recordmill.transforms.dataset.files import schema_of_dataset
-from recordmill.transforms.dataset.reader import ShardToRead
-from recordmill.transforms.encode.columns import nest
+from recordmill.transforms.dataset.reader import ReadableShard
+from recordmill.transforms.encode.columns import nest_values
 from recordmill.transforms.storage import Store
 
 _GROUP_BYTES = 32 << 20  # approximate size of a row group in Arrow's memory format
@@ -40,8 +40,8 @@ def export_parquet(
     """Writes Parquet files to a new target; see `export_shards`."""
     schema = schema_of_dataset(store, manifest)
 
-    def write(shard: ShardToRead, path: Path) -> None:
-        nothing = shard.decoded(pa.array([], pa.binary()), shard.schema, [])
+    def write(shard: ReadableShard, path: Path) -> None:
+        nothing = shard.decode_records(pa.array([], pa.binary()), shard.schema, [])
         metadata = {"info": {"features": _features(schema)}}
         meta = {"huggingface": json.dumps(metadata, ensure_ascii=False)}
         kinds = to_table(nothing, schema).schema.with_metadata(meta)
@@ -78,7 +78,7 @@ def to_table(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     """Returns a decoded batch with the column types of the Parquet file."""
     audio = audio_files(schema)
     columns = [
-        _file(batch[spec.name])
+        _file_struct(batch[spec.name])
         if spec.name in audio
         else _column(batch[spec.name], spec)
         for spec in schema.features
@@ -89,11 +89,11 @@ def to_table(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
 
 def _column(column: pa.Array, spec: FeatureSpec) -> pa.Array:
     present = column.is_valid().to_numpy(zero_copy_only=False)
-    if spec.sequence:
-        steps = _column(column.flatten(), replace(spec, sequence=False))
-        return nest(steps, [offsets_of(_lengths(column))], present)
+    if spec.is_sequence:
+        steps = _column(column.flatten(), replace(spec, is_sequence=False))
+        return nest_values(steps, [offsets_of(_lengths(column))], present)
     if spec.content is Content.IMAGE:
-        return _file(column)
+        return _file_struct(column)
     if spec.content is Content.ARRAY:
         return _array(column, spec, present)
     if spec.class_names and not spec.shape:
@@ -103,7 +103,7 @@ def _column(column: pa.Array, spec: FeatureSpec) -> pa.Array:
     return column
 
 
-def _file(column: pa.Array) -> pa.Array:
+def _file_struct(column: pa.Array) -> pa.Array:
     paths = pa.nulls(len(column), pa.string())
     mask = column.is_null()
     return pa.StructArray.from_arrays([column, paths], fields=[*_FILE], mask=mask)
@@ -133,7 +133,7 @@ def _nested(values: pa.Array, lengths: I64, shape: Shape, present: Any) -> pa.Ar
     for side in sides:
         levels.append(offsets_of(np.repeat(side, lists)))
         lists = lists * side
-    return nest(values, levels, present)
+    return nest_values(values, levels, present)
 
 
 def _features(schema: Schema) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _features(schema: Schema) -> dict[str, Any]:
     features, audio = {}, audio_files(schema)
     for spec in schema.features:
         feature: dict[str, Any] = {}
-        depth = int(spec.sequence)
+        depth = int(spec.is_sequence)
         if spec.content is Content.IMAGE:
             feature = {"_type": "Image"}
         elif spec.name in audio:

@@ -28,17 +28,21 @@ import numpy as np
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.foreign_text import is_parsed
+from recordmill.schemas.foreign_text import is_parsable
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import check_file_name
 from recordmill.transforms.audio.header import audio_format
 from recordmill.transforms.dataset.export import OnProgress, audio_files, export_shards
 from recordmill.transforms.dataset.files import schema_of_dataset
-from recordmill.transforms.dataset.reader import ShardToRead
+from recordmill.transforms.dataset.reader import ReadableShard
 from recordmill.transforms.dataset.tfds import labels_files
 from recordmill.transforms.images.header import read_header
 from recordmill.transforms.rows.read_rows import to_dicts
-from recordmill.transforms.sources.webdataset.source import MemberKind, key_of, kind_of
+from recordmill.transforms.sources.webdataset.source import (
+    MemberKind,
+    member_kind,
+    split_key,
+)
 from recordmill.transforms.storage import Store
 
 KEY = "key"
@@ -57,10 +61,10 @@ def export_webdataset(
       UsageError: a feature cannot be stored in a file of a sample.
     """
     schema = schema_of_dataset(store, manifest)
-    layout = Layout(schema)
+    layout = SampleLayout(schema)
     numbers = {split: count() for split in manifest.splits}
 
-    def write(shard: ShardToRead, path: Path) -> None:
+    def write(shard: ReadableShard, path: Path) -> None:
         used_keys = set[str]()
         with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
             for batch in shard.batches():
@@ -85,7 +89,7 @@ def export_webdataset(
     return [*names, *labels]
 
 
-class Layout:
+class SampleLayout:
     """The assignment of features to files of a sample."""
 
     def __init__(self, schema: Schema) -> None:
@@ -93,34 +97,40 @@ class Layout:
         self._audio = audio_files(schema)
         labels = [s for s in schema.features if s.class_names and not s.shape]
         # prefix of the file name, for features whose bytes determine the ending
-        self._by_content: dict[str, str] = {}
-        self._files: dict[str, str] = {}  # ending of the file, by feature
-        self._values = list[str]()  # features that are in JSON
+        self._prefix_by_feature: dict[str, str] = {}
+        self._ending_by_feature: dict[str, str] = {}  # ending of the file, by feature
+        self._json_features = list[str]()  # features that are in JSON
         for spec in schema.features:
             name = spec.name.replace("/", ".").lower()
             has_list = spec.shape and spec.content is not Content.IMAGE
-            if _is_bytes(spec) and (has_list or spec.sequence):
+            if _is_bytes(spec) and (has_list or spec.is_sequence):
                 raise UsageError(
                     f"feature {spec.name!r}: lists of bytes cannot be stored as a file "
                     f"of a sample. {_WAY_OUT}"
                 )
-            if spec.content is Content.IMAGE and kind_of(name) != "image":
-                self._by_content[spec.name] = "" if len(images) == 1 else f"{name}."
+            if spec.content is Content.IMAGE and member_kind(name) != "image":
+                self._prefix_by_feature[spec.name] = (
+                    "" if len(images) == 1 else f"{name}."
+                )
             elif spec.name in self._audio:
-                self._by_content[spec.name] = (
+                self._prefix_by_feature[spec.name] = (
                     "" if len(self._audio) == 1 else f"{name}."
                 )
             elif labels == [spec]:
-                self._files[spec.name] = "cls"
+                self._ending_by_feature[spec.name] = "cls"
             elif (kind := _file_kind(spec)) is None:
-                self._values.append(spec.name)
+                self._json_features.append(spec.name)
             else:
-                is_said = kind_of(name) == kind
-                self._files[spec.name] = name if is_said else f"{name}.{_ENDINGS[kind]}"
+                is_said = member_kind(name) == kind
+                self._ending_by_feature[spec.name] = (
+                    name if is_said else f"{name}.{_ENDINGS[kind]}"
+                )
 
     def as_read(self, schema: Schema) -> Schema:
         """Returns a schema with the column names that a reader of the samples uses."""
-        names = {name: f"{_JSON}{name}" for name in self._values} | self._files
+        names = {
+            name: f"{_JSON}{name}" for name in self._json_features
+        } | self._ending_by_feature
         return Schema(
             tuple(
                 replace(spec, name=spec.name if spec.name.startswith(_JSON) else new)
@@ -153,26 +163,29 @@ class Layout:
                 )
             files[ending] = data
 
-        for name, ending in (*self._files.items(), *self._by_content.items()):
+        for name, ending in (
+            *self._ending_by_feature.items(),
+            *self._prefix_by_feature.items(),
+        ):
             value = row[name]
             if value is None:
                 continue
             if name in self._audio:
                 form = audio_format(value[:16]) or "bin"  # if the format is unknown
                 ending += _OTHER_ENDINGS.get(form, form)
-            elif name in self._by_content:
+            elif name in self._prefix_by_feature:
                 form = read_header(value).format
                 ending += _OTHER_ENDINGS.get(form, form)
-            if kind_of(ending) == "image":
+            if member_kind(ending) == "image":
                 header = read_header(value)
                 known_values |= {
                     f"{name}/height": header.height,
                     f"{name}/width": header.width,
                 }
-            add_file(name, ending, _encoded(name, value, ending))
+            add_file(name, ending, _encode_file(name, value, ending))
         values = {
             name: row[name]
-            for name in self._values
+            for name in self._json_features
             if row[name] is not None and not _is_same(known_values.get(name), row[name])
         }
         if values or not files:
@@ -182,8 +195,8 @@ class Layout:
 
 def _is_key(text: str) -> bool:
     """Returns whether a text can be the key of a sample and is a safe path."""
-    is_below = is_parsed(partial(check_file_name, text))
-    return is_below and key_of(f"{text}.x") == (text, "x")
+    is_below = is_parsable(partial(check_file_name, text))
+    return is_below and split_key(f"{text}.x") == (text, "x")
 
 
 def _is_same(left: Any, right: Any) -> bool:
@@ -201,13 +214,13 @@ def _is_bytes(spec: FeatureSpec) -> bool:
 
 def _file_kind(spec: FeatureSpec) -> MemberKind | None:
     """Returns the kind of a feature's file; None if the feature is stored in JSON."""
-    if spec.name.startswith(_JSON) or spec.sequence:
+    if spec.name.startswith(_JSON) or spec.is_sequence:
         return None
     if spec.content is Content.IMAGE:
         return "image"
     if _is_bytes(spec):
         return "bytes"
-    name_kind, is_text = kind_of(spec.name), spec.dtype == "string"
+    name_kind, is_text = member_kind(spec.name), spec.dtype == "string"
     is_array = spec.content in (Content.ARRAY, Content.TENSOR) or name_kind == "array"
     if is_array and not is_text:
         return "array"
@@ -217,11 +230,11 @@ def _file_kind(spec: FeatureSpec) -> MemberKind | None:
     return name_kind if is_fit and not spec.shape else None
 
 
-def _encoded(name: str, value: Any, ending: str) -> bytes:
+def _encode_file(name: str, value: Any, ending: str) -> bytes:
     """Returns the bytes of the file that contains only this value."""
     if isinstance(value, bytes):
         return value
-    if kind_of(ending) != "array":
+    if member_kind(ending) != "array":
         return str(int(value) if isinstance(value, bool) else value).encode()
     file = io.BytesIO()
     try:

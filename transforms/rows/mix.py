@@ -21,13 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.feature_spec import differences
+from recordmill.schemas.feature_spec import compare_schemas
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.rows.open_dataset import (
     Dataset,
     Order,
     Row,
-    checked_numbers,
+    check_row_numbers,
     generator,
     row_order,
     shuffled_blocks,
@@ -111,15 +111,20 @@ def _problem(first: Dataset, data: Dataset, weight: float) -> str:
             "its shards are compressed, so single rows cannot be read; convert it with "
             "`compression=none`"
         )
-    if changes := differences(first.schema, data.schema):
+    if changes := compare_schemas(first.schema, data.schema):
         return (
             f"differs from the first one: {'; '.join(changes)}. Convert both with one "
             "`schema`"
         )
-    names = ("class_names", "_payload", "_images", "_fill")
-    if other := [n for n in names if getattr(data, n) != getattr(first, n)]:
+    compared = {
+        "class_names": (data.class_names, first.class_names),
+        "payload": (data._payload, first._payload),
+        "images": (data._images, first._images),
+        "fill": (data._fill_values, first._fill_values),
+    }
+    if different := [name for name, (own, others) in compared.items() if own != others]:
         return (
-            f"differs from the first one in {other[0].strip('_')}; convert both with one "
+            f"differs from the first one in {different[0]}; convert both with one "
             "`schema`, and open both with the same `decode` and `fill`"
         )
     return ""
@@ -142,9 +147,9 @@ class Mix(Dataset):
             first._payload,
             first.class_names,
             decode=bool(first._images),
-            fill=first._fill,
+            fill=first._fill_values,
         )
-        self._members, self._draws, self._seed = members, draws, seed
+        self._members, self._rows_per_epoch, self._seed = members, draws, seed
         # The size of a window depends on the sampled rows, not on the stored rows.
         mean = [sum(s.entry.bytes for s in m._shards) / len(m) for m in members]
         stored = np.average(mean, weights=[*map(len, members)])
@@ -153,7 +158,7 @@ class Mix(Dataset):
         self._first_epoch: I64 | None = None
 
     def __len__(self) -> int:
-        return sum(self._draws)
+        return sum(self._rows_per_epoch)
 
     def __iter__(self) -> Iterator[Row]:
         """Yields the rows of epoch 0."""
@@ -163,12 +168,12 @@ class Mix(Dataset):
         """Returns the rows at these positions in epoch 0; see `Dataset.take`."""
         if self._first_epoch is None:
             self._first_epoch = self._order(None, 0)(0, len(self))
-        places = checked_numbers(np.asarray(indices, np.int64), len(self))
+        places = check_row_numbers(np.asarray(indices, np.int64), len(self))
         return super().take(self._first_epoch[places])
 
     def _order_key(self) -> int:
         keys = [member._order_key() for member in self._members]
-        return crc32c(repr((keys, self._draws, self._seed)).encode())
+        return crc32c(repr((keys, self._rows_per_epoch, self._seed)).encode())
 
     def _order(self, seed: int | None, epoch: int) -> Order:
         """Returns the order of an epoch, as numbers of records.
@@ -180,19 +185,19 @@ class Mix(Dataset):
             epoch 0    0 4 3        epoch 1    3 1 2        epoch 2    4 1 0
         """
         seed = self._seed if seed is None else seed
-        drawn = np.repeat(np.arange(len(self._draws)), self._draws)
+        drawn = np.repeat(np.arange(len(self._rows_per_epoch)), self._rows_per_epoch)
         random = generator(seed, epoch, len(drawn))
         random.shuffle(drawn)
         numbers = np.empty(len(drawn), np.int64)
         first = 0
         for member_index, (data, count) in enumerate(
-            zip(self._members, self._draws, strict=True)
+            zip(self._members, self._rows_per_epoch, strict=True)
         ):
-            places = row_order(count, seed + member_index, epoch, block=data._block)(
-                0, count
-            )
+            places = row_order(
+                count, seed + member_index, epoch, block=data._block_rows
+            )(0, count)
             fixed = np.random.default_rng(self._seed % (1 << 64))
-            ring = shuffled_blocks(len(data), fixed, data._block or _RING_BLOCK)
+            ring = shuffled_blocks(len(data), fixed, data._block_rows or _RING_BLOCK)
             numbers[drawn == member_index] = (
                 first + ring[(epoch * count + places) % len(data)]
             )

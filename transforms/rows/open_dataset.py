@@ -34,12 +34,12 @@ from recordmill.transforms.dataset.files import class_names, read_manifest
 from recordmill.transforms.dataset.reader import (
     ArrayRecordShard,
     OpenShard,
-    ShardToRead,
+    ReadableShard,
     shards_to_read,
 )
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.images.decode import pixels_of
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.rows.read_rows import (
     column_values,
     require_share,
@@ -73,12 +73,12 @@ def _column(array: pa.Array, feature: FeatureSpec) -> Column:
     column = None
     shape = tuple(size for size in feature.shape if size is not None)
     open_shape = len(shape) < len(feature.shape)
-    if not (array.null_count or feature.sequence or open_shape):
+    if not (array.null_count or feature.is_sequence or open_shape):
         if feature.content is Content.ARRAY:
             column = _of_bytes(array, feature.dtype, shape)
         elif feature.content is not Content.IMAGE and feature.dtype not in _TEXT:
             column = _of_values(array, feature.dtype, shape)
-    return objects(column_values(array, feature)) if column is None else column
+    return object_array(column_values(array, feature)) if column is None else column
 
 
 def _of_bytes(array: pa.Array, name: str, shape: tuple[int, ...]) -> Column | None:
@@ -104,7 +104,7 @@ def _of_values(array: pa.Array, name: str, shape: tuple[int, ...]) -> Column | N
     return owned.reshape(rows, *shape)
 
 
-def objects(values: Sequence[Any]) -> Column:
+def object_array(values: Sequence[Any]) -> Column:
     """Returns an array of objects, one for each value."""
     # Assigned one by one: np.array would stack arrays of one shape.
     column = np.empty(len(values), object)
@@ -113,17 +113,17 @@ def objects(values: Sequence[Any]) -> Column:
     return column
 
 
-def decoded(image: bytes | None) -> Column | None:
+def decode_pixels(image: bytes | None) -> Column | None:
     """Returns the pixels of an image; None if the image is missing."""
     return None if image is None else pixels_of(image)
 
 
-def stacked(images: list[Column | None]) -> Column:
+def stack_images(images: list[Column | None]) -> Column:
     """Returns images of one shape as one array, other images as an array of objects."""
     kinds = {None if image is None else (image.shape, image.dtype) for image in images}
     if len(kinds) == 1 and None not in kinds:
         return np.stack([image for image in images if image is not None])
-    return objects(images)
+    return object_array(images)
 
 
 # Reading and decoding have a fixed cost, so the rows of several batches are read at once:
@@ -137,7 +137,7 @@ def stacked(images: list[Column | None]) -> Column:
 # with three or four: half of the work holds the interpreter lock.
 _THREADS = 2
 
-Item = TypeVar("Item")
+Element = TypeVar("Element")
 Read = TypeVar("Read")
 
 
@@ -163,7 +163,7 @@ def read_ahead(
                 ends.append(ends[-1] + len(batch))
             yield ends, begin(np.concatenate(window))
 
-    read_windows = ahead(
+    read_windows = map_ahead(
         windows(), lambda window: (window[0], window[1]()), _THREADS, most=_THREADS
     )
     for ends, read in read_windows:
@@ -175,7 +175,7 @@ _SHARDS = 16  # shards of a store that are opened or read at once
 _OPEN_SHARDS = 256  # most mapped shards; others are opened again when they are needed
 
 
-def checked_numbers(numbers: I64, count: int) -> I64:
+def check_row_numbers(numbers: I64, count: int) -> I64:
     """Returns row numbers with negative ones resolved; raises IndexError."""
     wrong = (numbers < -count) | (numbers >= count)
     if wrong.any():
@@ -183,19 +183,21 @@ def checked_numbers(numbers: I64, count: int) -> I64:
     return np.where(numbers < 0, numbers + count, numbers)
 
 
-def _at_once(
-    function: Callable[[Item], Read], arguments: Iterable[Item]
+def _map_parallel(
+    function: Callable[[Element], Read], arguments: Iterable[Element]
 ) -> Iterator[Read]:
-    return ahead(arguments, function, _SHARDS)
+    return map_ahead(arguments, function, _SHARDS)
 
 
 class RecordsByNumber:
     """The records of shards, numbered from 0 through all of them."""
 
-    def __init__(self, shards: Sequence[ShardToRead]) -> None:
+    def __init__(self, shards: Sequence[ReadableShard]) -> None:
         self._shards = shards
         self._firsts = [0, *itertools.accumulate(s.entry.records for s in shards)]
-        self._open: OrderedDict[int, OpenShard | ArrayRecordShard] = OrderedDict()
+        self._open_shards: OrderedDict[int, OpenShard | ArrayRecordShard] = (
+            OrderedDict()
+        )
         self.is_local = all(isinstance(shard.store, LocalStore) for shard in shards)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -217,13 +219,18 @@ class RecordsByNumber:
         sections = np.split(numbers[order], begins[1:])
         parts: list[tuple[OpenShard | ArrayRecordShard, I64]] = []
         for shard, opened, section in zip(
-            needed.tolist(), self._opened(needed.tolist()), sections, strict=False
+            needed.tolist(),
+            self._open_needed_shards(needed.tolist()),
+            sections,
+            strict=False,
         ):
             positions = section - self._firsts[shard]
-            of_shard = [positions] if self.is_local else opened.requests(positions)
+            of_shard = (
+                [positions] if self.is_local else opened.group_positions(positions)
+            )
             parts += [(opened, request) for request in of_shard]
 
-        run = map if self.is_local else _at_once
+        run = map if self.is_local else _map_parallel
 
         def read() -> pa.BinaryArray:
             arrays = [*run(lambda part: part[0].read(part[1]), parts)]
@@ -234,15 +241,17 @@ class RecordsByNumber:
 
         return read
 
-    def _opened(self, needed: Sequence[int]) -> list[OpenShard | ArrayRecordShard]:
-        new = [shard for shard in needed if shard not in self._open]
-        opened = _at_once(ShardToRead.open, [self._shards[n] for n in new])
-        self._open.update(zip(new, opened, strict=True))
+    def _open_needed_shards(
+        self, needed: Sequence[int]
+    ) -> list[OpenShard | ArrayRecordShard]:
+        new = [shard for shard in needed if shard not in self._open_shards]
+        opened = _map_parallel(ReadableShard.open, [self._shards[n] for n in new])
+        self._open_shards.update(zip(new, opened, strict=True))
         for shard in needed:
-            self._open.move_to_end(shard)
-        shards = [self._open[shard] for shard in needed]
-        while len(self._open) > _OPEN_SHARDS:
-            self._open.popitem(last=False)
+            self._open_shards.move_to_end(shard)
+        shards = [self._open_shards[shard] for shard in needed]
+        while len(self._open_shards) > _OPEN_SHARDS:
+            self._open_shards.popitem(last=False)
         return shards
 
 
@@ -292,7 +301,7 @@ def shuffled_blocks(count: int, random: np.random.Generator, block: int) -> I64:
     return rows[rows < count]
 
 
-def share_of(
+def worker_batches(
     count: int,
     size: int,
     *,
@@ -327,14 +336,14 @@ def share_of(
         skipped = 0
 
 
-def mixed(
-    rows: Iterable[Item], seed: int, epoch: int, worker: int, buffer: int
-) -> Iterator[Item]:
+def mix_rows(
+    rows: Iterable[Element], seed: int, epoch: int, worker: int, buffer: int
+) -> Iterator[Element]:
     """Yields rows in random order, by choosing each from a buffer of rows."""
     random = generator(seed, epoch, worker)
     draws = (random.integers(buffer, size=_DRAWS).tolist() for _ in itertools.count())
     places = itertools.chain.from_iterable(draws)
-    buffered_rows: list[Item] = []
+    buffered_rows: list[Element] = []
     for row in rows:
         if len(buffered_rows) < buffer:
             buffered_rows.append(row)
@@ -381,7 +390,7 @@ def open_dataset(
       UsageError: a split, a feature in `fill` or the cache folder does not exist.
       OutputError: there is no finished dataset.
     """
-    store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
+    store = open_store(fspath(dataset), StorageOptions.from_values(storage or {}))
     manifest = read_manifest(store)
     shard_store = store
     if cache is not None:
@@ -398,7 +407,7 @@ def open_dataset(
     )
 
 
-def padded(values: Sequence[Any]) -> Sequence[Any]:
+def pad_arrays(values: Sequence[Any]) -> Sequence[Any]:
     """Returns arrays padded with zeros at their ends, so that all have one shape.
 
     Other values, and arrays with different numbers of axes, are returned unchanged.
@@ -428,7 +437,7 @@ class Dataset(Sequence[Row]):
 
     def __init__(
         self,
-        shards: Sequence[ShardToRead],
+        shards: Sequence[ReadableShard],
         schema: Schema,
         payload: Payload,
         class_names: Mapping[str, tuple[str, ...]],
@@ -441,7 +450,7 @@ class Dataset(Sequence[Row]):
             raise UsageError(
                 f"fill: no feature {unknown[0]!r}; the features are {', '.join(names)}"
             )
-        self.schema, self._fill = schema, dict(fill)
+        self.schema, self._fill_values = schema, dict(fill)
         self.class_names = dict(class_names)
         self._shards, self._payload = list(shards), payload
         self._images = [
@@ -453,11 +462,13 @@ class Dataset(Sequence[Row]):
         self._is_packed = any(shard.compression != "none" for shard in self._shards)
         num_bytes = sum(shard.entry.bytes for shard in self._shards)
         self._window_rows = _WINDOW_BYTES * len(self._records) // max(1, num_bytes)
-        self._block = 0
+        self._block_rows = 0
         if not self._records.is_local:
             rows = _BLOCK_BYTES * len(self._records) // max(1, num_bytes)
-            self._block = 1 << max(0, rows.bit_length() - 1)  # aligned with batches
-            self._window_rows = self._block * _BUFFER
+            self._block_rows = 1 << max(
+                0, rows.bit_length() - 1
+            )  # aligned with batches
+            self._window_rows = self._block_rows * _BUFFER
 
     def __repr__(self) -> str:
         names = ", ".join(feature.name for feature in self.schema.features)
@@ -489,7 +500,7 @@ class Dataset(Sequence[Row]):
         """Yields all rows in their order; also supports compressed shards."""
         for shard in self._shards:
             for batch in shard.batches():
-                yield from self._rows(self._filled(batch))
+                yield from self._rows(self._fill_missing(batch))
 
     def collate(self, rows: Sequence[Row]) -> Any:
         """Returns a batch of rows: DataLoader(data, 32, collate_fn=data.collate).
@@ -507,11 +518,11 @@ class Dataset(Sequence[Row]):
                     f"feature {name!r} has missing values, which cannot be batched; "
                     f"open the dataset with fill={{{name!r}: ...}}"
                 )
-            batch[name] = default_collate(padded(values))
+            batch[name] = default_collate(pad_arrays(values))
         return batch
 
-    def _filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        for name, value in self._fill.items():
+    def _fill_missing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, value in self._fill_values.items():
             index = batch.schema.get_field_index(name)
             try:
                 scalar = pa.scalar(value, batch.schema.field(index).type)
@@ -526,7 +537,7 @@ class Dataset(Sequence[Row]):
     def _rows(self, batch: pa.RecordBatch) -> Iterator[Row]:
         for row in to_dicts(batch, self.schema):
             for name in self._images:
-                row[name] = decoded(row[name])
+                row[name] = decode_pixels(row[name])
             yield row
 
     def take(self, indices: Sequence[int] | npt.NDArray[np.integer]) -> pa.RecordBatch:
@@ -541,7 +552,7 @@ class Dataset(Sequence[Row]):
           CorruptRecordError: a record is damaged.
         """
         numbers = np.asarray(indices, np.int64)
-        return self._reader(checked_numbers(numbers, len(self._records)))()
+        return self._reader(check_row_numbers(numbers, len(self._records)))()
 
     def _reader(self, numbers: I64) -> Callable[[], pa.RecordBatch]:
         """Opens shards; returns a function that reads and decodes rows, in any thread."""
@@ -554,7 +565,7 @@ class Dataset(Sequence[Row]):
                     f"row {numbers[row]} does not fit the dataset's schema: {reason}; "
                     "run `recordmill verify --deep` to list all such records"
                 )
-            return self._filled(decoded_payload.batch)
+            return self._fill_missing(decoded_payload.batch)
 
         return decode
 
@@ -612,7 +623,7 @@ class Dataset(Sequence[Row]):
 
         def with_pixels(batch: dict[str, Column]) -> dict[str, Column]:
             pixels = {
-                name: stacked([decoded(cell) for cell in batch[name]])
+                name: stack_images([decode_pixels(cell) for cell in batch[name]])
                 for name in self._images
             }
             return batch | pixels
@@ -625,7 +636,7 @@ class Dataset(Sequence[Row]):
             for columns, first, end in read_ahead(order, begin, window)
         )
         if self._images:  # decoded separately, as reading may wait for a store
-            yield from ahead(batches, with_pixels, _THREADS, most=_THREADS)
+            yield from map_ahead(batches, with_pixels, _THREADS, most=_THREADS)
         else:
             yield from batches
 
@@ -676,12 +687,12 @@ class Dataset(Sequence[Row]):
         shards = row_order(len(self._shards), seed, epoch, block=0)
         worker_shards = shards(0, len(self._shards))[worker::num_workers]
         rows: Iterator[Row] = itertools.chain.from_iterable(
-            self._rows(self._filled(batch))
+            self._rows(self._fill_missing(batch))
             for shard in worker_shards.tolist()
             for batch in self._shards[shard].batches()
         )
         if seed is not None:
-            rows = mixed(rows, seed, epoch, worker, buffer)
+            rows = mix_rows(rows, seed, epoch, worker, buffer)
         yield from itertools.islice(rows, read, None)
 
     def _order_key(self) -> int:
@@ -689,7 +700,7 @@ class Dataset(Sequence[Row]):
         shards = [
             (s.entry.records, s.entry.bytes, s.entry.crc32c) for s in self._shards
         ]
-        return crc32c(repr((self._block, shards)).encode())
+        return crc32c(repr((self._block_rows, shards)).encode())
 
     def _checked_start(self, start: int) -> int:
         """Returns `start`; raises UsageError if an epoch cannot continue there."""
@@ -706,7 +717,7 @@ class Dataset(Sequence[Row]):
         return start
 
     def _order(self, seed: int | None, epoch: int) -> Order:
-        return row_order(len(self), seed, epoch, block=self._block)
+        return row_order(len(self), seed, epoch, block=self._block_rows)
 
     def _share(
         self, size: int, start: int, worker: int, num_workers: int, read: int = 0
@@ -717,7 +728,7 @@ class Dataset(Sequence[Row]):
         require_share("worker", worker, "num_workers", num_workers)
         self._checked_start(start)
         share_options = {"start": start, "worker": worker, "num_workers": num_workers}
-        return share_of(len(self), size, **share_options, read=read)
+        return worker_batches(len(self), size, **share_options, read=read)
 
     def _batches(
         self,

@@ -32,7 +32,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
+from recordmill.transforms.dataset.reader import ReadableShard, shards_to_read
 from recordmill.transforms.storage import open_store
 
 _Shape = tuple[int | None, ...]
@@ -68,8 +68,8 @@ def require_share(name: str, number: int, of: str, total: int) -> None:
 
 def column_values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
     """Returns the value of each row, as in the table at the top of this module."""
-    if feature.sequence:
-        steps = column_values(array.values, replace(feature, sequence=False))
+    if feature.is_sequence:
+        steps = column_values(array.values, replace(feature, is_sequence=False))
         return [span and steps[span] for span in _spans(array)]
     shape, whole = feature.shape, feature.content is Content.ARRAY
     plain = feature.content is Content.IMAGE or not (shape or whole)
@@ -80,18 +80,18 @@ def column_values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
         return [
             None
             if cell is None
-            else _shaped(np.frombuffer(cell, dtype).astype(feature.dtype), shape)
+            else _reshape(np.frombuffer(cell, dtype).astype(feature.dtype), shape)
             for cell in array.to_pylist()
         ]
     if feature.dtype in ("string", "bytes"):
         return [
-            None if cell is None else _shaped(np.array(cell, object), shape).tolist()
+            None if cell is None else _reshape(np.array(cell, object), shape).tolist()
             for cell in array.to_pylist()
         ]
     values = array.values.to_numpy(zero_copy_only=False)
     return [
         # A copy, because a view of a row would keep the whole batch in memory.
-        span and _shaped(values[span].astype(feature.dtype), shape)
+        span and _reshape(values[span].astype(feature.dtype), shape)
         for span in _spans(array)
     ]
 
@@ -106,7 +106,7 @@ def _spans(array: pa.ListArray) -> list[slice | None]:
     ]
 
 
-def _shaped(values: np.ndarray[Any, Any], shape: _Shape) -> np.ndarray[Any, Any]:
+def _reshape(values: np.ndarray[Any, Any], shape: _Shape) -> np.ndarray[Any, Any]:
     """Returns values reshaped to a shape; an unknown side that is undefined is 0."""
     known_size = math.prod(size for size in shape if size is not None)
     open_side = len(values) // known_size if known_size else 0
@@ -166,9 +166,9 @@ def _shards(
     reader_index: int,
     num_readers: int,
     storage: Mapping[str, Any] | None,
-) -> list[ShardToRead]:
+) -> list[ReadableShard]:
     """Returns the shards that a reader reads."""
     require_share("reader_index", reader_index, "num_readers", num_readers)
-    store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
+    store = open_store(fspath(dataset), StorageOptions.from_values(storage or {}))
     shards = shards_to_read(store, read_manifest(store), split)
     return shards[reader_index::num_readers]

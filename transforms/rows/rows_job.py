@@ -30,7 +30,7 @@ from recordmill.schemas.errors import InputError, OutputError, UsageError
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME
-from recordmill.schemas.options import spell
+from recordmill.schemas.options import spell_options
 from recordmill.schemas.ranges import (
     NO_REJECTS,
     InputRange,
@@ -39,9 +39,9 @@ from recordmill.schemas.ranges import (
     ShardPlan,
     ShardResult,
 )
-from recordmill.schemas.text import count, json_bytes
+from recordmill.schemas.text import format_count, format_json
 from recordmill.transforms.commit.check_output import check_output
-from recordmill.transforms.commit.commit import require_stored, seen_manifest
+from recordmill.transforms.commit.commit import current_manifest_digest, require_stored
 from recordmill.transforms.commit.staging import acquire_for_commit, publish, stage
 from recordmill.transforms.exchange.plan import plan_shards
 from recordmill.transforms.rows.encode_rows import (
@@ -54,13 +54,17 @@ from recordmill.transforms.rows.encode_rows import (
 from recordmill.transforms.sources.base import PipelineRowsSource
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import RunProcess
-from recordmill.transforms.tasks.context import Publishing, RunContext, ShardsToWrite
+from recordmill.transforms.tasks.context import (
+    PublicationSettings,
+    RunContext,
+    ShardsToWrite,
+)
 from recordmill.transforms.tasks.launches import (
+    add_run_key,
     begin_launch,
     find_launch,
     keep_alive,
-    keeping_alive,
-    note_run_key,
+    with_heartbeat,
 )
 from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
 from recordmill.transforms.tasks.workspace import Workspace
@@ -76,7 +80,7 @@ class RowsPlan:
     """The plan of a dataset, created after the last row."""
 
     # its shards; none if the output already contains exactly this dataset
-    to_write: ShardsToWrite
+    shards_to_write: ShardsToWrite
     result: RangeResult  # result of all rows, as if they were one input range
 
 
@@ -97,8 +101,10 @@ def context_of_rows(
         bucket_bits=rows_bucket_bits(job),
         exchange=cast("RowsExchange", options.exchange),
         run_key=run_key,
-        workspace=Workspace.of(store, run_key, options.scratch, remote=remote),
-        publishing=Publishing(overwrite=options.overwrite, grace=options.grace),
+        workspace=Workspace.for_run(store, run_key, options.scratch, remote=remote),
+        publishing=PublicationSettings(
+            overwrite=options.overwrite, grace=options.grace
+        ),
     )
 
 
@@ -110,11 +116,11 @@ def begin_rows(_: object, rows: RunContext, process: RunProcess | None) -> str:
     can be on other machines. Safe to repeat.
     """
     store = rows.workspace.store.with_short_retries()
-    with _spelled_for_python():
+    with _python_option_names():
         # The comparison with an existing dataset is only possible after the last row.
         check_output(store, _NO_FINGERPRINT, overwrite=True)
     store.preflight()
-    replaces = seen_manifest(store)
+    replaces = current_manifest_digest(store)
     launch = find_launch(store, rows.workspace.name)
     if launch is not None and launch.is_live:  # the runner repeats this step
         keep_alive(rows.workspace, at_once=True)
@@ -129,22 +135,24 @@ def plan_rows(totals: RowsTotals, rows: RunContext, replaces: str) -> RowsPlan:
     `replaces` is the digest that `begin_rows` returned. Raises RejectLimitError if there
     are too many rejects.
     """
-    with keeping_alive(rows.workspace):
-        return _plan_rows(totals, rows.publishing_with(replaces=replaces))
+    with with_heartbeat(rows.workspace):
+        return _plan_rows(
+            totals, rows.publishing_with(replaced_manifest_digest=replaces)
+        )
 
 
 def _plan_rows(totals: RowsTotals, rows: RunContext) -> RowsPlan:
     job, store, rejected = rows.job, rows.workspace.store, totals.rows_rejected
-    if rejected > job.max_rejects.allowed(totals.rows_read):
+    if rejected > job.max_rejects.max_rejects(totals.rows_read):
         raise reject_limit_error(
-            f"{rejected:,} of {count(totals.rows_read, 'row')}",
+            f"{rejected:,} of {format_count(totals.rows_read, 'row')}",
             job.max_rejects.text,
             totals.reject,
         )
     records = totals.rows_read - rejected
     if not records:
         raise InputError(
-            f"no records to write: {count(totals.rows_read, 'row')} read, {rejected:,} rejected"
+            f"no records to write: {format_count(totals.rows_read, 'row')} read, {rejected:,} rejected"
         )
     schema = RECORD_SCHEMA
     if job.declared is not None:
@@ -156,10 +164,10 @@ def _plan_rows(totals: RowsTotals, rows: RunContext) -> RowsPlan:
     context = replace(
         rows, source=PipelineRowsSource(schema), run_key=key, workspace=workspace
     )
-    note_run_key(rows.workspace, key)  # before the second workspace is created
+    add_run_key(rows.workspace, key)  # before the second workspace is created
     everything = InputRange(0, "", "", 0, 0, 0, 0)
-    result = RangeResult(everything, totals.rows_read, rejected, runs=())
-    with _spelled_for_python():
+    result = RangeResult(everything, totals.rows_read, rejected, sorted_runs=())
+    with _python_option_names():
         manifest = check_output(
             store.with_short_retries(), key, overwrite=rows.publishing.overwrite
         )
@@ -177,12 +185,12 @@ def write_rejects(grouped: tuple[int, Iterable[bytes]], plan: RowsPlan) -> Rejec
     """Writes one file of rejects, (its number, its lines), sorted; returns the totals."""
     number, lines = grouped
     data = b"".join(line + b"\n" for line in sorted(lines))
-    workspace = plan.to_write.context.workspace
-    with keeping_alive(workspace):
-        if plan.to_write.plan.splits:
+    workspace = plan.shards_to_write.context.workspace
+    with with_heartbeat(workspace):
+        if plan.shards_to_write.plan.splits:
             file = f"{REJECTS_NAME}/rows-{number:02d}.jsonl"
-            workspace.put(file, data, durable=True)
-    return RejectTotals.of(data)
+            workspace.write_file(file, data, durable=True)
+    return RejectTotals.from_content(data)
 
 
 def publish_rows(
@@ -193,11 +201,11 @@ def publish_rows(
     rejects: Sequence[RejectTotals],
 ) -> Manifest:
     """Publishes the dataset once; safe to repeat. Returns the manifest."""
-    context, result = plan.to_write.context, plan.result
+    context, result = plan.shards_to_write.context, plan.result
     workspace, store = context.workspace, context.workspace.store
 
     def stage_dataset(allowed: RunContext) -> Manifest:
-        if not plan.to_write.plan.splits:
+        if not plan.shards_to_write.plan.splits:
             raise OutputError(
                 f"{store.uri}: this dataset existed when the run began, but no longer "
                 "exists. Run the pipeline again"
@@ -211,12 +219,12 @@ def publish_rows(
             "launch": rows.workspace.name,
             "published_unix": round(time.time(), 3),
         }
-        return stage(allowed, results, shards, json_bytes(metadata))
+        return stage(allowed, results, shards, format_json(metadata))
 
     with (
-        keeping_alive(workspace),
+        with_heartbeat(workspace),
         acquire_for_commit(store) as lease,
-        _spelled_for_python(),
+        _python_option_names(),
     ):
         manifest = publish(context, stage_dataset)
         if lease.is_held():  # otherwise another run may be active there
@@ -228,9 +236,9 @@ def publish_rows(
 
 
 @contextmanager
-def _spelled_for_python() -> Iterator[None]:
+def _python_option_names() -> Iterator[None]:
     """Rewrites option names in errors as arguments of WriteDataset."""
     try:
         yield
     except (OutputError, UsageError) as error:
-        raise type(error)(spell(str(error), "python")) from error
+        raise type(error)(spell_options(str(error), "python")) from error

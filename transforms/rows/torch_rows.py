@@ -32,10 +32,14 @@ from recordmill.transforms.rows.read_rows import require_share, require_whole
 # n batches, the first 2 n batches of the epoch are consumed, for any number of workers.
 
 
-_NOBODY, _HERE, _OVER = -1, -2, -3  # taker of a loaded state, or the seed of a pass
+_NOT_TAKEN, _MAIN_PROCESS, _EXPIRED = (
+    -1,
+    -2,
+    -3,
+)  # taker of a loaded state, or the seed of a pass
 
 
-class _Place(NamedTuple):
+class _PassStart(NamedTuple):
     """The position at which a pass begins."""
 
     epoch: int
@@ -80,10 +84,16 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
         self._num_ranks = num_ranks
         self._batch_size = batch_size
         self._epoch = 0
-        self._loaded: _Place | None = None  # from a state, until a pass takes it
-        self._taker: Any = None  # the pass that took it; shared by all copies
-        self._begun: _Place | None = None  # start of this copy's pass, in its worker
-        self._read = 0  # rows that this copy has yielded since the loader's start
+        self._loaded_start: _PassStart | None = (
+            None  # from a state, until a pass takes it
+        )
+        self._taker_seed: Any = None  # the pass that took it; shared by all copies
+        self._pass_start: _PassStart | None = (
+            None  # start of this copy's pass, in its worker
+        )
+        self._num_rows_read = (
+            0  # rows that this copy has yielded since the loader's start
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, before a loader begins it; each epoch has another order.
@@ -92,42 +102,46 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
         begins at its first row. It has no effect in workers that the loader keeps
         (`persistent_workers`).
         """
-        if self._loaded and epoch != self._loaded.epoch:
-            self._loaded = None
-        self._epoch, self._begun = epoch, None
+        if self._loaded_start and epoch != self._loaded_start.epoch:
+            self._loaded_start = None
+        self._epoch, self._pass_start = epoch, None
 
     def __iter__(self) -> Iterator[Row]:
         """Returns the rows of this process and this worker."""
         # Begins immediately, as a loader may drop an iterator before it requests a row.
-        self._begun = place = self._take_place()
-        self._read = place.read
+        self._pass_start = place = self._take_place()
+        self._num_rows_read = place.read
         rows = self._data.stream(seed=self._seed, **place._asdict(), **self._share())
-        return self._counted(rows)
+        return self._count_rows(rows)
 
-    def _counted(self, rows: Iterator[Row]) -> Iterator[Row]:
+    def _count_rows(self, rows: Iterator[Row]) -> Iterator[Row]:
         for row in rows:
-            self._read += 1
+            self._num_rows_read += 1
             yield row
 
-    def _take_place(self) -> _Place:
+    def _take_place(self) -> _PassStart:
         """Returns the start of a pass; only the first pass begins at a loaded state.
 
         Each worker has a copy of this object. A copy in the next pass must know that the
         state was taken. All workers of a pass, and no others, have the same seed.
         """
-        place, self._loaded = self._loaded, None
+        place, self._loaded_start = self._loaded_start, None
         if place:
             worker_info = get_worker_info()
-            me = worker_info.seed - worker_info.id if worker_info else _HERE
-            if int(self._taker) not in (_NOBODY, me):
-                me, place = _OVER, None
-            self._taker.fill_(me)
-        return place or _Place(self._epoch)
+            me = worker_info.seed - worker_info.id if worker_info else _MAIN_PROCESS
+            if int(self._taker_seed) not in (_NOT_TAKEN, me):
+                me, place = _EXPIRED, None
+            self._taker_seed.fill_(me)
+        return place or _PassStart(self._epoch)
 
-    def _place(self) -> _Place:
+    def _place(self) -> _PassStart:
         """Returns the start of the current pass, or of the next one."""
-        loaded = self._loaded if self._loaded and int(self._taker) != _OVER else None
-        return self._begun or loaded or _Place(self._epoch)
+        loaded = (
+            self._loaded_start
+            if self._loaded_start and int(self._taker_seed) != _EXPIRED
+            else None
+        )
+        return self._pass_start or loaded or _PassStart(self._epoch)
 
     def state(self, rows_consumed: int) -> dict[str, int | None]:
         """Returns the state after some rows, with which any number of workers can continue.
@@ -162,7 +176,11 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
     def state_dict(self) -> dict[str, int | None]:
         """Returns the state of this copy, in its worker, for StatefulDataLoader."""
         epoch, start, _ = self._place()
-        return {**self._state(epoch, start), **self._share(), "read": self._read}
+        return {
+            **self._state(epoch, start),
+            **self._share(),
+            "read": self._num_rows_read,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Loads a state: only the next pass of a loader begins there.
@@ -191,11 +209,15 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
                     "batch size. Only the result of `state(rows_consumed)` works with "
                     "any number of workers"
                 )
-        place = _Place(state["epoch"], state["start"], state.get("read", 0))
+        place = _PassStart(state["epoch"], state["start"], state.get("read", 0))
         require_whole(**place._asdict())
         self._data._checked_start(place.start)
-        self._loaded, self._begun, self._read = place, None, place.read
-        self._taker = torch.full((), _NOBODY).share_memory_()
+        self._loaded_start, self._pass_start, self._num_rows_read = (
+            place,
+            None,
+            place.read,
+        )
+        self._taker_seed = torch.full((), _NOT_TAKEN).share_memory_()
 
     def _state(self, epoch: int, start: int) -> dict[str, int | None]:
         return {

@@ -5,7 +5,7 @@ workers pickled. `prepare` is the only step that reads from the input before the
 order of the calls:
 
     prepare(files, append) -> cut(files)
-    -> survey(each range) -> resolve_ranges, if needs_survey
+    -> survey(each range) -> apply_boundaries, if needs_boundary_scan
     -> sample(some ranges) -> read(each range), or list_references + read_windows
 """
 
@@ -26,7 +26,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputReport
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import (
     InputRange,
@@ -48,7 +48,7 @@ from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.text_columns import TypeFlag
 from recordmill.transforms.storage import Store
 
-_Found = TypeVar("_Found")
+_RangeSample = TypeVar("_RangeSample")
 
 
 @dataclass(slots=True)
@@ -60,16 +60,16 @@ class Rows:
     origins: U64  # a hash of each row's origin, the same in every run
     positions: I64  # each row's position in its range, rising (see keys.position_keys)
     # row index -> (byte offset in the file, the row's raw bytes), for rejects
-    raw: Callable[[int], tuple[int, bytes]]
+    raw_row: Callable[[int], tuple[int, bytes]]
     # each row's file, if a range has several files; () for the path of the range
     paths: Sequence[str] = ()
     # planned bytes of each row, if the plan must not depend on reading
     planned_bytes: I64 | None = None
-    # the index of each row's split among `own_splits`, if a column names it
-    splits: npt.NDArray[np.uint8] | None = None
+    # the index of each row's split among `input_splits`, if a column names it
+    split_indices: npt.NDArray[np.uint8] | None = None
     # a hash for each row; rows with equal hashes stay in one split. None means
     # `origins`
-    groups: U64 | None = None
+    group_hashes: U64 | None = None
 
     def order_keys(self, input_range: InputRange, job: JobSpec) -> U64:
         """Returns the order key of each row, before any shift (`key_shift`)."""
@@ -77,46 +77,50 @@ class Rows:
             return shuffle_keys(self.origins, job.seed)
         return position_keys(input_range, self.positions)
 
-    def taken(self, row_indices: I64, batch: pa.RecordBatch | None = None) -> Rows:
+    def take_rows(self, row_indices: I64, batch: pa.RecordBatch | None = None) -> Rows:
         """Returns the rows at these indices, with another batch if one is given."""
         return replace(
             self,
             batch=self.batch.take(pa.array(row_indices)) if batch is None else batch,
             origins=self.origins[row_indices],
             positions=self.positions[row_indices],
-            raw=lambda row: self.raw(int(row_indices[row])),
+            raw_row=lambda row: self.raw_row(int(row_indices[row])),
             paths=[self.paths[row] for row in row_indices] if self.paths else (),
             planned_bytes=(
                 None if self.planned_bytes is None else self.planned_bytes[row_indices]
             ),
-            splits=None if self.splits is None else self.splits[row_indices],
-            groups=None if self.groups is None else self.groups[row_indices],
+            split_indices=None
+            if self.split_indices is None
+            else self.split_indices[row_indices],
+            group_hashes=None
+            if self.group_hashes is None
+            else self.group_hashes[row_indices],
         )
 
 
 @dataclass(slots=True)
-class RowSink:
+class RangeFindings:
     """The findings about one input range that are collected while its rows are read."""
 
     rejects: list[Reject] = field(default_factory=list)  # rows that could not be read
     # checksums of the parts of the input that were read; after a range was read
-    # completely, they cover each of its bytes (`tells_checksums`)
+    # completely, they cover each of its bytes (`reports_checksums`)
     checksums: Checksums = field(default_factory=Checksums)
     issues: tuple[RowIssue, ...] = ()  # issues that are reported after the run
     # the type flags of each column, if the source infers types
-    observed: TypeFlags = ()
+    type_flags: TypeFlags = ()
     # number of missing values of each column, in the schema's column order
-    nulls: tuple[int, ...] = ()
+    null_counts: tuple[int, ...] = ()
     # number of input rows for which a function (`map`) returned no row and that are
     # not rejects
-    dropped: int = 0
-    added: int = (
+    num_dropped_rows: int = 0
+    num_added_rows: int = (
         0  # number of rows after the first that a function made of an input row
     )
-    left_out: int = 0  # number of rows that sampling dropped
-    copied: int = 0  # number of copies that balancing created
+    num_sampled_out_rows: int = 0  # number of rows that sampling dropped
+    num_copied_rows: int = 0  # number of copies that balancing created
 
-    def add(
+    def add_batch_findings(
         self,
         *,
         observed: TypeFlags = (),
@@ -124,14 +128,14 @@ class RowSink:
         issues: Sequence[RowIssue] = (),
     ) -> None:
         """Adds the type flags, missing values and issues of one batch."""
-        self.observed = merge_type_flags(self.observed, observed)
+        self.type_flags = merge_type_flags(self.type_flags, observed)
         if nulls:
-            previous_nulls = self.nulls or (0,) * len(nulls)
-            self.nulls = tuple(map(sum, zip(previous_nulls, nulls, strict=True)))
+            previous_nulls = self.null_counts or (0,) * len(nulls)
+            self.null_counts = tuple(map(sum, zip(previous_nulls, nulls, strict=True)))
         if issues:
-            self.issues = RowIssue.merged((self.issues, tuple(issues)))
+            self.issues = RowIssue.merge_issues((self.issues, tuple(issues)))
 
-    def reject(
+    def reject_rows(
         self,
         rows: Rows,
         reasons: Mapping[int, str],
@@ -142,7 +146,7 @@ class RowSink:
         if not reasons:
             return rows
         self.add_rejects(rows, reasons, input_range, code)
-        return rows.taken(np.delete(np.arange(rows.batch.num_rows), list(reasons)))
+        return rows.take_rows(np.delete(np.arange(rows.batch.num_rows), list(reasons)))
 
     def add_rejects(
         self,
@@ -154,7 +158,7 @@ class RowSink:
         """Adds rows, by index, to the rejects."""
         for row in sorted(reasons):
             path = rows.paths[row] if rows.paths else input_range.path
-            position, raw = rows.raw(row)
+            position, raw = rows.raw_row(row)
             self.rejects.append(Reject(path, position, reasons[row], raw, code))
 
 
@@ -163,9 +167,9 @@ class ReferencedRows:
     """Rows read by reference."""
 
     batch: pa.RecordBatch  # the columns of the rows that could be read
-    kept: I64  # the indices of their references; the remaining rows are rejects
+    row_indices: I64  # the indices of their references; the remaining rows are rejects
     # row index -> (path, byte offset in the file, the row's raw bytes)
-    raw: Callable[[int], tuple[str, int, bytes]]
+    raw_row: Callable[[int], tuple[str, int, bytes]]
     # the CRC-32C of each value of the batch's only column of views (see
     # recordmill.transforms.arrow), or None
     view_crcs: U32 | None = None
@@ -173,15 +177,15 @@ class ReferencedRows:
     view_values: Sequence[bytes] | None = None
 
 
-class Findings(NamedTuple):
+class InputFindings(NamedTuple):
     """The findings about all rows of an input after they were read."""
 
     schema: Schema  # the features of the records
     issues: tuple[RowIssue, ...] = ()
-    observed: TypeFlags = ()  # the type flags of each column
-    nulls: tuple[int, ...] = ()  # number of missing values of each column
-    rows: int = 0  # number of rows without the rejects
-    is_all: bool = True  # False if only a part of the rows was read
+    type_flags: TypeFlags = ()  # the type flags of each column
+    null_counts: tuple[int, ...] = ()  # number of missing values of each column
+    num_rows: int = 0  # number of rows without the rejects
+    is_complete: bool = True  # False if only a part of the rows was read
 
 
 REFERENCE = "reference"  # the column of references
@@ -211,14 +215,14 @@ class RowSource(ABC):
 
     @property
     @abstractmethod
-    def input(self) -> Source:
+    def input_source(self) -> Source:
         """Returns the source that reads the files."""
 
     @abstractmethod
-    def on(self, source: Source) -> RowSource:
+    def with_source(self, source: Source) -> RowSource:
         """Returns the same rows, read by another source of the same files."""
 
-    def unsampled(self) -> tuple[RowSource, float]:
+    def source_before_sampling(self) -> tuple[RowSource, float]:
         """Returns the rows before sampling, and the approximate share that it keeps."""
         return self, 1.0
 
@@ -226,16 +230,16 @@ class RowSource(ABC):
     def infers_types(self) -> bool:
         """Returns True if column types are inferred from the cells.
 
-        If so, the type flags of `sample`, `RowSink.observed`, `schema` and
+        If so, the type flags of `sample`, `RangeFindings.type_flags`, `schema` and
         `needs_reencode` are values of `text_columns.TypeFlag`; otherwise they are empty.
         """
-        return self.input.infers_types
+        return self.input_source.infers_types
 
     @abstractmethod
     def columns(self) -> pa.Schema:
         """Returns names and types of the columns of `read`, after `prepare`."""
 
-    def sample(self, input_range: InputRange) -> TypeFlags:
+    def sample_type_flags(self, input_range: InputRange) -> TypeFlags:
         """Returns the type flags of each column in a few rows of a range."""
         return ()
 
@@ -257,7 +261,7 @@ class RowSource(ABC):
 
     @abstractmethod
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         """Reads a range in batches.
 
@@ -275,25 +279,25 @@ class RowSource(ABC):
         """
         names = self.columns().names if self.infers_types else ()
         text_flags = (int(TypeFlag.TEXT),) * len(names)
-        return self.read(input_range, text_flags, RowSink())
+        return self.read(input_range, text_flags, RangeFindings())
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         """Returns the report on how the input was interpreted.
 
         Args:
           range_findings: the findings about all rows; None before they were read.
         """
-        return InputSummary()
+        return InputReport()
 
-    def own_splits(self) -> tuple[str, ...]:
+    def input_splits(self) -> tuple[str, ...]:
         """Returns the splits that file names or a column of the input define.
 
         They replace the default split; () if the input defines no splits.
         """
-        return self.input.own_splits()
+        return self.input_source.input_splits()
 
-    def own_split_rows(self) -> tuple[int, ...]:
-        """Returns the number of rows of each of `own_splits`, if ranges have no split."""
+    def input_split_rows(self) -> tuple[int, ...]:
+        """Returns the number of rows of each of `input_splits`, if ranges have no split."""
         return ()
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
@@ -301,14 +305,14 @@ class RowSource(ABC):
 
         It determines the size of the histogram.
         """
-        return self.input.estimated_bytes(files)
+        return self.input_source.estimated_bytes(files)
 
     def input_schema(self, observed: TypeFlags) -> Schema | None:
         """Returns the features of the rows before `map`; None if there is no `map`."""
         return None
 
     @property
-    def refuses_roles(self) -> bool:
+    def has_fixed_roles(self) -> bool:
         """Returns True if only files, not columns, can define labels and splits."""
         return self.supports_references
 
@@ -316,7 +320,9 @@ class RowSource(ABC):
         """Returns True if exchange by reference is the fastest for these files."""
         return False
 
-    def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
+    def list_references(
+        self, input_range: InputRange, sink: RangeFindings
+    ) -> Iterator[Rows]:
         """Lists references to the rows of a range in the column REFERENCE.
 
         The other columns are known without reading a row. Requires
@@ -324,12 +330,12 @@ class RowSource(ABC):
         """
         raise NotImplementedError
 
-    def read_listed(self, rows: Rows, sink: RowSink) -> Iterator[Rows]:
+    def read_listed_rows(self, rows: Rows, sink: RangeFindings) -> Iterator[Rows]:
         """Reads some rows of `list_references`, as `read` does; requires `lists_rows`."""
         raise NotImplementedError
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray], sink: RowSink
+        self, windows: Iterable[pa.BinaryArray], sink: RangeFindings
     ) -> Iterator[ReferencedRows]:
         """Reads the rows of each window of references, in order.
 
@@ -344,28 +350,28 @@ class RowSource(ABC):
 class RowTransform(RowSource):
     """A row source that transforms the rows of another row source."""
 
-    inner: RowSource
+    inner_source: RowSource
 
     @property
-    def input(self) -> Source:
-        return self.inner.input
+    def input_source(self) -> Source:
+        return self.inner_source.input_source
 
-    def on(self, source: Source) -> Self:
-        return replace(self, inner=self.inner.on(source))
+    def with_source(self, source: Source) -> Self:
+        return replace(self, inner_source=self.inner_source.with_source(source))
 
-    def sample(self, input_range: InputRange) -> TypeFlags:
-        return self.inner.sample(input_range)
+    def sample_type_flags(self, input_range: InputRange) -> TypeFlags:
+        return self.inner_source.sample_type_flags(input_range)
 
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
     ) -> bool:
-        return self.inner.needs_reencode(observed, used, final)
+        return self.inner_source.needs_reencode(observed, used, final)
 
-    def own_splits(self) -> tuple[str, ...]:
-        return self.inner.own_splits()
+    def input_splits(self) -> tuple[str, ...]:
+        return self.inner_source.input_splits()
 
-    def own_split_rows(self) -> tuple[int, ...]:
-        return self.inner.own_split_rows()
+    def input_split_rows(self) -> tuple[int, ...]:
+        return self.inner_source.input_split_rows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +379,7 @@ class Append:
     """An existing dataset to which new files are appended."""
 
     # the files that were converted before and still exist
-    kept: Inventory
+    existing_inventory: Inventory
     schema: Schema | None  # of the existing dataset; None if the job declares it
 
 
@@ -399,15 +405,15 @@ class Source(RowSource):
     reads_archives = False
     # True if `read` reports checksums of all bytes that it read; otherwise a file that
     # was rewritten with the same bytes counts as changed
-    tells_checksums = False
+    reports_checksums = False
     infers_types = False
     decimal_comma = False  # True if numbers in text have a decimal comma
 
     @property
-    def input(self) -> Source:
+    def input_source(self) -> Source:
         return self
 
-    def on(self, source: Source) -> RowSource:
+    def with_source(self, source: Source) -> RowSource:
         return source
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
@@ -431,25 +437,25 @@ class Source(RowSource):
         """
         return ()
 
-    def own_splits(self) -> tuple[str, ...]:
+    def input_splits(self) -> tuple[str, ...]:
         return self.splits.names
 
-    def issue_problem(self, range_findings: Findings) -> str:
+    def issue_problem(self, range_findings: InputFindings) -> str:
         """Returns the reason why rows with these issues must not be published, or "".
 
         Called after all rows were read and before anything is published.
         """
         return ""
 
-    def issue_notes(self, range_findings: Findings) -> list[str]:
+    def type_notes(self, range_findings: InputFindings) -> list[str]:
         """Returns notes on cells that may have changed the types of columns."""
         return []
 
-    def settle_types(self, range_findings: Findings) -> TypeFlags:
+    def final_type_flags(self, range_findings: InputFindings) -> TypeFlags:
         """Returns the type flags of all rows, after the flags of all ranges are known."""
-        return range_findings.observed
+        return range_findings.type_flags
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+    def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
         """Cuts the files into input ranges; only constants determine the cut.
 
         By default, each file that is not empty becomes one range. Files of another
@@ -460,36 +466,36 @@ class Source(RowSource):
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         return self.fixed_schema or plain_schema(self.columns(), nulls)
 
-    def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
+    def needs_boundary_scan(self, ranges: Sequence[InputRange]) -> bool:
         """Returns True if these ranges can be read only after a boundary scan of each."""
         return False
 
-    def survey(self, input_range: InputRange) -> int:
+    def scan_boundaries(self, input_range: InputRange) -> int:
         """Returns the boundary scan of a range, packed into an integer.
 
-        `resolve_ranges` needs the scans of all ranges before any range can be read.
+        `apply_boundaries` needs the scans of all ranges before any range can be read.
         """
         return 0
 
-    def resolve_ranges(
+    def apply_boundaries(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
     ) -> list[InputRange]:
         """Returns the ranges with the results of their boundary scans, in range order."""
         return list(ranges)
 
-    def surveyed(
+    def with_boundaries(
         self, ranges: Sequence[InputRange], mapper: Callable[..., Iterable[int]] = map
     ) -> list[InputRange]:
         """Returns ranges that can be read, after their boundary scans if needed.
 
         `mapper` applies the boundary scan to each range, as the builtin `map` does.
         """
-        if not self.needs_survey(ranges):
+        if not self.needs_boundary_scan(ranges):
             return list(ranges)
-        return self.resolve_ranges(ranges, list(mapper(self.survey, ranges)))
+        return self.apply_boundaries(ranges, list(mapper(self.scan_boundaries, ranges)))
 
     def read_for_statistics(
-        self, input_range: InputRange, sink: RowSink
+        self, input_range: InputRange, sink: RangeFindings
     ) -> Iterator[Rows]:
         """Reads the columns of a range from which statistics are computed.
 
@@ -509,7 +515,7 @@ class Source(RowSource):
         return list(ranges[:: -(-len(ranges) // 4)])
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        return Inventory.of(files).num_bytes
+        return Inventory.from_files(files).num_bytes
 
 
 def number_ranges(
@@ -533,8 +539,8 @@ def number_ranges(
                 stop=stop,
                 first_position=position,
                 total_positions=total_positions,
-                split=explicit_splits[0] if explicit_splits else splits.of(file),
-                seen=file.seen,
+                split=explicit_splits[0] if explicit_splits else splits.split_of(file),
+                stat=file.stat,
             )
         )
         position += stop - start
@@ -583,9 +589,9 @@ def spread_evenly(
     return list(spread_ranges.values())
 
 
-def map_readable(
-    read: Callable[[InputRange], _Found], ranges: Sequence[InputRange]
-) -> Iterator[_Found]:
+def read_sample_ranges(
+    read: Callable[[InputRange], _RangeSample], ranges: Sequence[InputRange]
+) -> Iterator[_RangeSample]:
     """Yields the result of `read` for each range of a sample; skips unreadable ranges.
 
     Without a boundary scan, a range can begin inside a quoted field.
@@ -617,11 +623,11 @@ class PipelineRowsSource(Source):
     def columns(self) -> pa.Schema:
         return pa.schema([])
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+    def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
         return []
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         return iter(())
 

@@ -16,23 +16,23 @@ from functools import cache, lru_cache
 from typing import Protocol
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.text import count
-from recordmill.transforms.storage.left_out import is_left_out
+from recordmill.schemas.text import format_count
+from recordmill.transforms.storage.left_out import is_skipped
 
-MOST_ALTERNATIVES = 1000  # maximum number of globs to which braces may expand
-_SHOWN = 5
-_MAGIC = re.compile(r"[*?\[]|\{[^{}]*,[^{}]*\}")
+MAX_ALTERNATIVES = 1000  # maximum number of globs to which braces may expand
+_MAX_LISTED_NAMES = 5
+_WILDCARD = re.compile(r"[*?\[]|\{[^{}]*,[^{}]*\}")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _ANY_FOLDERS = "**"
 
 
-class Tree(Protocol):
+class FolderTree(Protocol):
     """A tree of folders that can be searched."""
 
-    def entries(self, folder: str) -> Iterable[tuple[str, bool]]:
+    def list_folder(self, folder: str) -> Iterable[tuple[str, bool]]:
         """Returns pairs (name, is folder) for the contents of a folder."""
 
-    def below(
+    def files_below(
         self, folders: Sequence[str], *, hidden: bool
     ) -> Iterable[tuple[str, str]]:
         """Yields pairs (file, folder) for the files below these folders.
@@ -41,13 +41,13 @@ class Tree(Protocol):
         """
 
 
-def has_magic(path: str) -> bool:
+def is_glob(path: str) -> bool:
     """Returns True if a path may be a glob.
 
-    >>> [has_magic(path) for path in ("a/*.csv", "a/{b,c}", "a/b{1}.csv")]
+    >>> [is_glob(path) for path in ("a/*.csv", "a/{b,c}", "a/b{1}.csv")]
     [True, True, False]
     """
-    return _MAGIC.search(path) is not None
+    return _WILDCARD.search(path) is not None
 
 
 def literal_root(pattern: str) -> str:
@@ -56,7 +56,7 @@ def literal_root(pattern: str) -> str:
     >>> literal_root("data/{train,val}/*.jpg"), literal_root("*.csv")
     ('data', '')
     """
-    first_wildcard = _MAGIC.search(pattern)
+    first_wildcard = _WILDCARD.search(pattern)
     literal = pattern[: first_wildcard.start()] if first_wildcard else pattern
     return literal.rpartition("/")[0]
 
@@ -78,34 +78,36 @@ def expand_braces(pattern: str) -> list[str]:
         prefix, suffix = glob[: braces.start()], glob[braces.end() :]
         options = braces[1].split(",")
         pending_globs += [f"{prefix}{option}{suffix}" for option in reversed(options)]
-        if len(pending_globs) + len(expanded_globs) > MOST_ALTERNATIVES:
+        if len(pending_globs) + len(expanded_globs) > MAX_ALTERNATIVES:
             raise InputError(
-                f"{pattern}: its braces expand to more than {MOST_ALTERNATIVES:,} "
+                f"{pattern}: its braces expand to more than {MAX_ALTERNATIVES:,} "
                 "globs; use * instead"
             )
     return list(expanded_globs)
 
 
-def search(tree: Tree, root: str, pattern: str) -> dict[str, str]:
+def find_matches(tree: FolderTree, root: str, pattern: str) -> dict[str, str]:
     """Returns the files that a glob matches, each with the matching folder, or "".
 
     The glob is a path of the tree and begins with `root`. The folder is "" for a file
     that itself matches.
     """
     files: dict[str, str] = {}
-    hidden = is_left_out(pattern.removeprefix(root))
+    hidden = is_skipped(pattern.removeprefix(root))
 
     @cache
     def below(folders: tuple[str, ...]) -> list[tuple[str, str]]:
-        return list(tree.below(folders, hidden=hidden))
+        return list(tree.files_below(folders, hidden=hidden))
 
     for glob in expand_braces(pattern):
         parts = glob.removeprefix(root).strip("/").split("/")
         cut = parts.index(_ANY_FOLDERS) if _ANY_FOLDERS in parts else len(parts)
-        matched_paths = [*_matches(tree, root, parts[:cut])] if cut else [(root, True)]
+        matched_paths = (
+            [*_match_parts(tree, root, parts[:cut])] if cut else [(root, True)]
+        )
         folders = tuple(path for path, is_folder in matched_paths if is_folder)
         if cut < len(parts):
-            matches = _matches_anywhere(below(folders), parts[cut:])
+            matches = _match_files(below(folders), parts[cut:])
         else:
             direct = [(path, "") for path, is_folder in matched_paths if not is_folder]
             matches = iter([*direct, *below(folders)])
@@ -124,17 +126,19 @@ def matches_path(path: str, pattern: str) -> bool:
     (True, False)
     """
     names = path.split("/")
-    return any(_fits(names, glob.split("/")) for glob in expand_braces(pattern))
+    return any(
+        _matches_parts(names, glob.split("/")) for glob in expand_braces(pattern)
+    )
 
 
-def matching(paths: Sequence[str], pattern: str) -> set[str]:
+def select_paths(paths: Sequence[str], pattern: str) -> set[str]:
     """Returns the paths that a glob matches, or whose folder it matches.
 
     Unless it has a "/" before its end, the glob matches names at any depth.
 
-    >>> sorted(matching(["a/x.csv", "a/b/x.txt", "c/b"], "b"))
+    >>> sorted(select_paths(["a/x.csv", "a/b/x.txt", "c/b"], "b"))
     ['a/b/x.txt', 'c/b']
-    >>> matching(["a/x.csv", "a/b/x.csv"], "a/*.csv")
+    >>> select_paths(["a/x.csv", "a/b/x.csv"], "a/*.csv")
     {'a/x.csv'}
     """
     matched_paths = set[str]()
@@ -143,11 +147,11 @@ def matching(paths: Sequence[str], pattern: str) -> set[str]:
         if "/" not in glob.rstrip("/"):
             parts = [_ANY_FOLDERS, *parts]
         files = ((path, "") for path in paths)
-        matched_paths |= {path for path, _ in _matches_anywhere(files, parts)}
+        matched_paths |= {path for path, _ in _match_files(files, parts)}
     return matched_paths
 
 
-def nothing_matches(name: str, folder: str, names: Sequence[tuple[str, bool]]) -> str:
+def format_no_match(name: str, folder: str, names: Sequence[tuple[str, bool]]) -> str:
     """Returns the message for an input that does not exist.
 
     Args:
@@ -166,33 +170,35 @@ def nothing_matches(name: str, folder: str, names: Sequence[tuple[str, bool]]) -
     if not visible_names:
         return f"{start}; {folder} is empty"
     listed_names, num_unlisted = (
-        ", ".join(visible_names[:_SHOWN]),
-        len(visible_names) - _SHOWN,
+        ", ".join(visible_names[:_MAX_LISTED_NAMES]),
+        len(visible_names) - _MAX_LISTED_NAMES,
     )
-    more_text = f" and {count(num_unlisted, 'other name')}" if num_unlisted > 0 else ""
+    more_text = (
+        f" and {format_count(num_unlisted, 'other name')}" if num_unlisted > 0 else ""
+    )
     return f"{start}; {folder} holds {listed_names}{more_text}"
 
 
-def _matches(
-    tree: Tree, folder: str, parts: Sequence[str]
+def _match_parts(
+    tree: FolderTree, folder: str, parts: Sequence[str]
 ) -> Iterator[tuple[str, bool]]:
     """Yields pairs (path, is folder) for the paths below a folder that match `parts`."""
     first_part, remaining_parts = parts[0], parts[1:]
-    if remaining_parts and not has_magic(first_part):
-        yield from _matches(tree, _join(folder, first_part), remaining_parts)
+    if remaining_parts and not is_glob(first_part):
+        yield from _match_parts(tree, _join(folder, first_part), remaining_parts)
         return
     regex = _name_regex(first_part)
-    takes_hidden = is_left_out(first_part)
-    for name, is_folder in tree.entries(folder):
-        if not regex.fullmatch(name) or (is_left_out(name) and not takes_hidden):
+    takes_hidden = is_skipped(first_part)
+    for name, is_folder in tree.list_folder(folder):
+        if not regex.fullmatch(name) or (is_skipped(name) and not takes_hidden):
             continue
         if not remaining_parts:
             yield _join(folder, name), is_folder
         elif is_folder:
-            yield from _matches(tree, _join(folder, name), remaining_parts)
+            yield from _match_parts(tree, _join(folder, name), remaining_parts)
 
 
-def _matches_anywhere(
+def _match_files(
     below: Iterable[tuple[str, str]], parts: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Yields the files that match `parts` of a glob, each with the matching folder.
@@ -206,7 +212,9 @@ def _matches_anywhere(
     def first_match(path: str) -> str:
         """Returns the outermost matching folder on a path, or ""."""
         outer_match = first_match(path.rpartition("/")[0]) if path else ""
-        return outer_match or (path if path and _fits(path.split("/"), parts) else "")
+        return outer_match or (
+            path if path and _matches_parts(path.split("/"), parts) else ""
+        )
 
     for file, folder in below:
         name = file.removeprefix(folder).lstrip("/")
@@ -214,11 +222,11 @@ def _matches_anywhere(
             yield file, folder
         elif matched_folder := first_match(name.rpartition("/")[0]):
             yield file, _join(folder, matched_folder)
-        elif _fits(name.split("/"), parts):
+        elif _matches_parts(name.split("/"), parts):
             yield file, ""
 
 
-def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
+def _matches_parts(names: Sequence[str], parts: Sequence[str]) -> bool:
     """Returns True if a glob matches a path; both are split at each "/"."""
     if not parts:
         return not names
@@ -228,13 +236,13 @@ def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
     *leading_parts, last_part = parts
     matched = {0}
     for part in leading_parts:
-        matched = _advanced(names, matched, part)
+        matched = _advance_counts(names, matched, part)
     if last_part == _ANY_FOLDERS:  # at least the name of the file must remain
         return any(number < len(names) for number in matched)
-    return len(names) in _advanced(names, matched, last_part)
+    return len(names) in _advance_counts(names, matched, last_part)
 
 
-def _advanced(names: Sequence[str], matched: set[int], part: str) -> set[int]:
+def _advance_counts(names: Sequence[str], matched: set[int], part: str) -> set[int]:
     """Returns the possible numbers of consumed names after one more part."""
     if part == _ANY_FOLDERS:
         return {*range(min(matched, default=len(names) + 1), len(names) + 1)}

@@ -26,9 +26,9 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Shape
 from recordmill.schemas.input_text import as_input_error, parse_json
 from recordmill.schemas.ranges import RowIssue
-from recordmill.schemas.text import count, first_names
-from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.cast.typed_values import NO_LABEL, beyond_classes
+from recordmill.schemas.text import format_count, format_names
+from recordmill.transforms.cast.text_values import shorten
+from recordmill.transforms.cast.typed_values import NO_LABEL, class_index_reason
 from recordmill.transforms.encode.columns import (
     inside_lists,
     is_list,
@@ -39,47 +39,57 @@ from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader
 from recordmill.transforms.sources.plain_types import SEPARATOR
 
-_KEY = b"huggingface"
+_METADATA_KEY = b"huggingface"
 _FILES = frozenset({"Image", "Audio", "Video", "Pdf", "Nifti", "Mesh"})
 _LISTS = frozenset({"List", "LargeList", "Sequence"})
-_AS_STORED = frozenset({"Value", "Translation", "TranslationVariableLanguages", "Json"})
+_PLAIN_FEATURES = frozenset(
+    {"Value", "Translation", "TranslationVariableLanguages", "Json"}
+)
 UNLABELLED = "no label"  # the code of an issue
 
 
 @dataclass(slots=True)
-class Meaning:
+class ColumnMetadata:
     """The metadata of columns, by column name."""
 
     # column name in the file -> column name in the dataset; "" drops the column
     names: dict[str, str] = field(default_factory=dict)
-    files: list[str] = field(default_factory=list)  # columns of whole files
-    images: list[str] = field(default_factory=list)  # the image columns in `files`
-    audio: list[str] = field(default_factory=list)  # the audio columns in `files`
+    file_columns: list[str] = field(default_factory=list)  # columns of whole files
+    image_columns: list[str] = field(
+        default_factory=list
+    )  # the image columns in `files`
+    audio_columns: list[str] = field(
+        default_factory=list
+    )  # the audio columns in `files`
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)  # of array columns
-    unused: list[str] = field(default_factory=list)  # messages about unused metadata
+    unused_metadata: list[str] = field(
+        default_factory=list
+    )  # messages about unused metadata
 
-    def named(self, column: str) -> str:
+    def dataset_name(self, column: str) -> str:
         """Returns the dataset name of a column of the file; "" if it is dropped."""
         return self.names.get(column, column)
 
-    def facts(self) -> str:
+    def describe(self) -> str:
         """Returns a description of the metadata for the input report."""
-        descriptions = [f"{name} images" for name in self.images]
-        descriptions += [f"{name} audio" for name in self.audio]
+        descriptions = [f"{name} images" for name in self.image_columns]
+        descriptions += [f"{name} audio" for name in self.audio_columns]
         descriptions += [
-            f"{name} {count(len(class_names), 'class')}"
+            f"{name} {format_count(len(class_names), 'class')}"
             for name, class_names in self.classes.items()
         ]
         return ", ".join(descriptions)
 
-    def sizes(self) -> list[pa.Field]:
+    def size_fields(self) -> list[pa.Field]:
         """Returns the size columns of the images (pixels) and of the audio."""
-        return size_columns(self.images) + size_columns(self.audio, LENGTHS)
+        return size_columns(self.image_columns) + size_columns(
+            self.audio_columns, LENGTHS
+        )
 
     def keep_files(self, columns: Container[str]) -> None:
         """Keeps the images and audio that are in `columns`, or whose sizes are."""
-        for names, sides in (self.images, _SIDES), (self.audio, LENGTHS):
+        for names, sides in (self.image_columns, _SIDES), (self.audio_columns, LENGTHS):
             names[:] = [
                 name
                 for name in names
@@ -90,21 +100,23 @@ class Meaning:
                 )
             ]
 
-    def types(self, columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+    def dataset_types(
+        self, columns: Mapping[str, pa.DataType]
+    ) -> dict[str, pa.DataType]:
         """Returns the column types by dataset name; arrays have their shapes."""
         types_by_name = {}
         for column, kind in columns.items():
-            if name := self.named(column):
+            if name := self.dataset_name(column):
                 if (shape := self.shapes.get(name)) is not None:
                     kind = lists_of(inside_lists(kind)[0], shape)
                 types_by_name[name] = kind
         return types_by_name
 
 
-def meaning_of(schema: pa.Schema) -> Meaning:
+def read_column_metadata(schema: pa.Schema) -> ColumnMetadata:
     """Returns the metadata of a file; skips metadata that contradicts its columns."""
-    meaning = Meaning()
-    metadata_json = (schema.metadata or {}).get(_KEY)
+    meaning = ColumnMetadata()
+    metadata_json = (schema.metadata or {}).get(_METADATA_KEY)
     if metadata_json is None:
         return meaning
     location = "the metadata 'huggingface'"
@@ -116,21 +128,25 @@ def meaning_of(schema: pa.Schema) -> Meaning:
                 (name, features[name]) for name in schema.names if name in features
             ]
     except InputError as error:
-        meaning.unused.append(str(error))
+        meaning.unused_metadata.append(str(error))
         return meaning
     for name, feature in columns:
         try:
             with as_input_error(
                 f"{location} of column {name}", "a feature of datasets"
             ):
-                _read(name, feature, schema.field(name).type, meaning)
+                _read_feature(name, feature, schema.field(name).type, meaning)
         except InputError as error:
-            meaning.unused.append(str(error))
+            meaning.unused_metadata.append(str(error))
     return meaning
 
 
-def _read(
-    name: str, feature: Any, column: pa.DataType, meaning: Meaning, lists: int = 0
+def _read_feature(
+    name: str,
+    feature: Any,
+    column: pa.DataType,
+    meaning: ColumnMetadata,
+    lists: int = 0,
 ) -> None:
     """Adds the metadata of a feature to `meaning`.
 
@@ -154,12 +170,12 @@ def _read(
             }
         elif is_list(column):
             column, lists = column.value_type, lists + 1
-        _read(name, inner, column, meaning, lists)
+        _read_feature(name, inner, column, meaning, lists)
     elif isinstance(kind, type) and pt.is_struct(column):
         for struct_field in column:
             if struct_field.name in feature:
                 part_name = f"{name}{SEPARATOR}{struct_field.name}"
-                _read(
+                _read_feature(
                     part_name,
                     feature[struct_field.name],
                     struct_field.type,
@@ -176,13 +192,13 @@ def _read(
         content, path = f"{name}{SEPARATOR}bytes", f"{name}{SEPARATOR}path"
         meaning.names |= {content: name} | ({path: ""} if lists else {})
         if not lists:
-            meaning.files.append(name)
-            meaning.images += [name] if kind == "Image" else []
-            meaning.audio += [name] if kind == "Audio" else []
+            meaning.file_columns.append(name)
+            meaning.image_columns += [name] if kind == "Image" else []
+            meaning.audio_columns += [name] if kind == "Audio" else []
     elif str(kind).startswith("Array") and _is_shape(feature.get("shape"), column):
         meaning.shapes[name] = (*[None] * lists, *feature["shape"])
-    elif kind not in _AS_STORED:
-        meaning.unused.append(f"column {name}: {kind or feature} of {column}")
+    elif kind not in _PLAIN_FEATURES:
+        meaning.unused_metadata.append(f"column {name}: {kind or feature} of {column}")
 
 
 def _is_shape(shape: Any, column: pa.DataType) -> bool:
@@ -197,7 +213,9 @@ def _is_file(column: pa.DataType) -> bool:
     return pt.is_struct(column) and {"bytes", "path"} <= {part.name for part in column}
 
 
-def merged_meaning(meanings: Sequence[tuple[str, Meaning]]) -> Meaning:
+def merge_column_metadata(
+    meanings: Sequence[tuple[str, ColumnMetadata]],
+) -> ColumnMetadata:
     """Returns the merged metadata of several files.
 
     Args:
@@ -206,14 +224,22 @@ def merged_meaning(meanings: Sequence[tuple[str, Meaning]]) -> Meaning:
     Raises:
       InputError: two files number the classes of a column differently.
     """
-    merged = Meaning()
+    merged = ColumnMetadata()
     for uri, meaning in meanings:
         merged.names |= meaning.names
-        merged.files += [name for name in meaning.files if name not in merged.files]
-        merged.images += [name for name in meaning.images if name not in merged.images]
-        merged.audio += [name for name in meaning.audio if name not in merged.audio]
-        merged.unused += [
-            message for message in meaning.unused if message not in merged.unused
+        merged.file_columns += [
+            name for name in meaning.file_columns if name not in merged.file_columns
+        ]
+        merged.image_columns += [
+            name for name in meaning.image_columns if name not in merged.image_columns
+        ]
+        merged.audio_columns += [
+            name for name in meaning.audio_columns if name not in merged.audio_columns
+        ]
+        merged.unused_metadata += [
+            message
+            for message in meaning.unused_metadata
+            if message not in merged.unused_metadata
         ]
         merged.shapes |= meaning.shapes
         for name, classes in meaning.classes.items():
@@ -228,14 +254,14 @@ def require_same_classes(
     """Raises InputError if a column has other classes than in earlier files."""
     if tuple(classes) != tuple(expected_classes):
         raise InputError(
-            f"{uri}: the classes of column {column!r} are {first_names(classes)}; "
-            f"expected {first_names(expected_classes)}, so that equal labels mean the same "
+            f"{uri}: the classes of column {column!r} are {format_names(classes)}; "
+            f"expected {format_names(expected_classes)}, so that equal labels mean the same "
             "class. Convert such files one by one, or declare the classes in a schema "
             "file (`schema`)"
         )
 
 
-class Checked(NamedTuple):
+class CheckedBatch(NamedTuple):
     """A batch with the headers of its images and the problems of its rows."""
 
     batch: pa.RecordBatch
@@ -257,26 +283,26 @@ def size_columns(files: Sequence[str], sides: Sequence[str] = _SIDES) -> list[pa
     ]
 
 
-def check_files(batch: pa.RecordBatch, meaning: Meaning) -> Checked:
+def check_files(batch: pa.RecordBatch, meaning: ColumnMetadata) -> CheckedBatch:
     """Checks the images and audio of a batch; the size of a missing file is null.
 
     In every column of files, a row that has only the path is a problem.
     """
     problems: dict[int, str] = {}
-    for name in meaning.files:
+    for name in meaning.file_columns:
         paths = f"{name}{SEPARATOR}path"
         if not {name, paths} <= {*batch.schema.names}:
             continue
         lacks = pc.and_(batch.column(name).is_null(), batch.column(paths).is_valid())
         for row in np.flatnonzero(lacks.to_numpy(zero_copy_only=False)).tolist():
-            path = shown(batch.column(paths)[row].as_py())
+            path = shorten(batch.column(paths)[row].as_py())
             problems[row] = (
                 f"{name}: the table has only the path {path}, not the file: write it "
                 "again by datasets, whose to_parquet puts files into the table"
             )
     headers_by_column = {
         name: _read_headers(name, batch.column(name), check_image, problems)
-        for name in meaning.images
+        for name in meaning.image_columns
     }
     headers = [
         {
@@ -287,9 +313,9 @@ def check_files(batch: pa.RecordBatch, meaning: Meaning) -> Checked:
         for row in zip(*headers_by_column.values(), strict=True)
     ]
     sides = dict.fromkeys(headers_by_column, _SIDES) | dict.fromkeys(
-        meaning.audio, LENGTHS
+        meaning.audio_columns, LENGTHS
     )
-    for name in meaning.audio:
+    for name in meaning.audio_columns:
         column = batch.column(name)
         headers_by_column[name] = _read_headers(name, column, _audio_header, problems)
     sizes = [
@@ -300,10 +326,10 @@ def check_files(batch: pa.RecordBatch, meaning: Meaning) -> Checked:
         for name in headers_by_column
         for side in sides[name]
     ]
-    fields = [*batch.schema, *meaning.sizes()]
+    fields = [*batch.schema, *meaning.size_fields()]
     columns = [*batch.columns, *sizes]
     checked_batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-    return Checked(checked_batch, headers, problems)
+    return CheckedBatch(checked_batch, headers, problems)
 
 
 def _read_headers(
@@ -354,17 +380,17 @@ def check_labels(
         ).tolist():
             problems.setdefault(
                 int(rows[label_index]),
-                f"{name}: {beyond_classes(labels[label_index], names)}",
+                f"{name}: {class_index_reason(labels[label_index], names)}",
             )
         if num_unlabelled := int(np.count_nonzero(labels == NO_LABEL)):
             issues.append(RowIssue(UNLABELLED, name, num_unlabelled, uri))
     return problems, tuple(issues)
 
 
-def told_of_labels(issues: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
+def report_unlabelled(issues: Sequence[RowIssue]) -> tuple[tuple[str, str], ...]:
     """Returns lines for the input report about labels -1, which test sets have."""
     return tuple(
-        ("no label", f"{count(issue.count, 'value')} -1 of {issue.column}")
+        ("no label", f"{format_count(issue.count, 'value')} -1 of {issue.column}")
         for issue in issues
         if issue.code == UNLABELLED
     )

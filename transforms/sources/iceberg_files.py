@@ -21,10 +21,10 @@ from typing import Any
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.cast.text_values import shorten
 from recordmill.transforms.storage.reading import read_range
 
-Load = Callable[
+ModuleLoader = Callable[
     [str], Any
 ]  # imports a module, or raises an error that names its package
 
@@ -44,7 +44,7 @@ class TableFiles:
     uri: str
     files: Mapping[str, InputFile]
     storage: StorageOptions
-    load: Load
+    load: ModuleLoader
     location: str = ""
     manifest_lists: frozenset[str] = frozenset()
 
@@ -52,25 +52,25 @@ class TableFiles:
         """Returns the file at a location; implements FileIO.new_input."""
         return MetadataFile(location, self)
 
-    def path_of(self, location: str) -> str:
+    def relative_path(self, location: str) -> str:
         """Returns a location relative to the table's folder, or unchanged if outside."""
         for folder in filter(None, (self.location, self.uri)):
-            top = _plain(folder).rstrip("/") + "/"
-            if _plain(location).startswith(top):
-                return _plain(location).removeprefix(top)
+            top = _normalize_location(folder).rstrip("/") + "/"
+            if _normalize_location(location).startswith(top):
+                return _normalize_location(location).removeprefix(top)
         return location
 
     def read(self, location: str) -> bytes:
         """Returns the bytes of the file at a location."""
-        file = self.files.get(self.path_of(location))
+        file = self.files.get(self.relative_path(location))
         if file is None or file.problem:
             raise InputError(
-                f"{self.uri}: the metadata of this Iceberg table name {shown(location)}, "
+                f"{self.uri}: the metadata of this Iceberg table name {shorten(location)}, "
                 f"which is {file.problem if file else 'not a file in its folder'}; "
                 "expected all of its metadata there. Write the table again in one folder, "
                 "or copy it whole"
             )
-        return read_range(file.uri, 0, file.size, self.storage, file.seen)
+        return read_range(file.uri, 0, file.size, self.storage, file.stat)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def open_table(
     uri: str,
     files: Mapping[str, InputFile],
     storage: StorageOptions,
-    load: Load,
+    load: ModuleLoader,
 ) -> tuple[Any, TableFiles]:
     """Returns a pyiceberg table that reads only these files, and its TableFiles."""
     table = load("pyiceberg.table").StaticTable
@@ -132,7 +132,7 @@ class _BoundedStream(io.BytesIO):
         return position
 
 
-def _require_decodable(avro_bytes: bytes, read_schema: Any, load: Load) -> None:
+def _require_decodable(avro_bytes: bytes, read_schema: Any, load: ModuleLoader) -> None:
     """Checks every length in an Avro file by decoding it; raises the decoder's errors."""
     avro = load("pyiceberg.avro.file")
     resolver = load("pyiceberg.avro.resolver")
@@ -155,7 +155,7 @@ def _require_decodable(avro_bytes: bytes, read_schema: Any, load: Load) -> None:
             )
 
 
-def _plain(location: str) -> str:
+def _normalize_location(location: str) -> str:
     """Returns a normalized location: file:///a and file:/a -> /a, s3a:// -> s3://."""
     location = re.sub(r"^file:(?://)?(?=/)", "", location)
     return re.sub(r"^s3[an]://", "s3://", location)

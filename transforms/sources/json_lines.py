@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import InputSummary, SkippedFiles
+from recordmill.schemas.input_summary import InputReport, SkippedFiles
 from recordmill.schemas.ranges import (
     InputRange,
     Reject,
@@ -33,21 +33,21 @@ from recordmill.schemas.ranges import (
     RowIssue,
     TypeFlags,
 )
-from recordmill.schemas.source_options import LEAVE_OUT
+from recordmill.schemas.source_options import IGNORE_COLUMNS_HINT
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count, is_utf8
+from recordmill.schemas.text import format_count, is_utf8
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, offsets_of
-from recordmill.transforms.cast.text_values import read_plain, shown
+from recordmill.transforms.cast.text_values import read_plain, shorten
 from recordmill.transforms.encode.columns import inside_lists, lists_of
 from recordmill.transforms.encode.row_errors import bytes_are_utf8, utf8_reason
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Append,
-    Findings,
+    InputFindings,
+    RangeFindings,
     Rows,
-    RowSink,
     Source,
     cut_blocks,
     missing_required,
@@ -61,35 +61,35 @@ from recordmill.transforms.sources.lines import (
 from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
 from recordmill.transforms.sources.plain_types import (
     SEPARATOR,
-    left_out_fact,
+    report_left_out_columns,
     require_features,
     types_to_append,
 )
 from recordmill.transforms.sources.registry import OddCells
 from recordmill.transforms.sources.text_columns import (
-    ODD,
+    ODD_CELLS,
     columns_with_examples,
-    first_example,
+    format_row_location,
+    format_sortable_example,
     odd_columns,
     odd_problem,
-    place_of,
 )
 from recordmill.transforms.storage.input_stream import UNPACKED_TIMES, InputStream
 from recordmill.transforms.storage.reading import read_range
 
 Row = dict[str, Any]
-OddValue = tuple[str, Any, int]  # column, value, and the position of its row
+OddCell = tuple[str, Any, int]  # column, value, and the position of its row
 Array = npt.NDArray[Any]
 
 
-class Places(NamedTuple):
+class RowPositions(NamedTuple):
     """The positions of rows in their file."""
 
     starts: I64  # byte offset of each row, ascending
-    raw: Callable[[int], bytes]  # row index -> the bytes of the row
+    raw_row: Callable[[int], bytes]  # row index -> the bytes of the row
 
 
-ENTRY_BYTES = 24  # of a feature in a record, without its name and its value
+FEATURE_BYTES = 24  # of a feature in a record, without its name and its value
 SAMPLE_BYTES = 64 << 20  # of all files, from which columns and types are inferred
 _MAX_DEPTH = 8  # of nested lists
 _EXTRA = "extra_columns"  # issue code: rows with keys that the first rows do not have
@@ -114,7 +114,7 @@ _SCALARS = {(0, arrow_type) for arrow_type in (*_ODD_KINDS, pa.string())}
 _DTYPES = {"bool": "?", "int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}
 
 
-def flat_values(row: Row) -> Row | str:
+def flatten_row(row: Row) -> Row | str:
     """Returns an object with nested objects flattened, or the reason why it cannot be."""
     if dict not in set(map(type, row.values())):
         return row
@@ -131,7 +131,7 @@ def _flatten(prefix: str, nested_row: Mapping[str, Any], flat: Row) -> str:
             if problem := _flatten(name + SEPARATOR, cell, flat):
                 return problem
         elif name in flat:
-            return f"{shown(name)}: there twice, as a key and within an object"
+            return f"{shorten(name)}: there twice, as a key and within an object"
         else:
             flat[name] = cell
     return ""
@@ -143,21 +143,23 @@ class ObservedColumn:
 
     # (depth of lists, type inside them) -> number of values. The type is null for empty
     # lists, and None for objects and for lists of several types.
-    kinds: Counter[tuple[int, pa.DataType | None]] = field(default_factory=Counter)
+    type_counts: Counter[tuple[int, pa.DataType | None]] = field(
+        default_factory=Counter
+    )
     arrays: list[Array] = field(default_factory=list)  # only dtype and shape matter
 
-    def add(self, cells: Sequence[Any]) -> None:
+    def add_cells(self, cells: Sequence[Any]) -> None:
         """Adds the types of values; None is a missing value."""
         counts = Counter(map(type, cells))
         if list in counts and len(counts.keys() - {type(None)}) > 1:
             # One by one: `most_common` prefers the type that was added first.
             for cell in cells:
-                self.add([cell])
+                self.add_cells([cell])
             return
         for value_type, number in counts.items():
             if value_type is list:
                 lists = [cell for cell in cells if type(cell) is list]
-                self.kinds.update(map(_kind_of, lists))
+                self.type_counts.update(map(_kind_of, lists))
             elif value_type is np.ndarray:
                 self.arrays += [
                     np.broadcast_to(np.zeros((), array.dtype), array.shape)
@@ -165,14 +167,14 @@ class ObservedColumn:
                     if array is not None
                 ]
             elif value_type is not type(None):
-                self.kinds[0, _TYPES.get(value_type)] += number
+                self.type_counts[0, _TYPES.get(value_type)] += number
 
     def add_column(self, column: pa.Array) -> None:
         """Adds the types of the values of an Arrow column."""
         leaf, shape = inside_lists(column.type)
         num_present = len(column) - column.null_count
         if len(shape) > 1 or (shape and column.flatten().null_count):
-            self.add(column.to_pylist())
+            self.add_cells(column.to_pylist())
             return
         filled_lists = (
             pc.sum(pc.greater(pc.list_value_length(column), 0)) if shape else None
@@ -182,18 +184,18 @@ class ObservedColumn:
             (len(shape), leaf): num_filled,
             (1, pa.null()): num_present - num_filled,
         }
-        self.kinds.update({kind: n for kind, n in counts.items() if n})
+        self.type_counts.update({kind: n for kind, n in counts.items() if n})
 
-    def widen(self) -> None:
+    def widen_to_text(self) -> None:
         """Treats all values as text if numbers, booleans and text are mixed."""
-        observed_kinds = set(self.kinds)
+        observed_kinds = set(self.type_counts)
         numbers = {(0, pa.int64()), (0, pa.float64())}
         if (
             len(observed_kinds) > 1
             and observed_kinds <= _SCALARS
             and observed_kinds != numbers
         ):
-            self.kinds = Counter({(0, pa.string()): self.kinds.total()})
+            self.type_counts = Counter({(0, pa.string()): self.type_counts.total()})
 
     @property
     def arrow_type(self) -> pa.DataType | None:
@@ -201,14 +203,14 @@ class ObservedColumn:
         if self.arrays:
             return array_type(self.arrays)
         filled: Counter[tuple[int, pa.DataType | None]] = Counter()
-        for (depth, leaf), number in self.kinds.items():
+        for (depth, leaf), number in self.type_counts.items():
             if leaf != pa.null():  # empty lists fit any type
                 filled[depth, pa.float64() if leaf == pa.int64() else leaf] += number
         if not filled:
-            depth = max((depth for depth, _ in self.kinds), default=0)
+            depth = max((depth for depth, _ in self.type_counts), default=0)
             return lists_of(pa.string(), (None,) * depth) if depth else pa.null()
         ((depth, leaf), _), *_ = filled.most_common()
-        if leaf == pa.float64() and not self.kinds[depth, leaf]:
+        if leaf == pa.float64() and not self.type_counts[depth, leaf]:
             leaf = pa.int64()
         return None if leaf is None else lists_of(leaf, (None,) * depth)
 
@@ -223,7 +225,7 @@ def _kind_of(nested_list: list[Any]) -> tuple[int, pa.DataType | None]:
     return len(shape), leaf if is_known and len(shape) <= _MAX_DEPTH else None
 
 
-def column_of(cells: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
+def build_column(cells: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
     """Returns values as a column of a type that `ObservedColumn` inferred.
 
     Returns None if a value does not fit the type. A missing value is None and fits.
@@ -231,7 +233,7 @@ def column_of(cells: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
     types = set(map(type, cells)) - {type(None)}
     if np.ndarray in types:
         fit = not any(
-            misfit_of(array, arrow_type) for array in cells if array is not None
+            describe_misfit(array, arrow_type) for array in cells if array is not None
         )
         return array_column(cells, arrow_type) if fit else None
     leaf, shape = inside_lists(arrow_type)
@@ -275,7 +277,7 @@ def array_type(arrays: Sequence[Array]) -> pa.DataType:
     return lists_of(leaf_type, chosen_arrays[0].shape if is_fixed else (None,) * rank)
 
 
-def misfit_of(array: Array, arrow_type: pa.DataType) -> str:
+def describe_misfit(array: Array, arrow_type: pa.DataType) -> str:
     """Returns a description of an array that does not fit a column; "" if it fits."""
     leaf, sides = inside_lists(arrow_type)
     if len(sides) != array.ndim or any(
@@ -324,12 +326,14 @@ class ObjectsSource(Source):
 
     Attributes:
       row_name: the word for a row in messages.
-      least_bytes: minimum bytes of each sampled file from which columns are inferred.
+      min_sample_bytes: minimum bytes of each sampled file from which columns are inferred.
     """
 
     as_declared: bool = False  # True if a declared schema defines the features
-    wanted: tuple[str, ...] = ()  # the columns of that schema
-    leaves_out: bool = False  # True if rows may have other columns (`extra_columns`)
+    requested_columns: tuple[str, ...] = ()  # the columns of that schema
+    ignores_extra_columns: bool = (
+        False  # True if rows may have other columns (`extra_columns`)
+    )
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
@@ -337,14 +341,16 @@ class ObjectsSource(Source):
     splits: FileSplits = NO_SPLITS
     partitions: Partitions = NO_PARTITIONS
     types: tuple[tuple[str, pa.DataType], ...] = ()  # of the keys of objects
-    sampled: int = 0  # number of rows from which the columns were inferred
+    num_sampled_rows: int = 0  # number of rows from which the columns were inferred
     is_sampled: bool = False  # True if the input has more rows than these
-    left_out: tuple[str, ...] = ()  # columns of these rows that become no feature
-    passed_over: tuple[SkippedFiles, ...] = ()
+    left_out_columns: tuple[
+        str, ...
+    ] = ()  # columns of these rows that become no feature
+    skipped_files: tuple[SkippedFiles, ...] = ()
 
-    tells_checksums = True
+    reports_checksums = True
     row_name = "row"
-    least_bytes = 1 << 16
+    min_sample_bytes = 1 << 16
 
     @abstractmethod
     def _first_rows(
@@ -361,15 +367,15 @@ class ObjectsSource(Source):
           observed: the columns of the rows so far; a batch only has columns of them.
         """
 
-    def _with_rows(self, files: Sequence[InputFile]) -> list[InputFile]:
+    def _shard_files(self, files: Sequence[InputFile]) -> list[InputFile]:
         """Returns the files that can have rows."""
         return [file for file in files if file.size]
 
     @abstractmethod
-    def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
+    def _no_rows_error(self, files: Sequence[InputFile], problem: str) -> InputError:
         """Returns the error for files without any row; `problem` is of the first row."""
 
-    def _prepared(
+    def _prepare_columns(
         self,
         files: Sequence[InputFile],
         skipped: Iterable[tuple[str, str]],
@@ -385,13 +391,15 @@ class ObjectsSource(Source):
         Raises:
           InputError: no row can be read, or a column cannot become a feature.
         """
-        existing_files = self._with_rows(append.kept) if append is not None else ()
-        splits = self.splits.found_in(files, existing_files)
-        partitions = self.partitions.found_in(files, splits, existing_files)
+        existing_files = (
+            self._shard_files(append.existing_inventory) if append is not None else ()
+        )
+        splits = self.splits.find_rule(files, existing_files)
+        partitions = self.partitions.find_columns(files, splits, existing_files)
         observed: dict[str, ObservedColumn] = {}
         owners: dict[str, str] = {}  # the first file that has a column
-        share = max(self.least_bytes, SAMPLE_BYTES // len(files))
-        sampled_files = files[:: -(-len(files) * self.least_bytes // SAMPLE_BYTES)]
+        share = max(self.min_sample_bytes, SAMPLE_BYTES // len(files))
+        sampled_files = files[:: -(-len(files) * self.min_sample_bytes // SAMPLE_BYTES)]
         sampled, problem, is_sampled = 0, "", len(sampled_files) < len(files)
         for file in sampled_files:
             for position, first_rows, batch in self._first_rows(file, share, observed):
@@ -405,7 +413,7 @@ class ObjectsSource(Source):
                 for name in dict.fromkeys(chain.from_iterable(rows)):
                     owners.setdefault(name, file.uri)
                     column = observed.setdefault(name, ObservedColumn())
-                    column.add([row.get(name) for row in rows])
+                    column.add_cells([row.get(name) for row in rows])
                 if batch is not None:
                     sampled += batch.num_rows
                     for name in batch.schema.names:
@@ -414,13 +422,13 @@ class ObjectsSource(Source):
                     is_sampled = True
                     break
         if not sampled:
-            raise self._no_rows(sampled_files, problem)
+            raise self._no_rows_error(sampled_files, problem)
         fixed_schema = append.schema if append is not None else None
-        left_out, requested_columns = set[str](), self.wanted
+        left_out, requested_columns = set[str](), self.requested_columns
         if fixed_schema is not None:
             requested_columns = tuple(feature.name for feature in fixed_schema.features)
-        if self.as_declared or (requested_columns and self.leaves_out):
-            partitions, left_out = partitions.only(requested_columns)
+        if self.as_declared or (requested_columns and self.ignores_extra_columns):
+            partitions, left_out = partitions.select(requested_columns)
             left_out |= observed.keys() - {*requested_columns}
             observed = {
                 name: observed[name] for name in observed if name in requested_columns
@@ -441,12 +449,12 @@ class ObjectsSource(Source):
             self,
             types=tuple(types.items()),
             fixed_schema=fixed_schema,
-            left_out=tuple(left_out),
+            left_out_columns=tuple(left_out),
             splits=splits,
             partitions=partitions,
-            sampled=sampled,
+            num_sampled_rows=sampled,
             is_sampled=is_sampled,
-            passed_over=SkippedFiles.counted(skipped),
+            skipped_files=SkippedFiles.count_by_reason(skipped),
         )
 
     def _types_of(
@@ -465,39 +473,47 @@ class ObjectsSource(Source):
                 "values of several types, cannot be features. Declare the other "
                 "columns in a schema file (`schema`)"
             )
-        if not types and not self.as_declared and not self.leaves_out:
+        if not types and not self.as_declared and not self.ignores_extra_columns:
             raise InputError(f"{uri}: its objects have no keys")
         return types
 
     def columns(self) -> pa.Schema:
         return pa.schema([*self.types, *self.partitions.types])
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         columns = ", ".join(f"{column.name} {column.type}" for column in self.columns())
-        basis = "the first" if self.is_sampled else "all" if self.sampled > 1 else "the"
-        basis = f"by {basis} {count(self.sampled, self.row_name)}"
+        basis = (
+            "the first"
+            if self.is_sampled
+            else "all"
+            if self.num_sampled_rows > 1
+            else "the"
+        )
+        basis = f"by {basis} {format_count(self.num_sampled_rows, self.row_name)}"
         facts = (
             ("columns", columns),
             ("types", basis),
-            *self._left_out(range_findings),
+            *self._left_out_lines(range_findings),
         )
-        facts = (*facts, *self.splits.facts, *self.partitions.facts)
-        return InputSummary(facts, (), self.passed_over)
+        facts = (*facts, *self.splits.report_lines, *self.partitions.report_lines)
+        return InputReport(facts, (), self.skipped_files)
 
-    def _left_out(self, range_findings: Findings | None) -> tuple[tuple[str, str], ...]:
+    def _left_out_lines(
+        self, range_findings: InputFindings | None
+    ) -> tuple[tuple[str, str], ...]:
         issues = range_findings.issues if range_findings is not None else ()
         [extra_text] = [
-            f"others in {count(issue.count, 'row')}, such as {issue.example}"
+            f"others in {format_count(issue.count, 'row')}, such as {issue.example}"
             for issue in issues
             if issue.code == _EXTRA
         ] or [""]
-        return left_out_fact(self.left_out, extra_text)
+        return report_left_out_columns(self.left_out_columns, extra_text)
 
     @cached_property
     def _names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.types)
 
-    def _unknown_in(self, row: Row) -> str:
+    def _unknown_key_reason(self, row: Row) -> str:
         """Returns why a row with unknown keys cannot be converted; "" if it can be."""
         if shared_key := next((key for key in self.partitions.keys if key in row), ""):
             return (
@@ -505,37 +521,39 @@ class ObjectsSource(Source):
                 "file; expected one of them. Rename the folders, or use "
                 "`partitions=none` and move such a row to the start of the first file"
             )
-        if self.as_declared or self.leaves_out or row.keys() <= self._names:
+        if self.as_declared or self.ignores_extra_columns or row.keys() <= self._names:
             return ""
-        name = shown(next(name for name in row if name not in self._names))
+        name = shorten(next(name for name in row if name not in self._names))
         if self.fixed_schema is not None:
-            return f"{name}: is not a feature of the dataset; {LEAVE_OUT}"
+            return f"{name}: is not a feature of the dataset; {IGNORE_COLUMNS_HINT}"
         return (
-            f"{name}: is not in the {count(self.sampled, self.row_name)} from which "
-            f"the columns were inferred; {LEAVE_OUT}, or move such a {self.row_name} "
+            f"{name}: is not in the {format_count(self.num_sampled_rows, self.row_name)} from which "
+            f"the columns were inferred; {IGNORE_COLUMNS_HINT}, or move such a {self.row_name} "
             "to the start of the first file"
         )
 
-    def _count_extra(self, rows: Iterable[Row], sink: RowSink) -> None:
+    def _count_extra_rows(self, rows: Iterable[Row], sink: RangeFindings) -> None:
         """Counts the rows with keys that none of the first rows has."""
-        if self.as_declared or not self.leaves_out:
+        if self.as_declared or not self.ignores_extra_columns:
             return
-        known_keys = self._names.union(self.left_out)
+        known_keys = self._names.union(self.left_out_columns)
         if extra_keys := [names for row in rows if (names := row.keys() - known_keys)]:
-            example = shown(min(map(min, extra_keys)))
-            sink.add(issues=[RowIssue(_EXTRA, "", len(extra_keys), example)])
+            example = shorten(min(map(min, extra_keys)))
+            sink.add_batch_findings(
+                issues=[RowIssue(_EXTRA, "", len(extra_keys), example)]
+            )
 
     def _batch(self, rows: Sequence[Row]) -> pa.RecordBatch | None:
         """Returns rows as a batch, or None if a value does not fit its column."""
         arrays = []
         for name, arrow_type in self.types:
-            column = column_of([row.get(name) for row in rows], arrow_type)
+            column = build_column([row.get(name) for row in rows], arrow_type)
             if column is None:
                 return None
             arrays.append(column)
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*self.types]))
 
-    def _misfit(self, row: Row) -> tuple[str, str]:
+    def _find_misfit(self, row: Row) -> tuple[str, str]:
         """Returns the first column that a value does not fit, and the reason.
 
         Both are "" if all values fit.
@@ -543,28 +561,28 @@ class ObjectsSource(Source):
         type_owner = "the dataset" if self.fixed_schema else f"most {self.row_name}s"
         for name, arrow_type in self.types:
             cell = row.get(name)
-            if column_of([cell], arrow_type) is None:
-                actual = shown(cell)
+            if build_column([cell], arrow_type) is None:
+                actual = shorten(cell)
                 if isinstance(cell, np.ndarray):
-                    actual = misfit_of(cell, arrow_type)
+                    actual = describe_misfit(cell, arrow_type)
                 return (
                     name,
                     f"{name}: {actual} is not {arrow_type}, its type in {type_owner}",
                 )
         return "", ""
 
-    def _count_odd(
-        self, odd_cells: Sequence[OddValue], input_range: InputRange, sink: RowSink
+    def _count_odd_cells(
+        self, odd_cells: Sequence[OddCell], input_range: InputRange, sink: RangeFindings
     ) -> None:
         """Counts values that do not fit their columns."""
 
-    def _made_rows(
+    def _create_rows(
         self,
         parsed: Mapping[int, Row | str],
-        places: Places,
+        places: RowPositions,
         input_range: InputRange,
         stream: InputStream,
-        sink: RowSink,
+        sink: RangeFindings,
         plain: tuple[pa.RecordBatch, I64] | None = None,
     ) -> tuple[Rows, I64]:
         """Creates rows from objects; rejects objects that do not fit the columns.
@@ -588,12 +606,13 @@ class ObjectsSource(Source):
             for row_index, row in parsed.items()
             if not isinstance(row, str)
         }
-        self._count_extra(row_by_index.values(), sink)
+        self._count_extra_rows(row_by_index.values(), sink)
         plain_only = plain if plain is not None and not row_by_index else None
         batch = plain_only[0] if plain_only else self._batch([*row_by_index.values()])
         if batch is None:  # check the rows one by one; usually few do not fit
             misfits = {
-                row_index: self._misfit(row) for row_index, row in row_by_index.items()
+                row_index: self._find_misfit(row)
+                for row_index, row in row_by_index.items()
             }
             reasons |= {
                 row_index: reason
@@ -605,7 +624,7 @@ class ObjectsSource(Source):
                 for row_index, (name, reason) in misfits.items()
                 if reason
             ]
-            self._count_odd(odd_cells, input_range, sink)
+            self._count_odd_cells(odd_cells, input_range, sink)
             row_by_index = {
                 row_index: row
                 for row_index, row in row_by_index.items()
@@ -625,7 +644,7 @@ class ObjectsSource(Source):
                 joined_batch.to_batches()[0].take(pa.array(order)),
                 row_indices[order],
             )
-        batch = self.partitions.added(batch, input_range.path)
+        batch = self.partitions.add_columns(batch, input_range.path)
         if missing := missing_required(batch, self.fixed_schema):
             reasons |= {
                 int(row_indices[batch_row]): reason
@@ -641,17 +660,20 @@ class ObjectsSource(Source):
             code: RejectCode = (
                 "row" if isinstance(parsed.get(row_index), str) else "value"
             )
-            start, raw = int(places.starts[row_index]), places.raw(row_index)
+            start, raw = int(places.starts[row_index]), places.raw_row(row_index)
             sink.rejects.append(Reject(path, start, reasons[row_index], raw, code))
-        sink.add(nulls=[column.null_count for column in batch.columns])
+        sink.add_batch_findings(nulls=[column.null_count for column in batch.columns])
         starts = places.starts[row_indices]
         rows = Rows(
             batch=batch,
             origins=origins_in(path, 0, starts),
-            positions=stream.positions.of(starts)
+            positions=stream.positions.file_offsets(starts)
             if stream.is_packed
             else starts - input_range.start,
-            raw=lambda row: (int(starts[row]), places.raw(int(row_indices[row]))),
+            raw_row=lambda row: (
+                int(starts[row]),
+                places.raw_row(int(row_indices[row])),
+            ),
         )
         return rows, row_indices
 
@@ -665,11 +687,11 @@ _raw_decode = json.JSONDecoder().raw_decode
 def parse_line(line: bytes) -> Row | str:
     """Returns the object of a line, flattened, or the reason why it has none.
 
-    A line of 90 bytes takes 2 us, so only lines that `_split_plain` cannot read are
+    A line of 90 bytes takes 2 us, so only lines that `_split_plain_lines` cannot read are
     parsed here.
     """
     try:
-        parsed_json = _loads(line.removeprefix(_BOM).decode())
+        parsed_json = _parse_json(line.removeprefix(_BOM).decode())
     except UnicodeDecodeError:
         return utf8_reason(line, "line")
     except json.JSONDecodeError as error:
@@ -677,11 +699,11 @@ def parse_line(line: bytes) -> Row | str:
     except (ValueError, RecursionError) as error:  # 5,000 digits; nested too deep
         return f"not JSON that can be read: {error}"
     if not isinstance(parsed_json, dict):
-        return f"expected a JSON object, found {shown(parsed_json)}"
-    return flat_values(parsed_json)
+        return f"expected a JSON object, found {shorten(parsed_json)}"
+    return flatten_row(parsed_json)
 
 
-def _loads(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Parses JSON; twice as fast as json.loads for an object without outer blanks."""
     if text.startswith("{"):
         parsed_json, end = _raw_decode(text)
@@ -690,17 +712,19 @@ def _loads(text: str) -> Any:
     return json.loads(text)
 
 
-class Block(NamedTuple):
+class SplitBlock(NamedTuple):
     """A block of lines, split into plain objects and odd lines."""
 
     batch: pa.RecordBatch | None  # the columns of the plain objects
-    plain: I64  # the index of each plain object among all lines that are not blank
-    odd: Mapping[int, bytes]  # the odd lines, by index
-    places: Places  # of all lines that are not blank
+    plain_indices: (
+        I64  # the index of each plain object among all lines that are not blank
+    )
+    odd_lines: Mapping[int, bytes]  # the odd lines, by index
+    positions: RowPositions  # of all lines that are not blank
 
 
 Types = tuple[tuple[str, pa.DataType], ...]
-_HOLDS = {
+_TYPE_LETTERS = {
     pa.string(): "s",
     pa.int64(): "i",
     pa.float64(): "d",
@@ -708,22 +732,24 @@ _HOLDS = {
     pa.null(): "n",
 }
 _DTYPE_NAMES = {pa.int64(): "int64", pa.float64(): "float64"}
-_ANYTHING, _ONLY_OBJECTS = "*", "o"
-_LINE = 16  # number of int32 in a cache line of the processor
-_MOST_CELLS = 2  # per byte of a block; with more cells, most of them are missing
+_ANY_TYPE, _ONLY_OBJECTS = "*", "o"
+_INTS_PER_CACHE_LINE = 16  # number of int32 in a cache line of the processor
+_MAX_CELLS_PER_BYTE = (
+    2  # per byte of a block; with more cells, most of them are missing
+)
 
 
 @lru_cache(maxsize=8)
-def _paths_of(
+def _object_paths(
     types: Types, left_out_columns: tuple[str, ...]
 ) -> tuple[bytes, Array, Array, bytes]:
-    """Returns the arguments names, ends, paths and holds of `native.loops.objects`.
+    """Returns the arguments names, ends, paths and holds of `native.loops.split_objects`.
 
     `names` has the JSON spellings of all keys, joined, and `ends` the end of each.
     `paths` has the path index of each key. `holds` has a type letter for each path.
     """
-    holds = {name: _HOLDS.get(kind, _ANYTHING) for name, kind in types}
-    holds |= dict.fromkeys(left_out_columns, _ANYTHING)
+    holds = {name: _TYPE_LETTERS.get(kind, _ANY_TYPE) for name, kind in types}
+    holds |= dict.fromkeys(left_out_columns, _ANY_TYPE)
     ordered: dict[str, None] = {}  # an object comes before its fields
     for name in holds:
         parts = name.split(SEPARATOR)
@@ -747,7 +773,7 @@ def _paths_of(
     return joined_names, ends.astype(np.int32), paths, "".join(holds.values()).encode()
 
 
-def _split_plain(
+def _split_plain_lines(
     block: bytes, types: Types, left_out_columns: tuple[str, ...]
 ) -> tuple[pa.RecordBatch, I64, I64] | None:
     """Splits lines with the native extension; None if `json` has to read all of them.
@@ -755,21 +781,21 @@ def _split_plain(
     Returns:
       The plain rows, the byte offset of each, and the byte offsets of the odd lines.
     """
-    columns, max_rows = len(types), native.loops.row_ends(block)
-    if not columns or columns * max_rows > _MOST_CELLS * len(block) + (1 << 16):
+    columns, max_rows = len(types), native.loops.count_row_ends(block)
+    if not columns or columns * max_rows > _MAX_CELLS_PER_BYTE * len(block) + (1 << 16):
         return None
     if not bytes_are_utf8(block):
         return None
     # Columns at a distance of a power of two would share cache lines.
-    max_rows = (max_rows // _LINE + 1 | 1) * _LINE - 1
-    names, ends, paths, holds = _paths_of(types, left_out_columns)
+    max_rows = (max_rows // _INTS_PER_CACHE_LINE + 1 | 1) * _INTS_PER_CACHE_LINE - 1
+    names, ends, paths, holds = _object_paths(types, left_out_columns)
     places = np.empty(max_rows, np.int64)
     valid_bytes = (max_rows + 7) // 8
     offsets = pa.allocate_buffer(columns * (max_rows + 1) * 4)
     valid = np.zeros(columns * valid_bytes, np.uint8)
     target = pa.allocate_buffer(len(block) + columns * native.loops.CELL_SLACK)
     facts = np.zeros((2, columns), np.int64)
-    num_rows, num_odd = native.loops.objects(
+    num_rows, num_odd = native.loops.split_objects(
         block, names, ends, paths, holds, np.zeros(len(holds), np.int64),
         np.empty((max_rows * columns, 2), np.int32), places, offsets, valid, facts, target,
     )  # fmt: skip
@@ -783,20 +809,20 @@ def _split_plain(
             target.slice(start),
         ]
         cells = pa.Array.from_buffers(pa.string(), num_rows, buffers, missing)
-        if (array := _values_of(cells, types[column][1])) is None:
+        if (array := _cells_as_column(cells, types[column][1])) is None:
             return None
         arrays.append(array)
     batch = pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in types])
     return batch, places[:num_rows], places[max_rows - num_odd :][::-1]
 
 
-def _values_of(cells: pa.StringArray, arrow_type: pa.DataType) -> pa.Array | None:
-    """Returns cells of `native.loops.objects` as a column; None if one does not fit."""
-    if arrow_type not in _HOLDS:
+def _cells_as_column(cells: pa.StringArray, arrow_type: pa.DataType) -> pa.Array | None:
+    """Returns cells of `native.loops.split_objects` as a column; None if one does not fit."""
+    if arrow_type not in _TYPE_LETTERS:
         json_cells = ",".join(
             "null" if cell is None else cell for cell in cells.to_pylist()
         )
-        return column_of(json.loads(f"[{json_cells}]"), arrow_type)
+        return build_column(json.loads(f"[{json_cells}]"), arrow_type)
     if pa.types.is_null(arrow_type):
         return pa.nulls(len(cells))
     plain = read_plain(cells, _DTYPE_NAMES.get(arrow_type, ""))
@@ -805,7 +831,7 @@ def _values_of(cells: pa.StringArray, arrow_type: pa.DataType) -> pa.Array | Non
 
 def split_block(
     start: int, block: bytes, types: Types, left_out_columns: tuple[str, ...]
-) -> Block:
+) -> SplitBlock:
     """Splits a block of lines into plain objects and odd lines.
 
     Args:
@@ -815,7 +841,7 @@ def split_block(
       left_out_columns: keys that are skipped without making a line odd.
     """
     lines_text = block if block.endswith(b"\n") else block + b"\n"
-    split = _split_plain(lines_text, types, left_out_columns)
+    split = _split_plain_lines(lines_text, types, left_out_columns)
     if split is None:
         begins = np.flatnonzero(np.frombuffer(lines_text, np.uint8) == ord("\n")) + 1
         split = None, np.zeros(0, np.int64), np.append(0, begins[:-1])
@@ -841,8 +867,8 @@ def split_block(
             strict=True,
         )
     }
-    places = Places(starts + start, lambda row: line_at(int(starts[row])))
-    return Block(batch, np.searchsorted(starts, plain), lines, places)
+    places = RowPositions(starts + start, lambda row: line_at(int(starts[row])))
+    return SplitBlock(batch, np.searchsorted(starts, plain), lines, places)
 
 
 @dataclass(frozen=True)
@@ -853,7 +879,7 @@ class JsonLinesSource(ObjectsSource):
     odd_cells: OddCells = "refuse"  # treatment of the few values of another type
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        nonempty_files = self._with_rows(files)
+        nonempty_files = self._shard_files(files)
         if not nonempty_files:
             raise InputError(
                 "every input file is empty; expected JSON objects in lines"
@@ -862,20 +888,20 @@ class JsonLinesSource(ObjectsSource):
             self, compression=find_compression(nonempty_files[0], self.storage)
         )
         skipped_files = (("empty", file.path) for file in files if not file.size)
-        return source._prepared(nonempty_files, skipped_files, append)
+        return source._prepare_columns(nonempty_files, skipped_files, append)
 
     def _types_of(
         self, observed: Mapping[str, ObservedColumn], uri: str
     ) -> dict[str, pa.DataType]:
         if self.odd_cells == "widen":
             for column in observed.values():
-                column.widen()
+                column.widen_to_text()
         return super()._types_of(observed, uri)
 
-    def _count_odd(
-        self, odd_cells: Sequence[OddValue], input_range: InputRange, sink: RowSink
+    def _count_odd_cells(
+        self, odd_cells: Sequence[OddCell], input_range: InputRange, sink: RangeFindings
     ) -> None:
-        uri, storage, stat = input_range.uri, self.storage, input_range.seen
+        uri, storage, stat = input_range.uri, self.storage, input_range.stat
 
         def line_at(position: int) -> int:
             return read_range(uri, 0, position, storage, stat).count(b"\n") + 1
@@ -894,18 +920,22 @@ class JsonLinesSource(ObjectsSource):
             example = ""
             if name not in columns_with_examples(sink.issues):
                 line = None if self.compression else partial(line_at, position)
-                location = place_of(input_range.path, position, line)
+                location = format_row_location(input_range.path, position, line)
                 input_position = input_range.first_position + position
-                example = first_example(input_position, f"{location}: {shown(cell)}")
-            fits = RowIssue(ODD, name, 0, "", (cell_class,))
-            sink.add(issues=[fits, RowIssue(ODD, name, 1, example, ("text",))])
+                example = format_sortable_example(
+                    input_position, f"{location}: {shorten(cell)}"
+                )
+            fits = RowIssue(ODD_CELLS, name, 0, "", (cell_class,))
+            sink.add_batch_findings(
+                issues=[fits, RowIssue(ODD_CELLS, name, 1, example, ("text",))]
+            )
 
-    def issue_problem(self, range_findings: Findings) -> str:
+    def issue_problem(self, range_findings: InputFindings) -> str:
         if self.odd_cells != "refuse" or self.as_declared or self.fixed_schema:
             return ""
         # The rows of these values were already rejected.
         cells = {
-            issue.column: range_findings.rows + issue.count
+            issue.column: range_findings.num_rows + issue.count
             for issue in range_findings.issues
         }
         return odd_problem(odd_columns(range_findings.issues, cells))
@@ -923,28 +953,28 @@ class JsonLinesSource(ObjectsSource):
             lines = split_block(
                 start, block, (*types.items(),) if are_types_known else (), ()
             )
-            if len(lines.places.starts):
-                last_start = int(lines.places.starts[-1])
-                yield last_start, map(parse_line, lines.odd.values()), lines.batch
+            if len(lines.positions.starts):
+                last_start = int(lines.positions.starts[-1])
+                yield last_start, map(parse_line, lines.odd_lines.values()), lines.batch
         if not self.compression:
             yield file.size, (), None
 
-    def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
+    def _no_rows_error(self, files: Sequence[InputFile], problem: str) -> InputError:
         problem = problem or f"{files[0].uri}: only blank lines"
         return InputError(
-            f"no line of {count(len(files), 'input file')} is a JSON object: {problem}"
+            f"no line of {format_count(len(files), 'input file')} is a JSON object: {problem}"
         )
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         file = ("file", self.compression)
-        input_report = super().understood(range_findings)
+        input_report = super().input_report(range_findings)
         return (
-            replace(input_report, facts=(file, *input_report.facts))
+            replace(input_report, fields=(file, *input_report.fields))
             if self.compression
             else input_report
         )
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+    def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
         size = None if self.compression else self.range_bytes
         return cut_blocks(files, size, self.splits)
 
@@ -952,22 +982,26 @@ class JsonLinesSource(ObjectsSource):
         # Each line repeats the keys; short values become longer.
         unpacked = UNPACKED_TIMES if self.compression else 1
         growth = 2 * unpacked * sum(file.size for file in files)
-        return growth + ENTRY_BYTES * len(self.columns())
+        return growth + FEATURE_BYTES * len(self.columns())
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         part = input_range.start, input_range.stop
         stream = open_lines(input_range, part, self.compression, self.storage)
-        sink.add(nulls=(0,) * len(self.columns()))
+        sink.add_batch_findings(nulls=(0,) * len(self.columns()))
         for start, block in read_blocks(stream, BATCH_BYTES):
-            lines = split_block(start, block, self.types, self.left_out)
-            parsed = {index: self._parse(line) for index, line in lines.odd.items()}
-            plain = None if lines.batch is None else (lines.batch, lines.plain)
-            yield self._made_rows(
-                parsed, lines.places, input_range, stream, sink, plain
+            lines = split_block(start, block, self.types, self.left_out_columns)
+            parsed = {
+                index: self._parse(line) for index, line in lines.odd_lines.items()
+            }
+            plain = None if lines.batch is None else (lines.batch, lines.plain_indices)
+            yield self._create_rows(
+                parsed, lines.positions, input_range, stream, sink, plain
             )[0]
-        sink.checksums.append(FileChecksum(input_range.path, *part, stream.drain()))
+        sink.checksums.append(
+            FileChecksum(input_range.path, *part, stream.checksum_of_part())
+        )
 
     def _parse(self, line: bytes) -> Row | str:
         """Returns the object of a line, or the reason why it cannot be converted."""
@@ -978,7 +1012,7 @@ class JsonLinesSource(ObjectsSource):
             for name in self._texts & row.keys():
                 if isinstance(row[name], bool | int | float):
                     row[name] = json.dumps(row[name])
-        return self._unknown_in(row) or row
+        return self._unknown_key_reason(row) or row
 
     @cached_property
     def _texts(self) -> frozenset[str]:

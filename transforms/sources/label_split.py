@@ -31,38 +31,38 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.input_summary import InputSummary, InputWarning
+from recordmill.schemas.input_summary import InputReport, InputWarning
 from recordmill.schemas.job import JobSpec, SplitTimes
 from recordmill.schemas.ranges import InputRange, TypeFlags
-from recordmill.schemas.text import first_names
+from recordmill.schemas.text import format_names
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.cast.text_values import (
     MISSING_WORDS,
-    matches,
+    match_cells,
+    match_values,
     parse_times,
-    read_each,
-    shown,
+    shorten,
     swap_points,
-    without,
+    with_nulls,
     without_missing,
 )
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.sources.base import (
-    Findings,
+    InputFindings,
+    RangeFindings,
     Rows,
-    RowSink,
     RowSource,
     RowTransform,
 )
 from recordmill.transforms.sources.text_columns import TypeFlag
 
-_EXACT_WHOLE = 1 << 53  # float64 represents all integers below this exactly
+_MAX_EXACT_INTEGER = 1 << 53  # float64 represents all integers below this exactly
 _MISSING = {word.strip().lower() for word in MISSING_WORDS}
-_SWAPPED = str.maketrans(",.", ".,")
+_SWAPPED_SEPARATORS = str.maketrans(",.", ".,")
 MISSING_KEY = ""
 
 
-def texts_of(column: pa.Array) -> tuple[list[str | None], np.ndarray]:
+def find_distinct_texts(column: pa.Array) -> tuple[list[str | None], np.ndarray]:
     """Returns the distinct values as text, and the index of each row's value in them."""
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -75,34 +75,36 @@ def texts_of(column: pa.Array) -> tuple[list[str | None], np.ndarray]:
     return encoded.dictionary.to_pylist(), indices
 
 
-def keys_of(
+def find_class_keys(
     column: pa.Array, *, decimal_comma: bool = False
 ) -> tuple[list[str], np.ndarray]:
     """Returns the distinct class keys, and the index of each row's key in them.
 
-    >>> keys_of(pa.array(["007", " 7.0", "1.50", "1,5", "NA"]))[0]
+    >>> find_class_keys(pa.array(["007", " 7.0", "1.50", "1,5", "NA"]))[0]
     ['7', '7', '1.5', '1,5', '']
     """
-    texts, indices = texts_of(column)
+    texts, indices = find_distinct_texts(column)
     comma = decimal_comma and pt.is_string(column.type)  # numbers have no spelling
-    return [_key(text or "", decimal_comma=comma) for text in texts], indices
+    return [
+        _compute_class_key(text or "", decimal_comma=comma) for text in texts
+    ], indices
 
 
-def _key(text: str, *, decimal_comma: bool) -> str:
+def _compute_class_key(text: str, *, decimal_comma: bool) -> str:
     """Returns the class key of a text; equal for all spellings of a number."""
     text = text.strip()
     if text.lower() in _MISSING:
         return MISSING_KEY
     if text.lower() in ("true", "false"):
         return text.lower()
-    written = text.translate(_SWAPPED) if decimal_comma else text
+    written = text.translate(_SWAPPED_SEPARATORS) if decimal_comma else text
     if "_" in text or not text.isascii():
         return text  # Python may parse it as a number, but recordmill reads it as text
     try:
         number = float(written)
     except ValueError:
         return text
-    if not abs(number) < _EXACT_WHOLE or number != int(number):  # true for NaN
+    if not abs(number) < _MAX_EXACT_INTEGER or number != int(number):  # true for NaN
         return repr(number)
     return str(int(number))
 
@@ -120,12 +122,12 @@ def has_decimal_commas(job: JobSpec, source: RowSource, column: str) -> bool:
         ]
         if marks:
             return all(marks)
-    return source.input.decimal_comma
+    return source.input_source.decimal_comma
 
 
 def class_hashes(column: pa.Array, *, decimal_comma: bool = False) -> U64:
-    """Returns the hash of each row's class key; the arguments are those of `keys_of`."""
-    keys, indices = keys_of(column, decimal_comma=decimal_comma)
+    """Returns the hash of each row's class key; the arguments are those of `find_class_keys`."""
+    keys, indices = find_class_keys(column, decimal_comma=decimal_comma)
     hashes: U64 = text_hashes(keys)[indices]
     return hashes
 
@@ -146,7 +148,7 @@ def sorted_names(texts: Sequence[str]) -> list[str]:
 
 
 _MICROSECONDS = pa.timestamp("us")
-_WITH_A_DAY = r"^\s*[0-9]{4}-"
+_DATE_PREFIX = r"^\s*[0-9]{4}-"
 _NANOSECONDS = r"(\.[0-9]{6})[0-9]+"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SAMPLED_ROWS = 1_000  # per range, to check that a column has times or numbers
@@ -163,9 +165,9 @@ def split_by_time(
     [0, 1, None]
     """
     if times.are_times:
-        nullable_numbers = _times_in(column)
+        nullable_numbers = _parse_times(column)
     else:
-        nullable_numbers = _numbers_in(column, decimal_comma=decimal_comma)
+        nullable_numbers = _parse_numbers(column, decimal_comma=decimal_comma)
     missing = nullable_numbers.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     numbers = nullable_numbers.fill_null(0).to_numpy(zero_copy_only=False)
     splits = np.zeros(len(column), np.int64)
@@ -188,7 +190,7 @@ def require_times(
     Without this check, the run would reject every row, and fail only after reading all.
     """
     actual = ""
-    for input_range in source.input.sample_ranges(ranges):
+    for input_range in source.input_source.sample_ranges(ranges):
         rows = None
         with suppress(InputError):  # may begin in a quoted field; the run reports it
             rows = next(iter(source.read_as_text(input_range)), None)
@@ -202,7 +204,7 @@ def require_times(
             return
         if not actual and len(column):
             kind = "" if pt.is_string(column.type) else f" ({column.type})"
-            actual = f"{shown(str(column[0]))}{kind}"
+            actual = f"{shorten(str(column[0]))}{kind}"
     if not actual:
         return  # all values are missing: the run rejects each row with its reason
     expected = "times like 2026-01-31" if times.are_times else "numbers like 20.5"
@@ -213,24 +215,24 @@ def require_times(
     )
 
 
-def _numbers_in(column: pa.Array, *, decimal_comma: bool) -> pa.Array:
+def _parse_numbers(column: pa.Array, *, decimal_comma: bool) -> pa.Array:
     """Returns the values as numbers; null for any other value."""
     if pt.is_integer(column.type) or pt.is_floating(column.type):
         return column
     if not pt.is_string(column.type):
         return pa.nulls(len(column), pa.float64())
     cells = swap_points(column) if decimal_comma else column
-    return read_each(without_missing(cells), "float64")[0]
+    return match_values(without_missing(cells), "float64")[0]
 
 
-def _times_in(column: pa.Array) -> pa.Array:
+def _parse_times(column: pa.Array) -> pa.Array:
     """Returns the values in microseconds since 1970 in UTC; null if not a time."""
     if pt.is_timestamp(column.type) or pt.is_date(column.type):
         return pc.cast(column, _MICROSECONDS, safe=False).cast(pa.int64())
     if not pt.is_string(column.type):
         return pa.nulls(len(column), pa.int64())
     # 10:30 has no date; digits after the microseconds do not change the split.
-    days = without(column, ~matches(column, _WITH_A_DAY))
+    days = with_nulls(column, ~match_cells(column, _DATE_PREFIX))
     cells = pc.replace_substring_regex(days, _NANOSECONDS, r"\1")
     cells = pc.replace_substring_regex(cells, r" ([+-])", r"\1")  # before a zone
     return parse_times(cells, "us").array
@@ -243,23 +245,27 @@ class _Role(ABC):
     column: str
     names: tuple[str, ...]
 
-    def find(self, column: pa.Array) -> pa.Int64Array:
+    def name_indices(self, column: pa.Array) -> pa.Int64Array:
         """Returns the index of each row's name in `names`; null for any other value."""
         names = pa.array(self.names, pa.string())
         return pc.index_in(column.cast(pa.string()), value_set=names).cast(pa.int64())
 
     @abstractmethod
-    def reason(self, text: str | None) -> str:
+    def reject_reason(self, text: str | None) -> str:
         """Returns why a row with this value cannot be converted."""
 
-    def find_all(self, batch: pa.RecordBatch, reasons: dict[int, str]) -> pa.Int64Array:
+    def require_names(
+        self, batch: pa.RecordBatch, reasons: dict[int, str]
+    ) -> pa.Int64Array:
         """Returns the index of each row's name; adds the reasons of rows without one."""
         column = batch.column(self.column)
-        name_indices = self.find(column)
+        name_indices = self.name_indices(column)
         missing = name_indices.is_null().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(missing).tolist():
             cell = column[row].as_py()
-            reasons.setdefault(row, self.reason(None if cell is None else str(cell)))
+            reasons.setdefault(
+                row, self.reject_reason(None if cell is None else str(cell))
+            )
         return name_indices
 
 
@@ -270,12 +276,12 @@ class LabelRole(_Role):
     `names` has all classes of the input, so only appended rows can have unknown classes.
     """
 
-    def reason(self, text: str | None) -> str:
+    def reject_reason(self, text: str | None) -> str:
         if not text:
             return f"{self.column}: no value; each row needs a class"
         return (
-            f"{self.column}: {shown(text)} is a new class; the dataset has "
-            f"{first_names(self.names)}, and its labels are positions in that list. "
+            f"{self.column}: {shorten(text)} is a new class; the dataset has "
+            f"{format_names(self.names)}, and its labels are positions in that list. "
             "Convert all inputs again without `append`"
         )
 
@@ -284,21 +290,23 @@ class LabelRole(_Role):
 class SplitRole(_Role):
     """The column that names the split of each row; `names` has the order of the run."""
 
-    rows: tuple[int, ...] = ()  # number of rows of each split; () if not known
+    split_rows: tuple[int, ...] = ()  # number of rows of each split; () if not known
     # True if the column does not become a feature; a declared schema decides that
-    dropped: bool = True
-    known: bool = False  # True if the user gave the names; False if the column did
+    is_dropped: bool = True
+    has_given_names: bool = (
+        False  # True if the user gave the names; False if the column did
+    )
 
-    def reason(self, text: str | None) -> str:
+    def reject_reason(self, text: str | None) -> str:
         if not text:
             return f"{self.column}: no value; each row needs a split"
-        if self.known:
+        if self.has_given_names:
             return (
-                f"{self.column}: {shown(text)} is not one of the splits "
+                f"{self.column}: {shorten(text)} is not one of the splits "
                 f"{', '.join(self.names)}"
             )
         return (
-            f"{self.column}: {shown(text)} is not a valid name of a split; expected "
+            f"{self.column}: {shorten(text)} is not a valid name of a split; expected "
             "letters, digits, '_' and '-'"
         )
 
@@ -311,22 +319,22 @@ class TimeRole(SplitRole):
     decimal_comma: bool = False
 
     @classmethod
-    def of(cls, times: SplitTimes, *, decimal_comma: bool = False) -> Self:
+    def from_times(cls, times: SplitTimes, *, decimal_comma: bool = False) -> Self:
         """Returns the role of the column in `times`."""
         return cls(
             times.column,
             times.names,
-            dropped=False,
+            is_dropped=False,
             times=times,
             decimal_comma=decimal_comma,
         )
 
-    def find(self, column: pa.Array) -> pa.Int64Array:
+    def name_indices(self, column: pa.Array) -> pa.Int64Array:
         return split_by_time(column, self.times, decimal_comma=self.decimal_comma)
 
-    def reason(self, text: str | None) -> str:
+    def reject_reason(self, text: str | None) -> str:
         expected = "a time like 2026-01-01" if self.times.are_times else "a number"
-        actual = shown(text) if text else "no value"
+        actual = shorten(text) if text else "no value"
         return f"{self.column}: {actual}; expected {expected}"
 
 
@@ -336,62 +344,68 @@ class LabelSplitRows(RowTransform):
 
     label: LabelRole | None = None
     split: SplitRole | None = None
-    facts: tuple[tuple[str, str], ...] = ()
+    report_lines: tuple[tuple[str, str], ...] = ()
     warnings: tuple[InputWarning, ...] = ()
 
     @cached_property
-    def _dropped(self) -> str | None:
+    def _dropped_column(self) -> str | None:
         """Returns the name of the column that does not become a feature, or None."""
-        return self.split.column if self.split and self.split.dropped else None
+        return self.split.column if self.split and self.split.is_dropped else None
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         if range_findings is not None:
             range_findings = range_findings._replace(
-                schema=self.inner.schema(range_findings.observed)
+                schema=self.inner_source.schema(range_findings.type_flags)
             )
-        input_report = self.inner.understood(range_findings)
-        return input_report.updated(InputSummary(self.facts, self.warnings))
+        input_report = self.inner_source.input_report(range_findings)
+        return input_report.merged_with(InputReport(self.report_lines, self.warnings))
 
-    def own_splits(self) -> tuple[str, ...]:
-        return self.split.names if self.split else self.inner.own_splits()
+    def input_splits(self) -> tuple[str, ...]:
+        return self.split.names if self.split else self.inner_source.input_splits()
 
-    def own_split_rows(self) -> tuple[int, ...]:
+    def input_split_rows(self) -> tuple[int, ...]:
         # If the numbers of rows are not known, they are assumed to be equal.
-        return (self.split.rows or (1,) * len(self.split.names)) if self.split else ()
+        return (
+            (self.split.split_rows or (1,) * len(self.split.names))
+            if self.split
+            else ()
+        )
 
     def columns(self) -> pa.Schema:
-        inner_columns = self.inner.columns()
+        inner_columns = self.inner_source.columns()
         if self.label is not None:
             number = inner_columns.get_field_index(self.label.column)
             inner_columns = inner_columns.set(
                 number, pa.field(self.label.column, pa.int64())
             )
         return pa.schema(
-            [column for column in inner_columns if column.name != self._dropped]
+            [column for column in inner_columns if column.name != self._dropped_column]
         )
 
-    def sample(self, input_range: InputRange) -> TypeFlags:
-        return self._as_text(self.inner.sample(input_range))
+    def sample_type_flags(self, input_range: InputRange) -> TypeFlags:
+        return self._with_text_flags(self.inner_source.sample_type_flags(input_range))
 
     @cached_property
-    def _texts(self) -> list[bool]:
+    def _is_text_column(self) -> list[bool]:
         """Returns, for each column of the inner source, True if it is read as text."""
         by_text = () if isinstance(self.split, TimeRole) else (self.split,)
         roles = [role.column for role in (self.label, *by_text) if role]
-        return [name in roles for name in self.inner.columns().names]
+        return [name in roles for name in self.inner_source.columns().names]
 
-    def _as_text(self, flags: TypeFlags) -> TypeFlags:
+    def _with_text_flags(self, flags: TypeFlags) -> TypeFlags:
         """Returns the type flags with label and split columns set to text."""
         if not flags or not self.infers_types:
             return flags  # sources with known types use the flags for other notes
         return tuple(
             int(TypeFlag.TEXT) if is_text else flag
-            for flag, is_text in zip(flags, self._texts, strict=True)
+            for flag, is_text in zip(flags, self._is_text_column, strict=True)
         )
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         features = []
-        for feature in self.inner.schema(self._as_text(observed), nulls).features:
+        for feature in self.inner_source.schema(
+            self._with_text_flags(observed), nulls
+        ).features:
             if self.label and feature.column == self.label.column:
                 feature = FeatureSpec(
                     feature.column,
@@ -399,32 +413,36 @@ class LabelSplitRows(RowTransform):
                     dtype="int64",
                     class_names=self.label.names,
                 )
-            if feature.column != self._dropped:
+            if feature.column != self._dropped_column:
                 features.append(feature)
         return Schema(tuple(features))
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         if self.infers_types and not expected:
-            expected = (int(TypeFlag.NOTHING),) * len(self._texts)
-        for rows in self.inner.read(input_range, self._as_text(expected), sink):
-            sink.observed = self._as_text(sink.observed)
+            expected = (int(TypeFlag.NOTHING),) * len(self._is_text_column)
+        for rows in self.inner_source.read(
+            input_range, self._with_text_flags(expected), sink
+        ):
+            sink.type_flags = self._with_text_flags(sink.type_flags)
             yield self._with_roles(rows, input_range, sink)
-        sink.observed = self._as_text(sink.observed)
+        sink.type_flags = self._with_text_flags(sink.type_flags)
 
-    def _with_roles(self, rows: Rows, input_range: InputRange, sink: RowSink) -> Rows:
+    def _with_roles(
+        self, rows: Rows, input_range: InputRange, sink: RangeFindings
+    ) -> Rows:
         """Returns the rows with labels and splits; rejects rows that lack one of them."""
         batch, splits = rows.batch, None
         reasons: dict[int, str] = {}
         if self.split is not None:
-            split_indices = self.split.find_all(batch, reasons)
+            split_indices = self.split.require_names(batch, reasons)
             splits = split_indices.fill_null(0).to_numpy().astype(np.uint8)
         if self.label is not None:
             number = batch.schema.get_field_index(self.label.column)
-            labels = self.label.find_all(batch, reasons)
+            labels = self.label.require_names(batch, reasons)
             batch = batch.set_column(number, self.label.column, labels)
-        if self._dropped is not None:
-            batch = batch.drop_columns([self._dropped])
-        rows = replace(rows, batch=batch, splits=splits)
-        return sink.reject(rows, reasons, input_range, "label")
+        if self._dropped_column is not None:
+            batch = batch.drop_columns([self._dropped_column])
+        rows = replace(rows, batch=batch, split_indices=splits)
+        return sink.reject_rows(rows, reasons, input_range, "label")

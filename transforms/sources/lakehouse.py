@@ -23,21 +23,21 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import InputError, RecordmillError
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputReport
 from recordmill.schemas.input_text import describe_failure
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, first_names
+from recordmill.schemas.text import format_count, format_names
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.iceberg_files import open_table
 from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
 
 _LOG = "_delta_log"
-_NAMES = "metadata/*.metadata.json"  # the metadata files of Iceberg
-_MOST_FOLDERS = 200  # that are checked, with two requests each
-_ICEBERG = re.compile(r"(?:.*/)?metadata/[^/]*\.metadata\.json")
+_ICEBERG_GLOB = "metadata/*.metadata.json"  # the metadata files of Iceberg
+_MAX_FOLDERS = 200  # that are checked, with two requests each
+_ICEBERG_PATH = re.compile(r"(?:.*/)?metadata/[^/]*\.metadata\.json")
 _PARTITION = re.compile(r"[^=/]+=[^/]*")
-_FEATURES = {  # of Delta, that a list of files cannot represent; and the remedy
+_UNSUPPORTED_FEATURES = {  # of Delta, that a list of files cannot represent; and the remedy
     "deletionVectors": "REORG TABLE name APPLY (PURGE)",
     "columnMapping": "a copy of the table without column mapping",
 }
@@ -51,9 +51,9 @@ class Snapshot(NamedTuple):
     paths: Mapping[str, Mapping[str, pa.Scalar]]
 
 
-def only_current(
+def select_current_files(
     files: Inventory, storage: StorageOptions, left_out: frozenset[str] = frozenset()
-) -> tuple[Inventory, InputSummary, dict[str, Mapping[str, pa.Scalar]]]:
+) -> tuple[Inventory, InputReport, dict[str, Mapping[str, pa.Scalar]]]:
     """Returns the inventory without the outdated and metadata files of tables.
 
     Args:
@@ -71,7 +71,7 @@ def only_current(
     """
     _require_whole_tables(files, storage)
     facts, constants = [], dict[str, Mapping[str, pa.Scalar]]()
-    for folder, is_delta in _tables(files).items():
+    for folder, is_delta in _find_tables(files).items():
         folder_files = [file for file in files if file.path.startswith(folder)]
         uri = folder_files[0].uri.removesuffix(folder_files[0].path) + folder
         snapshot = (
@@ -87,7 +87,7 @@ def only_current(
         if missing_paths := sorted(current_names - existing_paths):
             raise InputError(
                 f"{uri}: version {snapshot.version} of this {table_format} table has "
-                f"{count(len(missing_paths), 'file')} that cannot be found, such as {missing_paths[0]}. If "
+                f"{format_count(len(missing_paths), 'file')} that cannot be found, such as {missing_paths[0]}. If "
                 "a job is writing the table, run again; if files were removed, restore "
                 "them or read another copy"
             )
@@ -97,14 +97,16 @@ def only_current(
         other_paths = [
             file.path for file in folder_files if file.path not in kept_paths
         ]
-        files = files.without(other_paths)
+        files = files.without_paths(other_paths)
         log = f"{folder}{_LOG}/"  # the log also has Parquet files
         num_outdated = sum(
             path.endswith(".parquet") and log not in path for path in other_paths
         )
-        version_text = f"version {snapshot.version}, {count(len(kept_paths), 'file')}"
+        version_text = (
+            f"version {snapshot.version}, {format_count(len(kept_paths), 'file')}"
+        )
         version_text += (
-            f"; {count(num_outdated, 'file')} of other versions left out"
+            f"; {format_count(num_outdated, 'file')} of other versions left out"
             if num_outdated
             else ""
         )
@@ -115,10 +117,10 @@ def only_current(
             raise InputError(
                 f"{uri}: version {snapshot.version} of this table has no rows"
             )
-    return files, InputSummary(tuple(facts)), constants
+    return files, InputReport(tuple(facts)), constants
 
 
-def _tables(files: Iterable[InputFile]) -> dict[str, bool]:
+def _find_tables(files: Iterable[InputFile]) -> dict[str, bool]:
     """Returns the folder of each table below the input root -> True if it is Delta."""
     tables = {}
     for file in files:
@@ -126,7 +128,7 @@ def _tables(files: Iterable[InputFile]) -> dict[str, bool]:
         if _LOG in parts[:-1] and file.path.endswith(".json"):
             log_index = parts.index(_LOG)
             tables["".join(f"{part}/" for part in parts[:log_index])] = True
-        elif _ICEBERG.fullmatch(file.path):
+        elif _ICEBERG_PATH.fullmatch(file.path):
             tables["".join(f"{part}/" for part in parts[:-2])] = False
     return tables
 
@@ -136,30 +138,33 @@ def _require_whole_tables(files: Sequence[InputFile], storage: StorageOptions) -
 
     A glob can match files in very many folders, so only the first folders are checked.
     """
-    table_folders = _tables(files)
+    table_folders = _find_tables(files)
     file_by_folder: dict[str, InputFile] = {}
     for file in files:
         root = file.uri.removesuffix(file.path)
         if any(file.path.startswith(folder) for folder in table_folders):
             continue
-        for path in ((root + file.given).rstrip("/"), file.uri.rpartition("/")[0]):
+        for path in (
+            (root + file.given_folder).rstrip("/"),
+            file.uri.rpartition("/")[0],
+        ):
             while _PARTITION.fullmatch(path.rpartition("/")[2]):
                 path, _, _ = path.rpartition("/")
             file_by_folder.setdefault(path.removesuffix("/data"), file)
             file_by_folder.setdefault(path, file)
-    for table, file in islice(file_by_folder.items(), _MOST_FOLDERS):
+    for table, file in islice(file_by_folder.items(), _MAX_FOLDERS):
         for table_format, metadata in (
             ("Delta", f"{_LOG}/*.json"),
-            ("Iceberg", _NAMES),
+            ("Iceberg", _ICEBERG_GLOB),
         ):
-            if _has(f"{table}/{metadata}", storage):
+            if _has_match(f"{table}/{metadata}", storage):
                 raise InputError(
                     f"{file.uri}: is a file of the {table_format} table {table}, which may have "
                     f"deleted its rows. Name the table in place of its files: {table}"
                 )
 
 
-def _has(pattern: str, storage: StorageOptions) -> bool:
+def _has_match(pattern: str, storage: StorageOptions) -> bool:
     """Returns True if a file matches; only the last part of the pattern has wildcards."""
     folder, _, names = pattern.rpartition("/")
     if is_local(folder):
@@ -191,13 +196,13 @@ def _delta_snapshot(
         for file in log:
             target = Path(copy_folder, file.path.removeprefix(folder))
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(read_range(file.uri, 0, file.size, storage, file.seen))
+            target.write_bytes(read_range(file.uri, 0, file.size, storage, file.stat))
         try:
             table = deltalake.DeltaTable(copy_folder)
             features = {*(table.protocol().reader_features or ())}
             mode = table.metadata().configuration.get("delta.columnMapping.mode")
             features |= {"columnMapping"} if mode not in (None, "none") else set()
-            if "deletionVectors" in features and not _marks_rows(table):
+            if "deletionVectors" in features and not _has_deleted_rows(table):
                 features.remove("deletionVectors")
             paths = [
                 file_uri.removeprefix(f"{copy_folder}/")
@@ -209,16 +214,16 @@ def _delta_snapshot(
                 f"{uri}: the log of this Delta table cannot be read: "
                 f"{describe_failure(error)}"
             ) from error
-    if refused := sorted(features & _FEATURES.keys()):
+    if refused := sorted(features & _UNSUPPORTED_FEATURES.keys()):
         raise InputError(
             f"{uri}: this Delta table uses {refused[0]}, so its rows differ from the "
-            f"rows in its files. Rewrite it in Spark ({_FEATURES[refused[0]]}), or "
+            f"rows in its files. Rewrite it in Spark ({_UNSUPPORTED_FEATURES[refused[0]]}), or "
             "write its rows to Parquet files and convert these"
         )
     return Snapshot(version, {path: {} for path in paths})
 
 
-def _marks_rows(table: Any) -> bool:
+def _has_deleted_rows(table: Any) -> bool:
     """Returns True if a Delta table with deletion vectors marks any row as deleted."""
     try:
         return any(batch.num_rows for batch in table.deletion_vectors())
@@ -232,9 +237,13 @@ def _iceberg_snapshot(
     """Reads the newest metadata file of an Iceberg table."""
     load = partial(_load, uri=uri)
     pyarrow = load("pyiceberg.io.pyarrow")
-    metadata_files = [file for file in folder_files if _ICEBERG.fullmatch(file.path)]
+    metadata_files = [
+        file for file in folder_files if _ICEBERG_PATH.fullmatch(file.path)
+    ]
     # 00002-<uuid>.metadata.json, or v2.metadata.json in tables without a catalog.
-    newest = max(metadata_files, key=lambda file: (_number(file.path), file.path))
+    newest = max(
+        metadata_files, key=lambda file: (_parse_metadata_version(file.path), file.path)
+    )
     try:
         files = {file.path.removeprefix(folder): file for file in folder_files}
         table, table_files = open_table(newest, uri, files, storage, load)
@@ -243,7 +252,7 @@ def _iceberg_snapshot(
         names = {field.field_id: field.name for field in table.schema().fields}
         types = pyarrow.schema_to_pyarrow(table.schema())
         paths = {
-            table_files.path_of(task.file.file_path): {
+            table_files.relative_path(task.file.file_path): {
                 names[field.source_id]: pa.scalar(
                     partition_value, types.field(names[field.source_id]).type
                 )
@@ -273,7 +282,7 @@ def _iceberg_snapshot(
     if old_names:
         raise InputError(
             f"{uri}: columns of this Iceberg table were renamed or removed "
-            f"({first_names(sorted(old_names.values()))}), and its files have them under "
+            f"({format_names(sorted(old_names.values()))}), and its files have them under "
             "their old names. Write its rows to Parquet files by pyiceberg "
             "(table.scan().to_arrow()), and convert these"
         )
@@ -286,7 +295,7 @@ def _iceberg_snapshot(
     return Snapshot(str(snapshot.snapshot_id if snapshot else "none"), paths)
 
 
-def _number(path: str) -> int:
+def _parse_metadata_version(path: str) -> int:
     """Returns the version number in the name of a metadata file; -1 without one."""
     number_match = re.match(r"v?(\d+)", path.rpartition("/")[2])
     return int(number_match[1]) if number_match else -1

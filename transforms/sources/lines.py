@@ -20,7 +20,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import InputSummary, SkippedFiles
+from recordmill.schemas.input_summary import InputReport, SkippedFiles
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import I64, extract_binary
@@ -29,21 +29,24 @@ from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Append,
-    Findings,
+    InputFindings,
+    RangeFindings,
     Rows,
-    RowSink,
     Source,
     cut_blocks,
 )
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
-from recordmill.transforms.sources.plain_types import left_out_fact, require_features
+from recordmill.transforms.sources.plain_types import (
+    report_left_out_columns,
+    require_features,
+)
 from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
     UNPACKED_TIMES,
     InputStream,
+    compression_mismatch_message,
     compression_of,
-    other_compression,
 )
 from recordmill.transforms.storage.reading import open_stream, read_range
 
@@ -52,7 +55,7 @@ MAX_LINE_BYTES = 256 << 20
 
 def find_compression(file: InputFile, storage: StorageOptions) -> str:
     """Returns the compression of a file by its first bytes; "" for none."""
-    return compression_of(read_range(file.uri, 0, MARK_BYTES, storage, file.seen))
+    return compression_of(read_range(file.uri, 0, MARK_BYTES, storage, file.stat))
 
 
 def open_lines(
@@ -68,13 +71,15 @@ def open_lines(
     """
     if compression:
         stream = open_stream(file, storage, compression=compression)
-        head = read_range(file.uri, 0, MARK_BYTES, storage, file.seen)
+        head = read_range(file.uri, 0, MARK_BYTES, storage, file.stat)
     else:  # one request reads the bytes for both the checksum and the lines
         window = part[1] - part[0] + 1
         stream = open_stream(file, storage, part=part, window_bytes=window)
         head = stream.part(0, MARK_BYTES) if part[0] == 0 else b""
     if (actual_compression := compression_of(head)) != compression:
-        raise InputError(other_compression(file.uri, actual_compression, compression))
+        raise InputError(
+            compression_mismatch_message(file.uri, actual_compression, compression)
+        )
     return stream
 
 
@@ -161,7 +166,7 @@ def _raw_line(lines: pa.BinaryArray, starts: I64, row: int) -> tuple[int, bytes]
     return int(starts[row]), lines[row].as_py()
 
 
-def _not_utf8(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
+def _utf8_reasons(text: pa.StringArray, lines: pa.BinaryArray) -> dict[int, str]:
     """Returns the reason for each line that is not UTF-8, by index."""
     try:
         text.validate(full=True)
@@ -199,33 +204,39 @@ def _require_one_language(files: Sequence[InputFile]) -> None:
 class TextSource(Source):
     """A source of lines of UTF-8 text; rejects a line that is not UTF-8."""
 
-    keeps_blank: bool = True  # True if blank lines become records
+    keeps_blank_lines: bool = True  # True if blank lines become records
     range_bytes: int = RANGE_BYTES
     splits: FileSplits = NO_SPLITS
     partitions: Partitions = NO_PARTITIONS
-    wanted: tuple[str, ...] = ()  # the columns of a declared schema; () without one
+    requested_columns: tuple[
+        str, ...
+    ] = ()  # the columns of a declared schema; () without one
     storage: StorageOptions = NO_OPTIONS
     fixed_schema: Schema | None = None
     # The following describe all files, after `prepare`.
     compression: str = ""
-    left_out: tuple[str, ...] = ()  # key folders that become no feature
-    passed_over: tuple[SkippedFiles, ...] = ()
+    left_out_columns: tuple[str, ...] = ()  # key folders that become no feature
+    skipped_files: tuple[SkippedFiles, ...] = ()
 
-    tells_checksums = True
+    reports_checksums = True
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         nonempty_files = [file for file in files if file.size]
         if not nonempty_files:
             raise InputError("every input file is empty; expected lines of text")
-        existing_files = [file for file in append.kept if file.size] if append else []
+        existing_files = (
+            [file for file in append.existing_inventory if file.size] if append else []
+        )
         if not append:
             _require_one_language(nonempty_files)
         schema = append.schema if append else None
-        splits = self.splits.found_in(nonempty_files, existing_files)
-        partitions = self.partitions.found_in(nonempty_files, splits, existing_files)
+        splits = self.splits.find_rule(nonempty_files, existing_files)
+        partitions = self.partitions.find_columns(
+            nonempty_files, splits, existing_files
+        )
         left_out = set[str]()
-        if self.wanted:
-            partitions, left_out = partitions.only(self.wanted)
+        if self.requested_columns:
+            partitions, left_out = partitions.select(self.requested_columns)
         partitions.require_apart(nonempty_files[0].uri, TEXT.names)
         if schema is not None:
             keys = partitions.keys
@@ -236,20 +247,26 @@ class TextSource(Source):
             compression=find_compression(nonempty_files[0], self.storage),
             splits=splits,
             partitions=partitions,
-            left_out=tuple(left_out),
+            left_out_columns=tuple(left_out),
             fixed_schema=schema,
-            passed_over=SkippedFiles.counted(skipped_files),
+            skipped_files=SkippedFiles.count_by_reason(skipped_files),
         )
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         facts = (("file", self.compression),) if self.compression else ()
-        facts = (*left_out_fact(self.left_out), *facts, *self.splits.facts)
-        return InputSummary((*facts, *self.partitions.facts), (), self.passed_over)
+        facts = (
+            *report_left_out_columns(self.left_out_columns),
+            *facts,
+            *self.splits.report_lines,
+        )
+        return InputReport(
+            (*facts, *self.partitions.report_lines), (), self.skipped_files
+        )
 
     def columns(self) -> pa.Schema:
         return pa.schema([*TEXT, *self.partitions.types])
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+    def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
         # A compressed file can be read only from its start.
         size = None if self.compression else self.range_bytes
         return cut_blocks(files, size, self.splits)
@@ -260,24 +277,32 @@ class TextSource(Source):
         return unpacked * _RECORD_BYTES * sum(file.size for file in files)
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         part = input_range.start, input_range.stop
         stream = open_lines(input_range, part, self.compression, self.storage)
-        sink.add(nulls=(0,) * len(self.columns()))
+        sink.add_batch_findings(nulls=(0,) * len(self.columns()))
         for start, block in read_blocks(stream, BATCH_BYTES):
-            lines, starts = split_lines(block, start, keeps_blank=self.keeps_blank)
+            lines, starts = split_lines(
+                block, start, keeps_blank=self.keeps_blank_lines
+            )
             text = pa.Array.from_buffers(pa.string(), len(lines), lines.buffers())
             batch = pa.RecordBatch.from_arrays([text], schema=TEXT)
             rows = Rows(
-                batch=self.partitions.added(batch, input_range.path),
+                batch=self.partitions.add_columns(batch, input_range.path),
                 origins=origins_in(input_range.path, 0, starts),
-                positions=stream.positions.of(starts)
+                positions=stream.positions.file_offsets(starts)
                 if stream.is_packed
                 else starts - input_range.start,
-                raw=partial(_raw_line, lines, starts),
+                raw_row=partial(_raw_line, lines, starts),
             )
-            rows = sink.reject(rows, _not_utf8(text, lines), input_range, "row")
-            sink.add(nulls=[column.null_count for column in rows.batch.columns])
+            rows = sink.reject_rows(
+                rows, _utf8_reasons(text, lines), input_range, "row"
+            )
+            sink.add_batch_findings(
+                nulls=[column.null_count for column in rows.batch.columns]
+            )
             yield rows
-        sink.checksums.append(FileChecksum(input_range.path, *part, stream.drain()))
+        sink.checksums.append(
+            FileChecksum(input_range.path, *part, stream.checksum_of_part())
+        )

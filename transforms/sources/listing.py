@@ -31,41 +31,46 @@ from recordmill.schemas.input_files import (
     MEMBER_VERSION,
     InputFile,
     is_archive_name,
-    member_of,
+    parse_member,
 )
-from recordmill.schemas.input_summary import NOTHING, InputSummary, InputWarning
+from recordmill.schemas.input_summary import EMPTY_REPORT, InputReport, InputWarning
 from recordmill.schemas.input_text import as_input_error, parse_json
 from recordmill.schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
-    require_secretless_url,
+    require_url_without_secret,
     require_whole_scheme,
 )
-from recordmill.schemas.text import count, escaped, first_names, is_utf8
+from recordmill.schemas.text import (
+    escape_surrogates,
+    format_count,
+    format_names,
+    is_utf8,
+)
 from recordmill.transforms.inventory import BATCH_FILES, Inventory
 from recordmill.transforms.join import are_sorted, by_folders
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.sources.file_splits import likely_splits
 from recordmill.transforms.sources.globs import (
-    has_magic,
+    find_matches,
+    format_no_match,
+    is_glob,
     literal_root,
     matches_path,
-    matching,
-    nothing_matches,
-    search,
+    select_paths,
 )
 from recordmill.transforms.sources.readme import SplitPattern, read_configurations
 from recordmill.transforms.storage.archives import list_archive
 from recordmill.transforms.storage.clouds import (
     NO_FILE,
-    Info,
+    FileDescription,
     RemoteFile,
     cloud_of,
     remote_file,
     version_of,
 )
 from recordmill.transforms.storage.errors import input_error, safe_cause, with_retries
-from recordmill.transforms.storage.left_out import LEFT_OUT, is_left_out
+from recordmill.transforms.storage.left_out import SKIPPED_PATH_PATTERN, is_skipped
 from recordmill.transforms.storage.reading import (
     file_status,
     full_uri,
@@ -74,7 +79,7 @@ from recordmill.transforms.storage.reading import (
     read_head,
     read_range,
 )
-from recordmill.transforms.temporary import SPILL_BYTES, gather, take_batches
+from recordmill.transforms.temporary import SPILL_BYTES, gather_batches, take_batches
 
 
 def walk_folders(
@@ -104,7 +109,7 @@ def walk_folders(
                 islice(dir_entries, BATCH_FILES), key=attrgetter("name")
             )
             for dir_entry in chain(first_entries, dir_entries):
-                if is_left_out(dir_entry.name) and not hidden:
+                if is_skipped(dir_entry.name) and not hidden:
                     continue
                 if not _is_folder(dir_entry):
                     yield dir_entry.path, top
@@ -156,12 +161,12 @@ def has_files(folder: str) -> bool:
 # The columns of a listing. The uri is bytes, because it may not be UTF-8. There is no
 # path yet. `given` is the folder below which the file was listed, or the folder of a file
 # that the user named.
-_FOUND = pa.schema(
+_LISTING_SCHEMA = pa.schema(
     {
         "uri": pa.binary(),
         "size": pa.int64(),
         "version": pa.string(),
-        "given": pa.string(),
+        "given_folder": pa.string(),
         "problem": pa.string(),
     }
 )
@@ -176,7 +181,7 @@ def _list_local(
     """Returns the root folder of a local input, and batches of its files in any order."""
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with _listing_locally(name):
+        with _local_errors(name):
             while part := dict(islice(files, BATCH_FILES)):
                 paths, given_folders = list(part), [*part.values()]
                 sizes, times, _ = file_status(paths)
@@ -185,7 +190,7 @@ def _list_local(
                         *(sizes, pa.array(times).cast(pa.string())),
                         given_folders,
                     )
-                    yield _found(root, paths, *columns, [None] * len(paths))
+                    yield _listing_batch(root, paths, *columns, [None] * len(paths))
                     continue
                 file_stats = zip(
                     part.items(), sizes.tolist(), times.tolist(), strict=True
@@ -193,18 +198,18 @@ def _list_local(
                 odd_files = (
                     InputFile("", path, size, str(modified), folder)
                     if size >= 0
-                    else _odd_file(path, folder)
+                    else _unreadable_file(path, folder)
                     for (path, folder), size, modified in file_stats
                 )
-                yield from _found_files(root, odd_files, NO_OPTIONS, open_archives)
+                yield from _listing_batches(root, odd_files, NO_OPTIONS, open_archives)
 
-    with _listing_locally(name):
+    with _local_errors(name):
         root, files = _search_folders(name, notes)
     return root, batches()
 
 
 @contextmanager
-def _listing_locally(name: str) -> Iterator[None]:
+def _local_errors(name: str) -> Iterator[None]:
     """Converts exceptions while a local input is listed to InputError."""
     try:
         yield
@@ -212,7 +217,7 @@ def _listing_locally(name: str) -> Iterator[None]:
         raise input_error(error, name, "listed") from error
 
 
-def _found(root: str, uris: Iterable[str], *columns: Any) -> pa.RecordBatch:
+def _listing_batch(root: str, uris: Iterable[str], *columns: Any) -> pa.RecordBatch:
     """Returns a batch of files.
 
     Args:
@@ -220,25 +225,27 @@ def _found(root: str, uris: Iterable[str], *columns: Any) -> pa.RecordBatch:
       uris: the files.
       columns: the columns size, version, given folder and problem.
     """
-    escape_folder = cache(lambda folder: escaped(folder or root))
+    escape_folder = cache(lambda folder: escape_surrogates(folder or root))
     names = [uri.encode(errors=_SURROGATES) for uri in uris]
     sizes, versions, given_folders, problems = columns
     columns = (names, sizes, versions, [*map(escape_folder, given_folders)], problems)
-    arrays = [*map(pa.array, columns, _FOUND.types)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_FOUND)
+    arrays = [*map(pa.array, columns, _LISTING_SCHEMA.types)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_LISTING_SCHEMA)
 
 
-def _found_files(
+def _listing_batches(
     root: str, files: Iterable[InputFile], options: StorageOptions, open_archives: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yields batches of files, or of the members of archives among them."""
     if open_archives:
-        files = chain.from_iterable(_opened(file, options) for file in files)
+        files = chain.from_iterable(_archive_members(file, options) for file in files)
     files = iter(files)
     while part := list(islice(files, BATCH_FILES)):
         _, uris, sizes, versions, given_folders, problems = zip(*part, strict=True)
-        escaped_problems = [escaped(problem) or None for problem in problems]
-        yield _found(root, uris, sizes, versions, given_folders, escaped_problems)
+        escaped_problems = [escape_surrogates(problem) or None for problem in problems]
+        yield _listing_batch(
+            root, uris, sizes, versions, given_folders, escaped_problems
+        )
 
 
 def _search_folders(
@@ -263,9 +270,9 @@ def _search_folders(
             )
         return root, iter([(path, "")])
     tree = _LocalTree(notes)
-    if has_magic(path):
+    if is_glob(path):
         root = literal_root(path) or "/"
-        files = search(tree, root, path)
+        files = find_matches(tree, root, path)
     else:
         files = {path: ""} if os.path.islink(path) else {}  # noqa: PTH114
     if files:
@@ -274,7 +281,7 @@ def _search_folders(
     while not os.path.isdir(existing_folder):  # noqa: PTH112
         existing_folder = os.path.dirname(existing_folder)  # noqa: PTH120
     raise InputError(
-        nothing_matches(name, existing_folder, tree.entries(existing_folder))
+        format_no_match(name, existing_folder, tree.list_folder(existing_folder))
     )
 
 
@@ -284,7 +291,7 @@ class _LocalTree:
 
     notes: list[str]
 
-    def entries(self, folder: str) -> list[tuple[str, bool]]:
+    def list_folder(self, folder: str) -> list[tuple[str, bool]]:
         try:
             with os.scandir(folder) as dir_entries:
                 return [
@@ -293,7 +300,7 @@ class _LocalTree:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def below(
+    def files_below(
         self, folders: Sequence[str], *, hidden: bool
     ) -> Iterable[tuple[str, str]]:
         existing_folders = [folder for folder in folders if os.path.isdir(folder)]  # noqa: PTH112
@@ -310,7 +317,7 @@ def _special_kind(mode: int) -> str:
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
-def _odd_file(path: str, folder: str) -> InputFile:
+def _unreadable_file(path: str, folder: str) -> InputFile:
     """Returns a file for which `file_status` has no size, usually with its problem."""
     size, version, problem = 0, "", ""
     try:
@@ -333,13 +340,13 @@ def _list_remote(
     url: str, options: StorageOptions, open_archives: bool
 ) -> tuple[str, Iterator[pa.RecordBatch]]:
     """Returns the root folder of an input in a store, and batches of its files."""
-    with _listing(url):
+    with _store_errors(url):
         root, listing = with_retries(lambda: _search_store(url, options))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with _listing(url):
+        with _store_errors(url):
             if isinstance(listing, list):
-                yield from _found_files(root, listing, options, open_archives)
+                yield from _listing_batches(root, listing, options, open_archives)
             else:
                 yield from listing
 
@@ -347,7 +354,7 @@ def _list_remote(
 
 
 @contextmanager
-def _listing(url: str) -> Iterator[None]:
+def _store_errors(url: str) -> Iterator[None]:
     """Converts exceptions while an input in a store is listed to InputError."""
     try:
         yield
@@ -374,45 +381,45 @@ def _search_store(
         return name if "://" in name else f"{protocol}://{name.strip('/')}"
 
     folder_by_name: dict[str, str] = {}
-    if has_magic(root) and not system.exists(root):
+    if is_glob(root) and not system.exists(root):
         root = literal_root(root)
-        folder_by_name = search(tree, root, top.path)
+        folder_by_name = find_matches(tree, root, top.path)
     else:
         # A name with an ending is looked up as a file first. Object stores can also have
         # a folder of that name.
-        is_named = "." in root.rpartition("/")[2] and not top.objects
-        description = top.info() if is_named else None
+        is_named = "." in root.rpartition("/")[2] and not top.puts_in_one_step
+        description = top.describe() if is_named else None
         if description is None:
             batches = _list_folder(top, uri_of(root))
             if first := next((batch for batch in batches if batch.num_rows), None):
                 return uri_of(root), chain([first], batches)
-            description = None if is_named else top.info()
+            description = None if is_named else top.describe()
         if description is not None:
-            tree.infos[root] = description
+            tree.descriptions[root] = description
             root, folder_by_name = root.rpartition("/")[0], {root: ""}
     files = []
     for name, folder in folder_by_name.items():
-        description, uri = tree.infos[name], uri_of(name)
+        description, uri = tree.descriptions[name], uri_of(name)
         # Object stores may list a folder as an empty file.
         if description["type"] != "file" or name.endswith("/"):
             continue
         if description["size"] is None:
-            raise _unknown_size(uri)
+            raise _unknown_size_error(uri)
         version, folder_uri = version_of(description), folder and uri_of(folder)
         files.append(InputFile("", uri, int(description["size"]), version, folder_uri))
     if files:
         return uri_of(root), files
     names: list[tuple[str, bool]] = []
     with suppress(ValueError):  # hf:// rejects paths above a repository
-        while root.strip("/") and not (names := tree.entries(root)):
+        while root.strip("/") and not (names := tree.list_folder(root)):
             root = root.rpartition("/")[0]  # ends at the deepest folder that exists
-    hidden = "" if names else cloud_of(url).hidden
+    hidden = "" if names else cloud_of(url).missing_file_note
     raise InputError(
-        nothing_matches(url, uri_of(root) if names else "", names) + hidden
+        format_no_match(url, uri_of(root) if names else "", names) + hidden
     )
 
 
-def _unknown_size(uri: str) -> InputError:
+def _unknown_size_error(uri: str) -> InputError:
     """Returns the error for a file whose size the store does not report."""
     return InputError(
         f"{uri}: the store does not report its size; copy the file to a local folder "
@@ -425,34 +432,36 @@ def _unknown_size(uri: str) -> InputError:
 # the listings in progress are in memory.
 
 _THREADS = 16
-_LEVELS = 4  # maximum depth of folders that are listed to find work for all threads
-_AT_ONCE = BATCH_FILES // _THREADS  # file infos that a thread holds as Python objects
+_MAX_LEVELS = 4  # maximum depth of folders that are listed to find work for all threads
+_INFOS_PER_BATCH = (
+    BATCH_FILES // _THREADS
+)  # file infos that a thread holds as Python objects
 
 # The infos of files in the same folder, or the path of a folder, for all files below it.
-_Branch = list[Info] | str
+_Branch = list[FileDescription] | str
 
 
 def _list_folder(top: RemoteFile, root: str) -> Iterator[pa.RecordBatch]:
     """Yields the files below a folder of a store, in order."""
     listed = partial(_list_branch, top, root)
-    tables = ahead(_branches(top), listed, _THREADS, most=2 * _THREADS)
+    tables = map_ahead(_list_branches(top), listed, _THREADS, most=2 * _THREADS)
     return chain.from_iterable(table.to_batches() for table in tables)
 
 
-def _branches(top: RemoteFile) -> list[_Branch]:
+def _list_branches(top: RemoteFile) -> list[_Branch]:
     """Returns the files and folders below a folder, in order; most are not listed yet."""
     branches: list[_Branch] = [top.path]
     if max_names := top.flat_names:  # a small input needs few requests and no threads
-        descriptions = list[Info]()
+        descriptions = list[FileDescription]()
         with suppress(FileNotFoundError):
-            descriptions = list(islice(top.entries(deep=True), max_names + 1))
+            descriptions = list(islice(top.list_files(deep=True), max_names + 1))
         if len(descriptions) <= max_names:
             return [descriptions]
-    for _ in range(_LEVELS):
+    for _ in range(_MAX_LEVELS):
         folders = [branch for branch in branches if isinstance(branch, str)]
         if not 0 < len(folders) < _THREADS:
             break
-        levels = iter([*ahead(folders, partial(_level, top), _THREADS)])
+        levels = iter([*map_ahead(folders, partial(_list_level, top), _THREADS)])
         branches = [
             branch
             for upper_branch in branches
@@ -463,11 +472,11 @@ def _branches(top: RemoteFile) -> list[_Branch]:
     return branches
 
 
-def _level(top: RemoteFile, folder: str) -> list[_Branch]:
+def _list_level(top: RemoteFile, folder: str) -> list[_Branch]:
     """Returns the files and folders in a folder; the folder if it cannot be divided."""
 
-    def list_names() -> list[Info]:
-        descriptions = iter(type(top)(top.system, folder).entries(deep=False))
+    def list_names() -> list[FileDescription]:
+        descriptions = iter(type(top)(top.system, folder).list_files(deep=False))
         first_descriptions = list(islice(descriptions, BATCH_FILES))
         # A long list of files is not read further here, so that it is read only once.
         is_flat = all(
@@ -483,7 +492,7 @@ def _level(top: RemoteFile, folder: str) -> list[_Branch]:
     if not listed:
         return [folder]
     folder_name = folder.strip("/")
-    children: list[tuple[str, bool, Info]] = []
+    children: list[tuple[str, bool, FileDescription]] = []
     for description in listed:
         name = description["name"].strip("/")
         is_folder = description["type"] != "file"
@@ -496,7 +505,7 @@ def _level(top: RemoteFile, folder: str) -> list[_Branch]:
             or description["name"].endswith("//")
         ):
             return [folder]  # a name in the folder is empty, as in a//b
-        if not is_left_out(base_name):
+        if not is_skipped(base_name):
             children.append((base_name, is_folder, description))
     children.sort(key=itemgetter(0, 1))
     branches: list[_Branch] = []
@@ -517,21 +526,25 @@ def _list_branch(top: RemoteFile, root: str, branch: _Branch) -> pa.Table:
     """Returns the files of a branch, in order."""
 
     def batches() -> Iterator[pa.RecordBatch]:
-        descriptions: Iterable[Info] = () if isinstance(branch, str) else branch
+        descriptions: Iterable[FileDescription] = (
+            () if isinstance(branch, str) else branch
+        )
         if isinstance(branch, str):
-            descriptions = type(top)(top.system, branch).entries(deep=True)
+            descriptions = type(top)(top.system, branch).list_files(deep=True)
         remaining_descriptions = iter(descriptions)
         with suppress(FileNotFoundError):
-            while part := list(islice(remaining_descriptions, _AT_ONCE)):
-                yield _found_in_store(root, part)
+            while part := list(islice(remaining_descriptions, _INFOS_PER_BATCH)):
+                yield _store_batch(root, part)
 
     most_bytes = SPILL_BYTES // _THREADS
-    return _by_folders(
-        with_retries(lambda: gather(batches(), _FOUND, most_bytes=most_bytes))
+    return _sort_by_folder(
+        with_retries(
+            lambda: gather_batches(batches(), _LISTING_SCHEMA, most_bytes=most_bytes)
+        )
     )
 
 
-def _found_in_store(root: str, descriptions: Iterable[Info]) -> pa.RecordBatch:
+def _store_batch(root: str, descriptions: Iterable[FileDescription]) -> pa.RecordBatch:
     """Returns a batch of the files that a store lists below a folder."""
     # Object stores may list a folder as an empty file.
     files = [
@@ -544,14 +557,14 @@ def _found_in_store(root: str, descriptions: Iterable[Info]) -> pa.RecordBatch:
     uris = [name if "://" in name else f"{store}://{name.strip('/')}" for name in names]
     sizes = [description["size"] for description in files]
     if None in sizes:
-        raise _unknown_size(uris[sizes.index(None)])
+        raise _unknown_size_error(uris[sizes.index(None)])
     nothing = [None] * len(files)
     versions = [*map(version_of, files)]
-    batch = _found(root, uris, sizes, versions, [""] * len(files), nothing)
+    batch = _listing_batch(root, uris, sizes, versions, [""] * len(files), nothing)
     length = len(root.encode(errors=_SURROGATES))
     path_below = pc.binary_slice(batch["uri"], length, 1 << 30)  # fails without a stop
     is_input = pc.invert(
-        pc.match_substring_regex(path_below, LEFT_OUT, ignore_case=True)
+        pc.match_substring_regex(path_below, SKIPPED_PATH_PATTERN, ignore_case=True)
     )
     # A store may also list a file whose name is that of the folder.
     return batch.filter(pc.and_(is_input, pc.starts_with(path_below, "/")))
@@ -562,9 +575,11 @@ class _StoreTree:
     """The tree of folders in a store, for `globs.search`."""
 
     system: Any
-    infos: dict[str, dict[str, Any]] = field(default_factory=dict)  # of files, by path
+    descriptions: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # of files, by path
 
-    def entries(self, folder: str) -> list[tuple[str, bool]]:
+    def list_folder(self, folder: str) -> list[tuple[str, bool]]:
         try:
             listing = self.system.ls(folder, detail=True)
         except NO_FILE:
@@ -579,25 +594,25 @@ class _StoreTree:
             ].endswith("/")
             base_name = name.rpartition("/")[2]
             if is_file:  # the key is the path as `globs.search` joins it
-                self.infos[f"{folder.rstrip('/')}/{base_name}" if folder else name] = (
-                    description
-                )
+                self.descriptions[
+                    f"{folder.rstrip('/')}/{base_name}" if folder else name
+                ] = description
             children.append((base_name, not is_file))
         return children
 
-    def below(
+    def files_below(
         self, folders: Sequence[str], *, hidden: bool
     ) -> Iterable[tuple[str, str]]:
         for folder in folders:
-            for name in self.find(folder):
+            for name in self.find_files(folder):
                 path_below = name.removeprefix(folder).lstrip("/")
                 # A store may also list a file whose name is that of the folder.
                 if name.strip("/") != folder.strip("/") and (
-                    hidden or not is_left_out(path_below)
+                    hidden or not is_skipped(path_below)
                 ):
                     yield name, folder
 
-    def find(self, folder: str) -> dict[str, Any]:
+    def find_files(self, folder: str) -> dict[str, Any]:
         """Returns the infos of all files below a folder, or of the file of this name."""
         try:
             descriptions: dict[str, Any] = self.system.find(folder, detail=True)
@@ -605,15 +620,15 @@ class _StoreTree:
             return {}
         if isinstance(descriptions, list):  # adlfs returns a list of names for a file
             descriptions = {name: self.system.info(name) for name in descriptions}
-        self.infos |= descriptions
+        self.descriptions |= descriptions
         return descriptions
 
 
-def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:
+def _archive_members(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:
     """Returns the members of an archive that is an input; any other file unchanged."""
-    if file.given or file.problem or not is_archive_name(file.uri):
+    if file.given_folder or file.problem or not is_archive_name(file.uri):
         return (file,)
-    members = list_archive(file.uri, file.seen, options)
+    members = list_archive(file.uri, file.stat, options)
     top = _only_folder([member.name for member, _, _ in members])
     archive_folder = f"{file.uri}{MEMBER_MARK}{top and f'/{top}'}"
     return [
@@ -622,18 +637,18 @@ def _opened(file: InputFile, options: StorageOptions) -> Sequence[InputFile]:
     ]
 
 
-def describe_archives(files: Inventory) -> InputSummary:
+def report_archives(files: Inventory) -> InputReport:
     """Returns the lines of the input report about archives listed as folders."""
     archives: Counter[str] = Counter()
-    for file in files.where(pc.starts_with(files.table["version"], MEMBER_VERSION)):
-        if member := member_of(file.version):
+    for file in files.filter(pc.starts_with(files.table["version"], MEMBER_VERSION)):
+        if member := parse_member(file.version):
             archives[member.archive_uri(file.path)] += 1
     if not archives:
-        return NOTHING
+        return EMPTY_REPORT
     descriptions = [
-        f"{path} ({count(number, 'file')})" for path, number in archives.items()
+        f"{path} ({format_count(number, 'file')})" for path, number in archives.items()
     ]
-    return InputSummary((("archives", first_names(descriptions)),))
+    return InputReport((("archives", format_names(descriptions)),))
 
 
 def _only_folder(names: list[str]) -> str:
@@ -691,7 +706,7 @@ def list_inputs(
                 "-: standard input can be read only by `recordmill convert` and "
                 "`recordmill run`. Write it to a file first; a file of this name is ./-"
             )
-        require_secretless_url(name)
+        require_url_without_secret(name)
         require_whole_scheme(name)
         if is_local(name):
             input_listings.append(_list_local(name, notes, open_archives))
@@ -699,18 +714,21 @@ def list_inputs(
             input_listings.append(_list_remote(name, options, open_archives))
         if not is_utf8(root := input_listings[-1][0]):
             raise InputError(
-                f"{escaped(root)}: the name of this input folder is not UTF-8, as names in "
+                f"{escape_surrogates(root)}: the name of this input folder is not UTF-8, as names in "
                 "datasets must be; rename it"
             )
     root = _common_folder([folder for folder, _ in input_listings])
-    tables = [_by_folders(gather(batches, _FOUND)) for _, batches in input_listings]
-    listing = _below_root(root, tables)
+    tables = [
+        _sort_by_folder(gather_batches(batches, _LISTING_SCHEMA))
+        for _, batches in input_listings
+    ]
+    listing = _build_inventory(root, tables)
     if not keep_unreadable and (unreadable_files := listing.unreadable):
         raise unreadable_error(unreadable_files[0])
     return root, listing
 
 
-def _below_root(root: str, tables: Sequence[pa.Table]) -> Inventory:
+def _build_inventory(root: str, tables: Sequence[pa.Table]) -> Inventory:
     """Returns the inventory of the listed files below a root, each file once."""
     file_table = pa.concat_tables(tables)
     if len(tables) > 1:
@@ -719,16 +737,16 @@ def _below_root(root: str, tables: Sequence[pa.Table]) -> Inventory:
         if len(first_rows) < file_table.num_rows:
             file_table = file_table.take(np.sort(first_rows))
     start = f"{root.rstrip('/')}/" if root else ""
-    return Inventory.gathered(
+    return Inventory.from_batches(
         (
-            _named_below(root, start, batch)
+            _inventory_batch(root, start, batch)
             for batch in file_table.to_batches(BATCH_FILES)
         ),
         start,
     )
 
 
-def _named_below(root: str, start: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _inventory_batch(root: str, start: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Returns the columns of an inventory for a batch of listed files.
 
     Args:
@@ -744,7 +762,7 @@ def _named_below(root: str, start: str, batch: pa.RecordBatch) -> pa.RecordBatch
         has_odd_name = pa.array([not is_utf8(name) for name in names])
         problem = "the file's name is not UTF-8, as names in records must be; rename it"
         problems = pc.if_else(has_odd_name, problem, problems)
-        uris = pa.array(map(escaped, names), pa.string())
+        uris = pa.array(map(escape_surrogates, names), pa.string())
     # Every uri begins with the root.
     path_below = pc.utf8_slice_codeunits(uris, len(root))
     paths = pc.ascii_ltrim(path_below, characters="/")
@@ -752,7 +770,7 @@ def _named_below(root: str, start: str, batch: pa.RecordBatch) -> pa.RecordBatch
         pc.equal(pc.binary_join_element_wise(start, paths, ""), uris), None, uris
     )
     given_folders = pc.ascii_ltrim(
-        pc.utf8_slice_codeunits(batch["given"], len(root)), characters="/"
+        pc.utf8_slice_codeunits(batch["given_folder"], len(root)), characters="/"
     )
     columns = [
         paths,
@@ -777,12 +795,14 @@ def input_root(files: Sequence[InputFile]) -> str:
 
 def input_roots(files: Sequence[InputFile], max_folders: int) -> tuple[str, ...]:
     """Returns the input folders, or the input root if there are more than `most`."""
-    given_folders = Inventory.of(files).table["given"].unique().to_pylist()
+    given_folders = (
+        Inventory.from_files(files).table["given_folder"].unique().to_pylist()
+    )
     folders = given_folders if len(given_folders) <= max_folders else [""]
     return tuple(input_root(files) + folder for folder in folders)
 
 
-def _by_folders(file_table: pa.Table) -> pa.Table:
+def _sort_by_folder(file_table: pa.Table) -> pa.Table:
     """Returns files sorted by name, folder by folder."""
     batches = file_table.to_batches(BATCH_FILES)
     # Keys of object stores may contain a zero byte.
@@ -793,7 +813,7 @@ def _by_folders(file_table: pa.Table) -> pa.Table:
         return file_table.take(sorted(range(len(names)), key=names.__getitem__))
     if are_sorted(batch["uri"] for batch in batches):
         return file_table
-    keys = gather(
+    keys = gather_batches(
         (
             pa.RecordBatch.from_arrays([by_folders(batch["uri"])], ["key"])
             for batch in batches
@@ -802,7 +822,7 @@ def _by_folders(file_table: pa.Table) -> pa.Table:
     )
     order = pc.sort_indices(keys["key"])
     del keys
-    return gather(take_batches(file_table, order), file_table.schema)
+    return gather_batches(take_batches(file_table, order), file_table.schema)
 
 
 def _common_folder(roots: Sequence[str]) -> str:
@@ -839,28 +859,32 @@ def find_named(name: str, files: Inventory) -> Inventory:
         return files[:0]  # names in an inventory are UTF-8
     path_below = name.removeprefix("./")
     full_name = full_uri(name)
-    if has_magic(name):
+    if is_glob(name):
         for texts, pattern in ((files.paths, path_below), (files.uris, full_name)):
             is_matched = [matches_path(path, pattern) for path in texts.to_pylist()]
             if any(is_matched):
-                return files.where(pa.array(is_matched))
+                return files.filter(pa.array(is_matched))
         return files[:0]
-    given_paths = pc.binary_join_element_wise(files.table["given"], path_below, "/")
+    given_paths = pc.binary_join_element_wise(
+        files.table["given_folder"], path_below, "/"
+    )
     expected_paths = pc.if_else(
-        pc.equal(files.table["given"], ""), path_below, given_paths
+        pc.equal(files.table["given_folder"], ""), path_below, given_paths
     )
     is_named = pc.or_(
         pc.equal(files.paths, path_below), pc.equal(files.paths, expected_paths)
     )
-    named_files = files.where(is_named) or files.where(pc.equal(files.uris, full_name))
+    named_files = files.filter(is_named) or files.filter(
+        pc.equal(files.uris, full_name)
+    )
     folder_uri, folder_path = f"{full_name.rstrip('/')}/", f"{path_below.rstrip('/')}/"
     is_below = pc.or_(
         pc.starts_with(files.paths, folder_path), pc.starts_with(files.uris, folder_uri)
     )
-    return named_files or files.where(is_below)
+    return named_files or files.filter(is_below)
 
 
-def list_with_named(
+def list_inputs_and_named_files(
     inputs: Sequence[str],
     named_files: Sequence[NamedFile],
     storage: StorageOptions = NO_OPTIONS,
@@ -909,21 +933,21 @@ def list_with_named(
 
 
 # Names of documents that often accompany tables.
-_DOCUMENT = re.compile(
+_DOCUMENT_NAME = re.compile(
     r"(?:.*/)?(?:[^/]*\.md|(?:readme|licen[cs]e|notice|changelog|citation)"
     r"(?:\.(?:txt|rst|html|pdf|cff))?)",
     re.IGNORECASE,
 )
 # Caches of the package `datasets`, with the rows of a table after map or filter.
-_CACHE = re.compile(r"cache-[0-9a-f]{16}\w*\.arrow$")
+_CACHE_NAME = re.compile(r"cache-[0-9a-f]{16}\w*\.arrow$")
 _JSON_LINES = re.compile(r"\.(jsonl|ndjson)(\.\w+)?$", re.IGNORECASE)
 _HEAD_BYTES = 4096
 _README_BYTES = 1 << 20
 
 
-def without_documents(
+def remove_documents(
     files: Inventory, source: str, storage: StorageOptions = NO_OPTIONS
-) -> tuple[Inventory, InputSummary, dict[str, str]]:
+) -> tuple[Inventory, InputReport, dict[str, str]]:
     """Returns the tables without the documents that accompany them.
 
     Documents are files such as README.md, LICENSE and .json files. In JSON Lines inputs,
@@ -946,7 +970,7 @@ def without_documents(
       InputError: according to README.md, the tables belong to several datasets.
     """
     if source not in ("csv", "parquet", "arrow", "jsonl", "text"):
-        return files, NOTHING, {}
+        return files, EMPTY_REPORT, {}
     may_be_lines = source == "jsonl"
     beside_lines = any(_JSON_LINES.search(file.path) for file in files)
     unused = list[str]()
@@ -954,18 +978,18 @@ def without_documents(
 
     def is_table(file: InputFile) -> bool:
         folder, _, name = file.path.rpartition("/")
-        if name not in listed.get(folder, (name,)) or _CACHE.match(name):
+        if name not in listed.get(folder, (name,)) or _CACHE_NAME.match(name):
             return False
         if not file.path.lower().endswith(".json"):
-            return not _DOCUMENT.fullmatch(file.path)
+            return not _DOCUMENT_NAME.fullmatch(file.path)
         return may_be_lines and (not beside_lines or _has_objects(file, storage))
 
     tables = pa.array([is_table(file) for file in files], pa.bool_())
-    table_files = files.where(tables)
+    table_files = files.filter(tables)
     if not table_files.num_bytes:
-        return files, NOTHING, {}
+        return files, EMPTY_REPORT, {}
     splits = dict[str, str]()
-    for readme in files.where(pc.equal(files.paths, "README.md")):
+    for readme in files.filter(pc.equal(files.paths, "README.md")):
         head = read_head(readme, _README_BYTES, storage)
         try:
             configurations = read_configurations(head, readme.uri)
@@ -973,15 +997,15 @@ def without_documents(
             unused.append(f"{error}: is not used")
             continue
         splits = _documented_splits(readme, configurations, table_files)
-    document_paths = files.where(pc.invert(tables)).paths.to_pylist()
+    document_paths = files.filter(pc.invert(tables)).paths.to_pylist()
     noun = "texts" if source == "text" else "tables"
     facts = (
-        ((f"left out, no {noun}", first_names(document_paths)),)
+        ((f"left out, no {noun}", format_names(document_paths)),)
         if document_paths
         else ()
     )
     warnings = (InputWarning("unused-metadata", message) for message in unused)
-    return table_files, InputSummary(facts, tuple(warnings)), splits
+    return table_files, InputReport(facts, tuple(warnings)), splits
 
 
 def _documented_splits(
@@ -1011,7 +1035,7 @@ def _documented_splits(
         ]
         raise InputError(
             f"{readme.uri}: the files belong to {len(matched_configurations)} configurations: "
-            f"{first_names(descriptions)}; expected one. Use its files or its folder as the "
+            f"{format_names(descriptions)}; expected one. Use its files or its folder as the "
             "input; to read all as one input, use `exclude=README.md`"
         )
     pairs = next(iter(matched_configurations.values()), [])
@@ -1041,7 +1065,7 @@ def _listed_tables(
         folder, _, name = file.path.rpartition("/")
         if name != "state.json" or file.problem:
             continue
-        state_json = read_range(file.uri, 0, file.size, storage, file.seen)
+        state_json = read_range(file.uri, 0, file.size, storage, file.stat)
         try:
             state = parse_json(state_json, file.uri)
             with as_input_error(file.uri, "_data_files, a list with filename of each"):
@@ -1070,7 +1094,7 @@ def _has_objects(file: InputFile, storage: StorageOptions) -> bool:
 
 def exclude_files(
     files: Inventory, patterns: Sequence[str], named_files: Sequence[NamedFile] = ()
-) -> tuple[Inventory, frozenset[str], InputSummary]:
+) -> tuple[Inventory, frozenset[str], InputReport]:
     """Removes the files that match a pattern from an inventory.
 
     Args:
@@ -1098,7 +1122,7 @@ def exclude_files(
     left_out = set[str]()
     warnings = []
     for pattern in patterns:
-        matched_paths = matching(paths, pattern)
+        matched_paths = select_paths(paths, pattern)
         left_out |= matched_paths
         if not matched_paths:
             problem = (
@@ -1106,13 +1130,13 @@ def exclude_files(
                 f"below the input folder are like {files[0].path}"
             )
             warnings.append(InputWarning("unused-exclude", problem))
-    kept_files = files.without(left_out)
+    kept_files = files.without_paths(left_out)
     pattern_text = ", ".join(patterns)
     if patterns and not kept_files:
         raise InputError(
             f"`exclude` {pattern_text}: leaves out all input files "
-            f"({count(len(files), 'file')}, such as {files[0].path}). Name fewer files"
+            f"({format_count(len(files), 'file')}, such as {files[0].path}). Name fewer files"
         )
-    left_out_text = f"{count(len(left_out), 'file')}, by exclude: {pattern_text}"
+    left_out_text = f"{format_count(len(left_out), 'file')}, by exclude: {pattern_text}"
     facts = (("left out", left_out_text),) if left_out else ()
-    return kept_files, frozenset(left_out), InputSummary(facts, tuple(warnings))
+    return kept_files, frozenset(left_out), InputReport(facts, tuple(warnings))

@@ -45,25 +45,25 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputReport
 from recordmill.schemas.job import MapFunction, load_map
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.encode.columns import is_list, plain
+from recordmill.transforms.encode.columns import is_list, unwrap_array
 from recordmill.transforms.exchange.keys import copy_origins
 from recordmill.transforms.sources.base import (
-    Findings,
+    InputFindings,
+    RangeFindings,
     Rows,
-    RowSink,
     RowTransform,
     Source,
-    map_readable,
     missing_required,
+    read_sample_ranges,
 )
 from recordmill.transforms.sources.plain_types import (
-    flat_batch,
-    merged_type,
+    flatten_batch,
+    merge_types,
     plain_columns,
     plain_schema,
 )
@@ -72,9 +72,9 @@ from recordmill.transforms.sources.text_columns import TypeFlag
 _REASON_CHARACTERS = 500  # maximum length of an exception in the reason of a reject
 # Sums of many numbers may differ in the last digits if the order of addition differs.
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
-_TRIED_ROWS = 256
-_RANGES = 32  # maximum number of ranges whose first rows are tried
-_INSTALL = "Install the modules that it imports, also on each worker"
+_TRIAL_ROWS = 256
+_MAX_TRIAL_RANGES = 32  # maximum number of ranges whose first rows are tried
+_INSTALL_HINT = "Install the modules that it imports, also on each worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +82,28 @@ class MappedBatch:
     """The output of a user's function for one batch."""
 
     batch: pa.RecordBatch
-    rows: I64  # for each output row, the index of its input row, ascending
+    input_rows: I64  # for each output row, the index of its input row, ascending
     invalid_rows: tuple[tuple[int, str], ...] = ()  # (input row, reason), ascending
 
-    def dropped(self, num_rows: int) -> int:
+    def num_dropped(self, num_rows: int) -> int:
         """Returns the number of valid input rows without an output row."""
-        return num_rows - len(self.invalid_rows) - len(np.unique(self.rows))
+        return num_rows - len(self.invalid_rows) - len(np.unique(self.input_rows))
 
     @property
-    def added(self) -> int:
+    def num_added(self) -> int:
         """Returns the number of output rows after the first of each input row."""
-        return len(self.rows) - len(np.unique(self.rows))
+        return len(self.input_rows) - len(np.unique(self.input_rows))
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class Trial:
     """The properties of a user's function that a trial on the first rows determined."""
 
     columns: pa.Schema  # the output columns, with plain types
-    kept: frozenset[str] = frozenset()  # columns that were returned unchanged
-    rows_each: int = 1  # number of output rows per input row, rounded up
+    unchanged_columns: frozenset[str] = (
+        frozenset()
+    )  # columns that were returned unchanged
+    rows_per_input_row: int = 1  # number of output rows per input row, rounded up
     has_rows: bool = True  # False if the trial had no rows, so only types are known
 
 
@@ -117,7 +119,7 @@ class UserFunction:
     label: str  # the name of the function in messages
     as_declared: bool = False  # True if a declared schema defines the features
 
-    def _error(
+    def _usage_error(
         self, text: str, kind: type[RecordmillError] = UsageError
     ) -> RecordmillError:
         """Returns an error whose message names the function."""
@@ -135,7 +137,9 @@ class UserFunction:
         nothing = pa.RecordBatch.from_pylist([]), np.zeros(0, np.int64)
         parts = list(self._call_parts(batch, 0, invalid)) or [nothing]
         batches, rows = zip(*parts, strict=True)
-        return MappedBatch(self._joined(batches), np.concatenate(rows), tuple(invalid))
+        return MappedBatch(
+            self._join_batches(batches), np.concatenate(rows), tuple(invalid)
+        )
 
     def _call_parts(
         self, batch: pa.RecordBatch, start: int, invalid: list[tuple[int, str]]
@@ -150,8 +154,8 @@ class UserFunction:
         except (MemoryError, RecordmillError):
             raise
         except ImportError as error:
-            text = f"{type(error).__name__}: {error}. {_INSTALL}"
-            raise self._error(text) from error
+            text = f"{type(error).__name__}: {error}. {_INSTALL_HINT}"
+            raise self._usage_error(text) from error
         except Exception as error:  # a user's function can raise any exception
             if batch.num_rows == 1:
                 text = f"{type(error).__name__}: {error}"
@@ -163,17 +167,19 @@ class UserFunction:
             yield from self._call_parts(batch.slice(0, half), start, invalid)
             yield from self._call_parts(batch.slice(half), start + half, invalid)
             return
-        returned_batch, rows = self._checked(returned, batch.num_rows)
+        returned_batch, rows = self._check_returned(returned, batch.num_rows)
         yield returned_batch, rows + start
 
-    def _checked(self, returned: Any, num_rows: int) -> tuple[pa.RecordBatch, I64]:
+    def _check_returned(
+        self, returned: Any, num_rows: int
+    ) -> tuple[pa.RecordBatch, I64]:
         """Returns the batch in the function's return value, and its input rows."""
         rows: Any = None
         if isinstance(returned, tuple) and len(returned) == 2:
             returned, rows = returned
         if not isinstance(returned, pa.RecordBatch):
             kind = "nothing" if returned is None else f"a {type(returned).__qualname__}"
-            raise self._error(
+            raise self._usage_error(
                 f"returned {kind}, expected a pyarrow.RecordBatch, or a pair of it and "
                 "the number of the row that each row comes from"
             )
@@ -181,7 +187,7 @@ class UserFunction:
         if rows is not None:
             return returned, self._row_numbers(rows, num_returned, num_rows)
         if num_returned != num_rows:
-            raise self._error(
+            raise self._usage_error(
                 f"got {num_rows:,} rows and returned {num_returned:,}. Return a second value "
                 "with the row that each row comes from: `return batch.take(rows), "
                 "rows`; for a mask use pyarrow.compute.indices_nonzero(mask)"
@@ -196,7 +202,7 @@ class UserFunction:
             numbers = np.asarray(rows)
         except (ValueError, pa.ArrowException) as error:
             text = f"the row numbers that it returned are not an array: {error}"
-            raise self._error(text) from error
+            raise self._usage_error(text) from error
         actual = f"an array of {numbers.dtype}, shape {numbers.shape}"
         if numbers.shape == (0,) and num_made == 0:
             return np.zeros(0, np.int64)
@@ -211,14 +217,14 @@ class UserFunction:
                 else "rows not in order"
             )
             actual = f"{problem}, of the {num_rows:,} that it got"
-        raise self._error(
+        raise self._usage_error(
             f"the second value must name the row that each of the {num_made:,} "
             "returned rows comes from: expected ascending row numbers from 0 to "
             f"{num_rows - 1:,}, found {actual}. For a mask use "
             "pyarrow.compute.indices_nonzero(mask)"
         )
 
-    def _joined(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    def _join_batches(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Joins batches; a column of type null gets its type from the other batches."""
         names = parts[0].schema.names
         for part in parts[1:]:
@@ -226,7 +232,7 @@ class UserFunction:
                 different_names = sorted({*part.schema.names} ^ {*names}) or sorted(
                     names
                 )
-                raise self._error(
+                raise self._usage_error(
                     f"returns column {different_names[0]!r} for some rows only. It must return "
                     "the same columns for all",
                     SchemaError,
@@ -240,13 +246,13 @@ class UserFunction:
             types.pop(pa.null(), None)
             kinds = list(types) or [pa.null()]
             if len(kinds) > 1:
-                raise self._different_types(name, *kinds[:2])
+                raise self._type_error(name, *kinds[:2])
             arrays.append(
                 pa.concat_arrays([column.cast(kinds[0]) for column in columns])
             )
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
-    def _different_types(
+    def _type_error(
         self,
         column: str,
         left_type: pa.DataType,
@@ -268,9 +274,13 @@ class UserFunction:
         parts = [
             self(batch.slice(start, half if start < half else None)) for start in starts
         ]
-        rows = [part.rows + start for start, part in zip(starts, parts, strict=True)]
+        rows = [
+            part.input_rows + start for start, part in zip(starts, parts, strict=True)
+        ]
         difference = (
-            "" if np.array_equal(np.concatenate(rows), whole.rows) else "other rows"
+            ""
+            if np.array_equal(np.concatenate(rows), whole.input_rows)
+            else "other rows"
         )
         start = 0
         for part in [] if difference else [mapped_part.batch for mapped_part in parts]:
@@ -282,14 +292,14 @@ class UserFunction:
                 ):
                     difference = difference or f"other values in column {name!r}"
         if difference:
-            raise self._error(
+            raise self._usage_error(
                 f"returns {difference} for the same rows in smaller batches, or at the "
                 "second call. Compute each row only from its input row and from "
                 "constants, not from the mean or maximum of the batch, random numbers, "
                 "or the time"
             )
 
-    def try_on(self, batch: pa.RecordBatch) -> Tried:
+    def try_on_rows(self, batch: pa.RecordBatch) -> Trial:
         """Returns the result of a trial on some rows.
 
         Raises:
@@ -299,13 +309,15 @@ class UserFunction:
         """
         mapped_batch = self(batch)
         rows = batch.num_rows
-        first = "the first row" if rows == 1 else f"the first {count(rows, 'row')}"
+        first = (
+            "the first row" if rows == 1 else f"the first {format_count(rows, 'row')}"
+        )
         if len(mapped_batch.invalid_rows) == rows:
             columns = ", ".join(
                 f"{input_column.name} {input_column.type}"
                 for input_column in batch.schema
             )
-            raise self._error(
+            raise self._usage_error(
                 f"raised for {'each of ' if rows > 1 else ''}{first}: "
                 f"{mapped_batch.invalid_rows[0][1]}. The columns are {columns}",
                 _RaisedForAllError,
@@ -319,27 +331,27 @@ class UserFunction:
             for name in names_after
             if names_before.count(name) == names_after.count(name) == 1
             and mapped_batch.batch[name].equals(
-                batch[name].take(pa.array(mapped_batch.rows))
+                batch[name].take(pa.array(mapped_batch.input_rows))
             )
         )
         for column in mapped_columns:
             if pt.is_null(column.type) and not (
                 column.name in kept_columns or self.as_declared
             ):
-                raise self._error(
+                raise self._usage_error(
                     f"column {column.name!r} has no value in {first}, so its type is "
                     "unknown. Set it in the function, for example with "
                     "pyarrow.array(values, type), or declare the features in a file "
                     "(`schema`)",
                     SchemaError,
                 )
-        return Tried(
+        return Trial(
             mapped_columns,
             kept_columns,
             max(1, -(-mapped_batch.batch.num_rows // rows)),
         )
 
-    def try_without_rows(self, columns: pa.Schema) -> Tried:
+    def try_without_rows(self, columns: pa.Schema) -> Trial:
         """Returns the result of a trial on a batch without rows."""
         try:
             returned = self.call(pa.RecordBatch.from_pylist([], schema=columns))
@@ -348,8 +360,8 @@ class UserFunction:
                 f"the input has no row, and `map` {self.label} cannot take a batch "
                 f"without rows: {type(error).__name__}: {error}"
             ) from error
-        returned_batch, _ = self._checked(returned, 0)
-        return Tried(self._plain_columns(returned_batch), has_rows=False)
+        returned_batch, _ = self._check_returned(returned, 0)
+        return Trial(self._plain_columns(returned_batch), has_rows=False)
 
     def _plain_columns(self, batch: pa.RecordBatch) -> pa.Schema:
         """Returns the plain columns of a batch that the function returned."""
@@ -362,7 +374,7 @@ class UserFunction:
             raise SchemaError(str(error)) from error
         return pa.schema(list(columns.items()))
 
-    def flat(
+    def flatten_batch(
         self, batch: pa.RecordBatch, tried: pa.Schema, location: str
     ) -> pa.RecordBatch:
         """Returns a batch with plain columns of the types that the trial determined.
@@ -374,7 +386,7 @@ class UserFunction:
         """
         columns = self._plain_columns(batch)
         if self.as_declared:
-            return flat_batch(batch, columns)
+            return flatten_batch(batch, columns)
         if different_names := sorted({*columns.names} ^ {*tried.names}):
             raise SchemaError(
                 f"{location}: `map` {self.label}: the function returned the columns "
@@ -384,15 +396,15 @@ class UserFunction:
             )
         for name, kind in zip(columns.names, columns.types, strict=True):
             expected = tried.field(name).type
-            merged = merged_type(kind, expected)
+            merged = merge_types(kind, expected)
             if merged is None or not merged.equals(expected):
-                raise self._different_types(name, expected, kind, f"{location}: ")
-        return flat_batch(batch, tried)
+                raise self._type_error(name, expected, kind, f"{location}: ")
+        return flatten_batch(batch, tried)
 
 
 def same_values(left: pa.Array, right: pa.Array) -> bool:
     """Returns True if arrays have equal values; floats may differ by rounding of sums."""
-    left, right = plain(left), plain(right)
+    left, right = unwrap_array(left), unwrap_array(right)
     if pt.is_null(left.type) or pt.is_null(right.type):
         return bool(left.null_count == right.null_count == len(left) == len(right))
     if left.type != right.type or not left.is_null().equals(right.is_null()):
@@ -412,7 +424,7 @@ def same_values(left: pa.Array, right: pa.Array) -> bool:
     return np.allclose(first, second, rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True)
 
 
-_lock = Lock()  # tasks in one process may load the function at the same time
+_load_lock = Lock()  # tasks in one process may load the function at the same time
 
 
 def load_function(map_function: MapFunction) -> Callable[..., Any]:
@@ -422,15 +434,17 @@ def load_function(map_function: MapFunction) -> Callable[..., Any]:
       UsageError: the module cannot be run, differs from the module at the start of the
         job, or has no such function.
     """
-    with _lock:
+    with _load_lock:
         try:
             module = (
-                _import(map_function) if map_function.module else _run(map_function)
+                _import_module(map_function)
+                if map_function.module
+                else _run_module(map_function)
             )
         except UsageError:
             raise
         except Exception as error:  # a user's module can raise any exception
-            hint = f". {_INSTALL}" if isinstance(error, ImportError) else ""
+            hint = f". {_INSTALL_HINT}" if isinstance(error, ImportError) else ""
             if isinstance(error, NameError) and error.name == "__file__":
                 hint = (
                     ". A file is run without the files next to it: put their code into "
@@ -455,7 +469,7 @@ def load_function(map_function: MapFunction) -> Callable[..., Any]:
     return function
 
 
-def _import(map_function: MapFunction) -> ModuleType:
+def _import_module(map_function: MapFunction) -> ModuleType:
     """Imports a module; raises UsageError if its text changed since the job began."""
     local_function = load_map(
         f"{map_function.module}:{map_function.function}", lambda _: b""
@@ -470,7 +484,7 @@ def _import(map_function: MapFunction) -> ModuleType:
     return importlib.import_module(map_function.module)
 
 
-def _run(map_function: MapFunction) -> ModuleType:
+def _run_module(map_function: MapFunction) -> ModuleType:
     """Runs the text of a file as a module; returns the same module for the same text."""
     name = f"recordmill_map_{map_function.checksum}"
     if name in sys.modules:
@@ -494,27 +508,27 @@ def _run(map_function: MapFunction) -> ModuleType:
 class MappedRows(RowTransform):
     """The rows that a user's function creates; instances compare by `key` alone."""
 
-    inner: Source = field(compare=False)
-    named: MapFunction = field(compare=False)
+    inner_source: Source = field(compare=False)
+    map_function: MapFunction = field(compare=False)
     # True if a declared schema defines the features
     as_declared: bool = field(compare=False)
     # the schema of the dataset appended to, unless the job declares the schema
     fixed_schema: Schema | None = field(compare=False)
     # the ranges of the first rows, and the type flags of these rows
-    tried_ranges: tuple[InputRange, ...] = field(compare=False)
-    tried_types: TypeFlags = field(compare=False)
-    # the trial with `tried_types`; trials with other type flags run when needed
-    tried: Tried = field(compare=False)
+    trial_ranges: tuple[InputRange, ...] = field(compare=False)
+    trial_types: TypeFlags = field(compare=False)
+    # the trial with `trial_types`; trials with other type flags run when needed
+    trial: Trial = field(compare=False)
     # a unique key, so that a process caches the trials of this instance
-    key: str = field(default_factory=lambda: uuid4().hex)
+    cache_key: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def _function(self) -> UserFunction:
         return UserFunction(
-            load_function(self.named), self.named.label, self.as_declared
+            load_function(self.map_function), self.map_function.label, self.as_declared
         )
 
-    def _types(self, flags: TypeFlags) -> TypeFlags:
+    def _with_trial_types(self, flags: TypeFlags) -> TypeFlags:
         """Returns type flags merged with the flags of the first rows.
 
         The flags of columns whose type is decided are unchanged: odd cells in the first
@@ -522,38 +536,40 @@ class MappedRows(RowTransform):
         """
         if not self.infers_types:
             return flags
-        merged = merge_type_flags(flags, self.tried_types)
+        merged = merge_type_flags(flags, self.trial_types)
         filled_flags = flags or (0,) * len(merged)
         return tuple(
             flag if flag & TypeFlag.DECIDED else merged_flag
             for flag, merged_flag in zip(filled_flags, merged, strict=True)
         )
 
-    def _tried_with(self, types: TypeFlags) -> Tried:
+    def _trial_for(self, types: TypeFlags) -> Trial:
         """Returns the trial of the function on columns with these type flags."""
-        types = self._types(types)
-        if not self.infers_types or types == self.tried_types:
-            return self.tried
+        types = self._with_trial_types(types)
+        if not self.infers_types or types == self.trial_types:
+            return self.trial
         return self._try_again(types)
 
     @lru_cache(maxsize=256)  # noqa: B019 (cached by `key`: once in each process)
-    def _try_again(self, types: TypeFlags) -> Tried:
-        return self._function.try_on(
-            _first_rows(self.inner, self.tried_ranges, types)[0]
+    def _try_again(self, types: TypeFlags) -> Trial:
+        return self._function.try_on_rows(
+            _read_first_rows(self.inner_source, self.trial_ranges, types)[0]
         )
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         observed: TypeFlags = ()
         if range_findings is not None:
-            observed = range_findings.observed
+            observed = range_findings.type_flags
             range_findings = range_findings._replace(
-                schema=self.inner.schema(self._types(observed))
+                schema=self.inner_source.schema(self._with_trial_types(observed))
             )
-        inner_report = self.inner.understood(range_findings)
-        tried = self._tried_with(observed)
+        inner_report = self.inner_source.input_report(range_findings)
+        tried = self._trial_for(observed)
         features = () if self.as_declared else self.schema(observed).features
         kept_names = [
-            feature.name for feature in features if feature.column in tried.kept
+            feature.name
+            for feature in features
+            if feature.column in tried.unchanged_columns
         ]
         column_names = {feature.column for feature in features} or {
             *tried.columns.names
@@ -563,31 +579,33 @@ class MappedRows(RowTransform):
             for created_column in tried.columns
             if created_column.name in column_names
         )
-        label = f"{self.named.label} (checksum {self.named.checksum[:8]})"
+        label = f"{self.map_function.label} (checksum {self.map_function.checksum[:8]})"
         facts = [("map", f"{label} makes {created_columns}")]
         if kept_names:
             facts.append(("kept by map", ", ".join(kept_names)))
-        return replace(inner_report, facts=(*inner_report.facts, *facts))
+        return replace(inner_report, fields=(*inner_report.fields, *facts))
 
     def columns(self) -> pa.Schema:
-        return self.tried.columns
+        return self.trial.columns
 
-    def sample(self, input_range: InputRange) -> TypeFlags:
-        return self._types(self.inner.sample(input_range))
+    def sample_type_flags(self, input_range: InputRange) -> TypeFlags:
+        return self._with_trial_types(self.inner_source.sample_type_flags(input_range))
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        return self.inner.estimated_bytes(files) * self.tried.rows_each
+        return self.inner_source.estimated_bytes(files) * self.trial.rows_per_input_row
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        tried = self._tried_with(observed)
+        tried = self._trial_for(observed)
         if not tried.has_rows and self.fixed_schema is not None:
             return self.fixed_schema
-        inner_features = self.inner.schema(self._types(observed)).features
+        inner_features = self.inner_source.schema(
+            self._with_trial_types(observed)
+        ).features
         feature_by_column = {feature.column: feature for feature in inner_features}
         features = []
         for mapped_feature in plain_schema(tried.columns, nulls).features:
-            if mapped_feature.name not in tried.kept:
-                features.append(self._as_fixed(mapped_feature))
+            if mapped_feature.name not in tried.unchanged_columns:
+                features.append(self._match_fixed_feature(mapped_feature))
             elif mapped_feature.name in feature_by_column:
                 # An unchanged column keeps its class names, or remains an image. Columns
                 # that are no feature of the inner source become no feature.
@@ -595,10 +613,10 @@ class MappedRows(RowTransform):
                     feature_by_column[mapped_feature.name],
                     optional=mapped_feature.optional,
                 )
-                features.append(self._as_fixed(kept_feature, mapped_feature))
+                features.append(self._match_fixed_feature(kept_feature, mapped_feature))
         return Schema(tuple(features))
 
-    def _as_fixed(self, *choices: FeatureSpec) -> FeatureSpec:
+    def _match_fixed_feature(self, *choices: FeatureSpec) -> FeatureSpec:
         """Returns the choice that matches a feature of the dataset, else the first."""
         for fixed_feature in self.fixed_schema.features if self.fixed_schema else ():
             for choice in choices:
@@ -608,7 +626,9 @@ class MappedRows(RowTransform):
         return choices[0]
 
     def input_schema(self, observed: TypeFlags) -> Schema:
-        inner_features = self.inner.schema(self._types(observed)).features
+        inner_features = self.inner_source.schema(
+            self._with_trial_types(observed)
+        ).features
         # Optional, because the function has to handle missing values.
         return Schema(
             tuple(replace(feature, optional=True) for feature in inner_features)
@@ -618,88 +638,98 @@ class MappedRows(RowTransform):
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
     ) -> bool:
         # The function may also have computed output from a column without values.
-        return bool(observed) and self.inner.needs_reencode(final, used, final)
+        return bool(observed) and self.inner_source.needs_reencode(final, used, final)
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
-        function, types = self._function, self._types(expected)
+        function, types = self._function, self._with_trial_types(expected)
         # A copy, because its nulls count the missing values of the input columns.
         inner_findings = replace(sink)
         if not self.as_declared:
-            sink.add(nulls=(0,) * len(self._tried_with(types).columns))
-        for rows in self.inner.read(input_range, types, inner_findings):
-            self._pass_on(inner_findings, sink)
-            types = merge_type_flags(types, sink.observed)
+            sink.add_batch_findings(nulls=(0,) * len(self._trial_for(types).columns))
+        for rows in self.inner_source.read(input_range, types, inner_findings):
+            self._copy_findings(inner_findings, sink)
+            types = merge_type_flags(types, sink.type_flags)
             if not rows.batch.num_rows:
                 continue
-            tried = self._tried_with(types).columns
+            tried = self._trial_for(types).columns
             mapped_batch = function(rows.batch)
-            sink.reject(rows, dict(mapped_batch.invalid_rows), input_range, "map")
-            sink.dropped += mapped_batch.dropped(rows.batch.num_rows)
-            sink.added += mapped_batch.added
+            sink.reject_rows(rows, dict(mapped_batch.invalid_rows), input_range, "map")
+            sink.num_dropped_rows += mapped_batch.num_dropped(rows.batch.num_rows)
+            sink.num_added_rows += mapped_batch.num_added
             if not mapped_batch.batch.num_columns:
                 continue
-            batch = function.flat(mapped_batch.batch, tried, input_range.where)
-            mapped = replace(rows.taken(mapped_batch.rows, batch), planned_bytes=None)
-            if mapped_batch.added:
-                mapped.groups = mapped.origins
+            batch = function.flatten_batch(
+                mapped_batch.batch, tried, input_range.location
+            )
+            mapped = replace(
+                rows.take_rows(mapped_batch.input_rows, batch), planned_bytes=None
+            )
+            if mapped_batch.num_added:
+                mapped.group_hashes = mapped.origins
                 mapped.origins = copy_origins(
-                    mapped.origins, _copies(mapped_batch.rows)
+                    mapped.origins, _copy_numbers(mapped_batch.input_rows)
                 )
-            required = self.fixed_schema and self.schema(sink.observed)
+            required = self.fixed_schema and self.schema(sink.type_flags)
             missing = missing_required(batch, required)
-            mapped = sink.reject(mapped, missing, input_range)
+            mapped = sink.reject_rows(mapped, missing, input_range)
             if not self.as_declared:
-                sink.add(nulls=[column.null_count for column in mapped.batch.columns])
+                sink.add_batch_findings(
+                    nulls=[column.null_count for column in mapped.batch.columns]
+                )
             yield mapped
-        self._pass_on(inner_findings, sink)
+        self._copy_findings(inner_findings, sink)
 
-    def _pass_on(self, inner_findings: RowSink, sink: RowSink) -> None:
+    def _copy_findings(
+        self, inner_findings: RangeFindings, sink: RangeFindings
+    ) -> None:
         """Copies issues and type flags of the inner source to `sink`.
 
         The lists of rejects and checksums are shared by both.
         """
         sink.issues = inner_findings.issues
-        sink.observed = (
-            self._types(inner_findings.observed) if inner_findings.observed else ()
+        sink.type_flags = (
+            self._with_trial_types(inner_findings.type_flags)
+            if inner_findings.type_flags
+            else ()
         )
 
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
-        return self.read(input_range, (), RowSink())
+        return self.read(input_range, (), RangeFindings())
 
 
-def _copies(rows: I64) -> I64:
+def _copy_numbers(rows: I64) -> I64:
     """Numbers the output rows of each input row from 0.
 
-    >>> _copies(np.array([3, 3, 5])).tolist()
+    >>> _copy_numbers(np.array([3, 3, 5])).tolist()
     [0, 1, 0]
     """
     _, starts, counts = np.unique(rows, return_index=True, return_counts=True)
     return np.arange(len(rows), dtype=np.int64) - np.repeat(starts, counts)
 
 
-def _first_rows(
+def _read_first_rows(
     source: Source, ranges: Sequence[InputRange], types: TypeFlags = ()
 ) -> tuple[pa.RecordBatch, TypeFlags]:
     """Returns the first rows of several ranges in one batch, and their type flags."""
-    ranges = ranges[:_RANGES]
+    ranges = ranges[:_MAX_TRIAL_RANGES]
 
     def read(input_range: InputRange) -> tuple[pa.RecordBatch | None, TypeFlags]:
-        sink = RowSink()
+        sink = RangeFindings()
         row_batches = source.read(input_range, types, sink)
         batch = next((rows.batch for rows in row_batches if rows.batch.num_rows), None)
-        return batch, sink.observed if source.infers_types else ()
+        return batch, sink.type_flags if source.infers_types else ()
 
     batches, merged_types = [], types
-    for batch, observed in map_readable(read, ranges):
+    for batch, observed in read_sample_ranges(read, ranges):
         if batch is not None:
-            batches.append(batch.slice(0, -(-_TRIED_ROWS // len(ranges))))
+            batches.append(batch.slice(0, -(-_TRIAL_ROWS // len(ranges))))
             merged_types = merge_type_flags(merged_types, observed)
     if not batches:
         return pa.RecordBatch.from_pylist([], schema=source.columns()), types
     if merged_types != types:  # read again: parts read earlier may have narrower types
-        return _first_rows(source, ranges, merged_types)
+        return _read_first_rows(source, ranges, merged_types)
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0], types
 
 
@@ -726,12 +756,12 @@ def map_rows(
       InputError: the input has no row for the trial.
       UsageError, SchemaError: the function cannot be used.
     """
-    ranges = source.cut(files)
+    ranges = source.cut_ranges(files)
     sample_ranges = tuple(source.sample_ranges(ranges)) if ranges else ()
-    batch, types = _first_rows(source, sample_ranges)
+    batch, types = _read_first_rows(source, sample_ranges)
     if not batch.num_rows:  # a row may be larger than a sampled range
         sample_ranges = tuple(ranges[:1])
-        batch, types = _first_rows(source, sample_ranges)
+        batch, types = _read_first_rows(source, sample_ranges)
     function = UserFunction(
         load_function(map_function), map_function.label, as_declared
     )
@@ -741,7 +771,7 @@ def map_rows(
         )
     try:
         if batch.num_rows:
-            tried = function.try_on(batch)
+            tried = function.try_on_rows(batch)
         else:
             tried = function.try_without_rows(source.columns())
     except _RaisedForAllError as error:

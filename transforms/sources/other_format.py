@@ -18,12 +18,12 @@ from recordmill.transforms.storage.input_stream import (
 from recordmill.transforms.storage.reading import read_range
 
 HEAD_BYTES = 1 << 12  # bytes at the start of a file that are inspected
-_LOOKED_AT = 20  # maximum number of files that are inspected
+_MAX_INSPECTED_FILES = 20  # maximum number of files that are inspected
 BINARY = "binary data"
 _ZIP, _TAR = "a ZIP file, such as an Excel file", "a tar archive"
 _SQLITE, _JSON = "an SQLite database", "JSON that is not JSON Lines"
 # (pattern of the first bytes, description, the format that reads it or "")
-_STARTS = (
+_SIGNATURES = (
     # The same signatures as in transforms/audio/header.py, which only audio imports.
     (rb"(?s)(RIFF|RF64)....WAVE|fLaC|OggS\0|ID3[\2-\4]", "an audio file", "audio"),
     (rb"PAR1", "a Parquet file", "parquet"),
@@ -47,15 +47,15 @@ _EXPORTS = {
     "'select * from TABLE' > TABLE.csv",
     _JSON: "convert it to JSON Lines first, e.g. jq -c '.[]' FILE > FILE.jsonl",
 }
-_TABLES = frozenset({"csv", "jsonl", "parquet", "arrow"})
-_OTHERS = frozenset(
+_TABLE_FORMATS = frozenset({"csv", "jsonl", "parquet", "arrow"})
+_BINARY_FORMATS = frozenset(
     {"images", "audio", "cifar", "idx", "numpy", "tfrecord", "webdataset"}
 )
 _CONTROLS = bytes({*range(1, 32)} - {*b"\t\n\v\f\r\x1a\x1b"})
 
 
 @contextmanager
-def naming_other_format(
+def report_other_format(
     source: str,
     files: Sequence[InputFile],
     storage: StorageOptions,
@@ -72,17 +72,21 @@ def naming_other_format(
     try:
         yield
     except InputError as error:
-        handled_formats = _TABLES if is_append else _TABLES | _OTHERS
+        handled_formats = (
+            _TABLE_FORMATS if is_append else _TABLE_FORMATS | _BINARY_FORMATS
+        )
         if source not in handled_formats or error.kind != DATA or not files:
             raise
         named_files = [file for file in files if file.uri in str(error)]
         looked_at = named_files[:1] or [max(files, key=lambda file: file.size)]
         accepted_contents = {""}
-        if source in _OTHERS:
-            looked_at = [*files[:: len(files) // _LOOKED_AT + 1]]
+        if source in _BINARY_FORMATS:
+            looked_at = [*files[:: len(files) // _MAX_INSPECTED_FILES + 1]]
             # A damaged file looks like binary data; archives may hold files of `source`.
             accepted_contents |= {BINARY, _ZIP, _TAR}
-        recognized_contents = [recognize(_head_of(file, storage)) for file in looked_at]
+        recognized_contents = [
+            recognize_content(_read_head(file, storage)) for file in looked_at
+        ]
         if any(
             content in accepted_contents or other_format == source
             for content, other_format in recognized_contents
@@ -101,11 +105,11 @@ def naming_other_format(
         ) from error
 
 
-def _head_of(file: InputFile, storage: StorageOptions) -> bytes:
+def _read_head(file: InputFile, storage: StorageOptions) -> bytes:
     """Returns the first bytes of a file, decompressed; b"" if it cannot be read."""
 
     def read(begin: int, end: int) -> bytes:
-        return read_range(file.uri, begin, end, storage, file.seen)
+        return read_range(file.uri, begin, end, storage, file.stat)
 
     with suppress(InflateError, InputError):
         head = read(0, HEAD_BYTES)
@@ -117,12 +121,12 @@ def _head_of(file: InputFile, storage: StorageOptions) -> bytes:
     return b""
 
 
-def recognize(head: bytes) -> tuple[str, str]:
+def recognize_content(head: bytes) -> tuple[str, str]:
     r"""Returns a description of a file by its first bytes, and the format that reads it.
 
     Both are "" if the content is unknown; the format is "" if no format reads it.
 
-    >>> recognize(b"a,b\n1,2\n"), recognize(b"prose")
+    >>> recognize_content(b"a,b\n1,2\n"), recognize_content(b"prose")
     (('text with delimiters', 'csv'), ('', ''))
     """
     from recordmill.transforms import tfrecord
@@ -132,7 +136,7 @@ def recognize(head: bytes) -> tuple[str, str]:
         return "", ""  # decompression failed, so the file is damaged
     if is_certain_image(head):
         return f"an image ({image_format(head)})", "images"
-    for start, content, source in _STARTS:
+    for start, content, source in _SIGNATURES:
         if re.match(start, head):
             return content, source
     if tfrecord.is_head(head[: tfrecord.HEAD_BYTES]):

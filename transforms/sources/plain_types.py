@@ -22,8 +22,8 @@ from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.source_options import LEAVE_OUT
-from recordmill.schemas.text import first_names
+from recordmill.schemas.source_options import IGNORE_COLUMNS_HINT
+from recordmill.schemas.text import format_names
 from recordmill.transforms.encode.columns import (
     BOOL,
     BYTES,
@@ -36,10 +36,10 @@ from recordmill.transforms.encode.columns import (
     is_list,
     is_text,
     lists_of,
-    plain,
     plain_type,
+    unwrap_array,
 )
-from recordmill.transforms.sources.file_splits import excluding
+from recordmill.transforms.sources.file_splits import format_exclude_option
 
 SEPARATOR = "/"
 
@@ -62,8 +62,8 @@ def plain_columns(
     columns: dict[str, pa.DataType] = {}
     problems: list[str] = []
     for column in schema:
-        for name, arrow_type in leaves(column.name, column.type):
-            plain = _plain(arrow_type, as_declared=as_declared)
+        for name, arrow_type in flatten_type(column.name, column.type):
+            plain = _find_plain_type(arrow_type, as_declared=as_declared)
             if not column.name:
                 raise InputError(f"{uri}: has a column without a name: name it")
             if name in columns:
@@ -86,20 +86,22 @@ def plain_columns(
     return columns
 
 
-def leaves(name: str, arrow_type: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+def flatten_type(
+    name: str, arrow_type: pa.DataType
+) -> Iterator[tuple[str, pa.DataType]]:
     """Yields name and type of each column that a column is split into."""
     plain = plain_type(arrow_type)
     if pt.is_struct(plain):
         for field in plain:
-            yield from leaves(f"{name}{SEPARATOR}{field.name}", field.type)
+            yield from flatten_type(f"{name}{SEPARATOR}{field.name}", field.type)
     elif pt.is_list(plain) or pt.is_large_list(plain):
-        for inner, value_type in leaves(name, plain.value_type):
+        for inner, value_type in flatten_type(name, plain.value_type):
             yield inner, pa.list_(value_type)
     else:
         yield name, plain
 
 
-def flat_batch(
+def flatten_batch(
     batch: pa.RecordBatch, columns: pa.Schema, rename_column: Callable[[str], str] = str
 ) -> pa.RecordBatch:
     """Returns the rows of a file with plain columns.
@@ -117,13 +119,13 @@ def flat_batch(
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
         for leaf, array in _leaf_columns(name, column)
     }
-    arrays = [_as_type(leaf_columns[field.name], field.type) for field in columns]
+    arrays = [_cast_column(leaf_columns[field.name], field.type) for field in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 def _leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     """Yields name and cells of each column that a column is split into."""
-    column = plain(column)
+    column = unwrap_array(column)
     if pt.is_struct(column.type):
         # In a missing struct, every field is missing.
         for field, leaf_array in zip(column.type, column.flatten(), strict=True):
@@ -140,7 +142,7 @@ def _leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]
         yield name, column
 
 
-def _as_type(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+def _cast_column(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """Casts a column; casts decimals to floats by way of text."""
     if column.type.equals(arrow_type):
         return column
@@ -151,7 +153,9 @@ def _as_type(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     return column.cast(arrow_type)
 
 
-def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:
+def _find_plain_type(
+    arrow_type: pa.DataType, *, as_declared: bool
+) -> pa.DataType | None:
     """Returns the plain type of a column without structs; None if it has none."""
     leaf, shape = inside_lists(arrow_type)
     family = family_of(leaf)
@@ -168,10 +172,10 @@ def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:
     return lists_of(leaf, shape)
 
 
-def merged_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+def merge_types(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Returns the narrowest type for the values of both types; None if there is none.
 
-    >>> merged_type(pa.float32(), pa.float64())
+    >>> merge_types(pa.float32(), pa.float64())
     DataType(double)
     """
     if left.equals(right) or pt.is_null(right):
@@ -181,7 +185,7 @@ def merged_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if pt.is_floating(left) and pt.is_floating(right):
         return pa.float64()
     if is_list(left) and is_list(right):
-        inner = merged_type(left.value_type, right.value_type)
+        inner = merge_types(left.value_type, right.value_type)
         if inner is None:
             return None
         if pt.is_fixed_size_list(left) and pt.is_fixed_size_list(right):
@@ -191,7 +195,7 @@ def merged_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def columns_differ(
+def describe_column_differences(
     file: InputFile | InputRange,
     names: Iterable[str],
     columns: Iterable[str],
@@ -223,7 +227,7 @@ def columns_differ(
             file if missing else first,
             ", ".join(missing or extra_names),
         )
-        exclude = excluding(lacking_file.path)
+        exclude = format_exclude_option(lacking_file.path)
         way_out = f". To leave out the file without {missing_names}, {lacking_file.uri}, use {exclude}"
     if not leaves_out and not {*missing} & ({*requested_columns} or {*missing}):
         extra_text = ", ".join(extra_names)
@@ -237,15 +241,15 @@ def columns_differ(
     )
 
 
-def left_out_fact(
+def report_left_out_columns(
     names: Iterable[str], extra_text: str = ""
 ) -> tuple[tuple[str, str], ...]:
     """Returns a line for the input report about columns that become no feature, or ()."""
-    description = "; ".join(filter(None, (first_names(sorted({*names})), extra_text)))
+    description = "; ".join(filter(None, (format_names(sorted({*names})), extra_text)))
     return (("columns left out", description),) if description else ()
 
 
-def merged_columns(
+def merge_columns(
     file_columns: Sequence[tuple[InputFile, dict[str, pa.DataType]]],
     requested_columns: Sequence[str] = (),
 ) -> dict[str, pa.DataType]:
@@ -261,12 +265,12 @@ def merged_columns(
     first, merged = file_columns[0][0], dict(file_columns[0][1])
     last_of = dict.fromkeys(merged, first)  # column -> the file that set its type
     for file, columns in file_columns[1:]:
-        if difference := columns_differ(
+        if difference := describe_column_differences(
             file, columns, merged, requested_columns, first=first
         ):
             raise InputError(difference)
         for name, arrow_type in columns.items():
-            common_type = merged_type(merged[name], arrow_type)
+            common_type = merge_types(merged[name], arrow_type)
             if common_type is None:
                 raise InputError(
                     f"{file.uri}: column {name!r} is {arrow_type}, but {merged[name]} in "
@@ -307,7 +311,7 @@ def _feature(name: str, arrow_type: pa.DataType, *, optional: bool) -> FeatureSp
     return FeatureSpec(name, kind, dtype=dtype, shape=shape, optional=optional)
 
 
-_LEAVES = {
+_LEAF_TYPES = {
     "bool": pa.bool_(),
     "int64": pa.int64(),
     "float32": pa.float64(),
@@ -337,7 +341,7 @@ def require_features(
     extra_names = sorted({*names} - features)
     missing = [] if may_lack else sorted(features - {*names})
     if extra_names or missing:
-        way_out = "" if missing else f"{LEAVE_OUT}, or "
+        way_out = "" if missing else f"{IGNORE_COLUMNS_HINT}, or "
         if extra_names and {*extra_names} <= {*folders}:
             way_out = (
                 "use `partitions=none`, so that folders do not become columns, or "
@@ -346,7 +350,7 @@ def require_features(
         differences += [f"also have {', '.join(extra_names)}"] if extra_names else []
         raise SchemaError(
             f"the columns of the new files differ from the dataset's features "
-            f"({first_names(sorted(features))}): they {' and '.join(differences)}; {way_out}"
+            f"({format_names(sorted(features))}): they {' and '.join(differences)}; {way_out}"
             "convert all inputs again without `append`"
         )
 
@@ -355,7 +359,7 @@ def types_to_append(schema: Schema) -> dict[str, pa.DataType]:
     """Returns the types that the dataset's features require of columns in new files."""
     types = {}
     for feature in schema.features:
-        leaf_type = _LEAVES.get(feature.dtype, pa.string())
+        leaf_type = _LEAF_TYPES.get(feature.dtype, pa.string())
         is_image = feature.content is Content.IMAGE
         types[feature.name] = (
             pa.binary() if is_image else lists_of(leaf_type, feature.shape)

@@ -24,7 +24,7 @@ from recordmill.transforms.sources.globs import expand_braces
 SplitPattern = tuple[str, str]
 
 _FRONT_MATTER = re.compile(rb"---\s*\n(.*?)\n---\s*(\n|$)", re.DOTALL)
-_FORM = (
+_EXPECTED_FORM = (
     "expected `configs` in the form of the Hugging Face Hub, such as "
     "[{config_name: en, data_files: [{split: train, path: en/train-*}]}]"
 )
@@ -44,7 +44,7 @@ def read_configurations(head: bytes, uri: str) -> Mapping[str, list[SplitPattern
 
     try:
         # The leading newline stands for "---", so line numbers match README.md.
-        front = YamlDocument(b"\n" + front_matter[1], uri).as_written()
+        front = YamlDocument(b"\n" + front_matter[1], uri).written_value()
     except SchemaError as error:
         raise InputError(str(error)) from error
     configs = front.get("configs") if isinstance(front, dict) else None
@@ -57,7 +57,9 @@ def read_configurations(head: bytes, uri: str) -> Mapping[str, list[SplitPattern
         if not isinstance(config, dict) or not isinstance(
             name := config.get("config_name"), str
         ):
-            raise InputError(f"{uri}: an entry of configs has no config_name; {_FORM}")
+            raise InputError(
+                f"{uri}: an entry of configs has no config_name; {_EXPECTED_FORM}"
+            )
         configurations[name] = list(_patterns(config, f"{uri}: config {name!r}"))
     return configurations
 
@@ -75,7 +77,9 @@ def _patterns(config: Mapping[str, Any], location: str) -> Iterator[SplitPattern
             split, paths = file_config.get("split") or "", file_config.get("path")
         for path in _list_of(paths, location):
             if not isinstance(path, str) or not isinstance(split, str):
-                raise InputError(f"{location}: data_files has no path as text; {_FORM}")
+                raise InputError(
+                    f"{location}: data_files has no path as text; {_EXPECTED_FORM}"
+                )
             expand_braces(path)  # raises an error if it stands for too many globs
             yield split, path.removeprefix("./")
 
@@ -85,5 +89,7 @@ def _list_of(config_value: Any, location: str) -> list[Any]:
     if isinstance(config_value, str):
         return [config_value]
     if not isinstance(config_value, list):
-        raise InputError(f"{location}: found a value that is not a list; {_FORM}")
+        raise InputError(
+            f"{location}: found a value that is not a list; {_EXPECTED_FORM}"
+        )
     return config_value

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cas
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.input_files import folder_title
+from recordmill.schemas.input_files import folder_name
 from recordmill.schemas.job import DEFAULT_SPLITS
 from recordmill.schemas.source_options import (
-    AS_TEXT,
+    JOIN_TEXTS,
     PIPELINE_ROWS,
     SOURCE_PATTERN,
     SourceOptions,
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from recordmill.transforms.sources.partitions import Partitions
 
 
-GROUP = "recordmill.sources"  # of entry points
+ENTRY_POINT_GROUP = "recordmill.sources"  # of entry points
 Options = TypeVar("Options", bound=SourceOptions)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SourceRequest:
     """The requirements of a job for a source, in addition to its format's options."""
 
     storage: StorageOptions = NO_OPTIONS  # options of the storage of the inputs
@@ -92,7 +92,7 @@ class SourceFormat(Generic[Options]):
     # the model of the options of this format; every option has a default
     options: type[Options]
     # (options, request) -> the source, not yet prepared
-    make_source: Callable[[Options, Request], Source]
+    make_source: Callable[[Options, SourceRequest], Source]
     # (options, files, their storage) -> a text that identifies everything that affects
     # the bytes of the dataset apart from options, paths, sizes and versions, such as the
     # interpretation of folder names; "" for nothing
@@ -247,13 +247,15 @@ def make_source(
             balanced,
         )
         columns |= {name for name in role_columns if name is not None}
-    request = Request(storage, as_text, tuple(sorted(columns)), job, constants or {})
+    request = SourceRequest(
+        storage, as_text, tuple(sorted(columns)), job, constants or {}
+    )
     return source_format.make_source(options, request)
 
 
 # Appended by `describe_inputs` if arrays are transformed together with the pixels of
 # their images, which earlier versions did not do.
-ARRAYS_MOVED = " arrays moved"
+ARRAYS_TRANSFORMED = " arrays moved"
 
 
 def describe_inputs(
@@ -267,12 +269,12 @@ def describe_inputs(
     source_format, options = _format_and_options(job)
     if source_format.describe_inputs is not None:
         return source_format.describe_inputs(options, files, storage)
-    return read_names(options, files) if isinstance(options, FilesOptions) else ""
+    return describe_names(options, files) if isinstance(options, FilesOptions) else ""
 
 
-def read_names(options: FilesOptions, files: Sequence[InputFile]) -> str:
+def describe_names(options: FilesOptions, files: Sequence[InputFile]) -> str:
     """Returns a text that identifies the interpretation of file and folder names."""
-    reading = FileSplits(options.split_from).reading(files)
+    reading = FileSplits(options.split_from).rule_checksum(files)
     if _reads_partitions(options):
         reading += "".join(_load("partitions.partition_keys")(files))
     return reading
@@ -296,9 +298,9 @@ def folder_keys(
     import pyarrow.compute as pc
 
     # Fast filter: even among millions of files, usually none is below such a folder.
-    key_folder_files = files.where(pc.match_substring(files.paths, "="))
+    key_folder_files = files.filter(pc.match_substring(files.paths, "="))
     folders = "/".join(key_folder_files.folders.dictionary.to_pylist()).split("/")
-    parts = {folder_title(part) for part in folders if "=" in part}
+    parts = {folder_name(part) for part in folders if "=" in part}
     if not parts:
         return []
     options = _format_and_options(job)[1]
@@ -307,7 +309,7 @@ def folder_keys(
     if unread_by is not None and not unread_by.infers_types:
         features = unread_by.schema().features
         parts -= {name for feature in features for name in feature.class_names}
-    keys = _load("partitions.values_in")("/".join([*parts, ""])).keys()
+    keys = _load("partitions.parse_key_folders")("/".join([*parts, ""])).keys()
     by_key = getattr(options, "split_from", "none") != "none"
     return sorted(keys - ({"split"} if by_key else set()))
 
@@ -332,7 +334,7 @@ def _format_and_options(job: JobSpec) -> tuple[SourceFormat[Any], SourceOptions]
 def _entry_points() -> dict[str, tuple[EntryPoint, ...]]:
     """Returns the entry points of formats, by the name of the format."""
     offers: dict[str, tuple[EntryPoint, ...]] = {}
-    for point in entry_points(group=GROUP):
+    for point in entry_points(group=ENTRY_POINT_GROUP):
         offers[point.name] = (*offers.get(point.name, ()), point)
     return offers
 
@@ -461,7 +463,7 @@ def _load(name: str) -> Any:
     return getattr(import_module(f"recordmill.transforms.sources.{module}"), name)
 
 
-def _arrays(find: str) -> Callable[[Any, Request], Any]:
+def _array_source(find: str) -> Callable[[Any, SourceRequest], Any]:
     """Returns the `make_source` of an array format.
 
     `find` is the name of the function that finds the arrays according to the options.
@@ -474,15 +476,17 @@ def _arrays(find: str) -> Callable[[Any, Request], Any]:
     )
 
 
-def _tables(name: str, **source_fields: Any) -> Callable[[TableOptions, Request], Any]:
+def _table_source(
+    name: str, **source_fields: Any
+) -> Callable[[TableOptions, SourceRequest], Any]:
     """Returns the `make_source` of a table format.
 
     `name` is the name of the source class; `more` has additional fields of that class.
     """
     return lambda options, request: _load(name)(
         as_declared=request.as_text,
-        wanted=request.columns,
-        leaves_out=options.extra_columns == "ignore",
+        requested_columns=request.columns,
+        ignores_extra_columns=options.extra_columns == "ignore",
         splits=request.file_splits(options.split_from),
         partitions=request.partitions(options.partitions),
         storage=request.storage,
@@ -490,12 +494,12 @@ def _tables(name: str, **source_fields: Any) -> Callable[[TableOptions, Request]
     )
 
 
-def later(name: str) -> Callable[..., Any]:
+def import_later(name: str) -> Callable[..., Any]:
     """Returns a function that imports the function `name` when it is called."""
     return lambda *arguments: _load(name)(*arguments)
 
 
-def _examples(text: str) -> tuple[tuple[str, str], ...]:
+def _parse_examples(text: str) -> tuple[tuple[str, str], ...]:
     """Parses examples into pairs (title, command line); command lines are indented."""
     parts = re.split(r"\n(?=\S)", dedent(text).strip())
     pairs = (part.split("\n", 1) for part in parts)
@@ -511,9 +515,9 @@ def _table_format(
         name=name,
         summary=summary,
         options=TableOptions,
-        make_source=_tables("tables.ColumnarSource", kind=name),
+        make_source=_table_source("tables.ColumnarSource", format_name=name),
         position_unit="row",
-        examples=_examples(f"""
+        examples=_parse_examples(f"""
             a folder of tables with the same columns
                 {convert}/{folder}
             for ten hosts, a tenth of the rows for tests
@@ -541,29 +545,29 @@ DELIMITERS = {
 }
 
 
-def _one_mark(text: str) -> bool:
+def _is_ascii_character(text: str) -> bool:
     """Returns True for a single ASCII character that can be a CSV mark."""
     return len(text) == 1 and text.isascii() and text not in "\r\n\0"
 
 
-def _delimiter(text: str) -> str:
+def _validate_delimiter(text: str) -> str:
     """Validates the option `delimiter`; returns its character, or "auto"."""
     delimiter = DELIMITERS.get(text, text)
-    if text == "auto" or (_one_mark(delimiter) and delimiter != '"'):
+    if text == "auto" or (_is_ascii_character(delimiter) and delimiter != '"'):
         return delimiter
     words = ", ".join(name for name in DELIMITERS if name.isalpha())
     raise ValueError(f"expected auto, {words} or one ASCII character, found {text!r}")
 
 
-def _mark(text: str) -> str:
+def _validate_character(text: str) -> str:
     """Validates an option with one ASCII character; returns it, or "none"."""
     character = "\\" if text == "backslash" else text
-    if text == "none" or _one_mark(character):
+    if text == "none" or _is_ascii_character(character):
         return character
     raise ValueError(f"expected none or one ASCII character, found {text!r}")
 
 
-def _encoding(text: str) -> str:
+def _validate_encoding(text: str) -> str:
     """Validates the option `encoding`; returns the name of the codec, or "auto"."""
     if text == "auto":
         return text
@@ -580,14 +584,14 @@ def _encoding(text: str) -> str:
     )
 
 
-def _as_text(value: Any) -> Any:
+def _join_texts(value: Any) -> Any:
     """Joins a list of strings, as in YAML, with commas; other values are unchanged."""
     if isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
         return ",".join(value)
     return value
 
 
-_TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
+_TEXTS = BeforeValidator(_join_texts, json_schema_input_type=str | list[str])
 
 
 OddCells = Annotated[
@@ -642,23 +646,23 @@ class CsvOptions(FilesOptions):
         "comma, with quotes. excel-tab: tab, with quotes. mysql: tab, "
         "backslash escapes, \\N, neither quotes nor header",
     )
-    delimiter: Annotated[str, AfterValidator(_delimiter)] = Field(
+    delimiter: Annotated[str, AfterValidator(_validate_delimiter)] = Field(
         "auto",
         description="field separator: comma, tab, semicolon, pipe, space, colon, "
         "caret, tilde, 0x01 or one character; auto: detected from the "
         "first rows",
     )
-    quote: Annotated[str, AfterValidator(_mark)] = Field(
+    quote: Annotated[str, AfterValidator(_validate_character)] = Field(
         '"',
         description="quote character around cells that contain delimiters or newlines, "
         "or none",
     )
-    escape: Annotated[str, AfterValidator(_mark)] = Field(
+    escape: Annotated[str, AfterValidator(_validate_character)] = Field(
         "none",
         description="escape character, which makes the next character literal: "
         "backslash, another character, or none",
     )
-    comment: Annotated[str, AfterValidator(_mark)] = Field(
+    comment: Annotated[str, AfterValidator(_validate_character)] = Field(
         "none",
         description="skip lines that start with this character; none: skip no lines",
     )
@@ -683,7 +687,7 @@ class CsvOptions(FilesOptions):
     skip_rows: int = Field(
         0, ge=0, le=100_000, description="number of lines to skip before the header"
     )
-    encoding: Annotated[str, AfterValidator(_encoding)] = Field(
+    encoding: Annotated[str, AfterValidator(_validate_encoding)] = Field(
         "auto",
         description="text encoding, by Python codec name: utf-8, utf-16, latin-1, "
         "cp1252; auto: utf-8, or the encoding of the byte order mark",
@@ -701,7 +705,7 @@ class CsvOptions(FilesOptions):
         description="publish nothing if float32 would lose digits of a decimal "
         "(default: show a warning)",
     )
-    files_root: Annotated[str, AS_TEXT] = Field(
+    files_root: Annotated[str, JOIN_TEXTS] = Field(
         "",
         description="base folder or URL of the paths in columns with `bytes_from: "
         "path` (default: the table's folder). images,gs://bucket/more: "
@@ -718,7 +722,7 @@ _FORMATS: list[SourceFormat[Any]] = [
         make_source=lambda options, request: _load("arrays.fixed_records.CifarSource")(
             options=options, storage=request.storage
         ),
-        examples=_examples("""
+        examples=_parse_examples("""
             the folder with data_batch_1.bin and the others
                 recordmill convert cifar batches out/digits
             for ten hosts, compressed
@@ -731,9 +735,9 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="csv",
         summary="Tables of text: CSV, TSV and the like, with inferred types.",
         options=CsvOptions,
-        make_source=later("csv.source.make_source"),
-        line_of=later("csv.quotes.line_of"),
-        examples=_examples("""
+        make_source=import_later("csv.source.make_source"),
+        line_of=import_later("csv.quotes.count_lines"),
+        examples=_parse_examples("""
             infer the types from the whole table
                 recordmill convert csv table.csv out/table
             show what would happen; write nothing
@@ -757,11 +761,11 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="jsonl",
         summary="JSON Lines: an object in each line (.jsonl, .ndjson).",
         options=JsonLinesOptions,
-        make_source=lambda options, request: _tables(
+        make_source=lambda options, request: _table_source(
             "json_lines.JsonLinesSource", odd_cells=options.odd_cells
         )(options, request),
-        line_of=later("csv.quotes.line_of"),
-        examples=_examples("""
+        line_of=import_later("csv.quotes.count_lines"),
+        examples=_parse_examples("""
             a folder of files with the same keys
                 recordmill convert jsonl texts out/texts
             a tenth of the rows for tests, at most five bad lines
@@ -775,8 +779,8 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="binary",
         summary="Binary records of a fixed length; STL-10.",
         options=BinaryOptions,
-        make_source=_arrays("arrays.fixed_records.find_records"),
-        examples=_examples("""
+        make_source=_array_source("arrays.fixed_records.find_records"),
+        examples=_parse_examples("""
             a label and an image in planes, in files like data_batch_1.bin
                 recordmill convert binary batches out/planes \\
                     --record 'label:u8,image:u8[3,32,32]:chw->hwc' \\
@@ -790,9 +794,9 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="idx",
         summary="MNIST and other IDX files, also .gz.",
         options=IdxOptions,
-        make_source=_arrays("arrays.headers.find_idx"),
+        make_source=_array_source("arrays.headers.find_idx"),
         position_unit="row",
-        examples=_examples("""
+        examples=_parse_examples("""
             the folder with train-images-idx3-ubyte.gz and the others
                 recordmill convert idx digits/idx out/mnist
             create a schema file as a starting point
@@ -803,9 +807,9 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="numpy",
         summary="Arrays of rows in .npy and .npz files.",
         options=NumpyOptions,
-        make_source=_arrays("arrays.headers.find_numpy"),
+        make_source=_array_source("arrays.headers.find_numpy"),
         position_unit="row",
-        examples=_examples("""
+        examples=_parse_examples("""
             images.npy and labels.npy in a folder, with class names
                 recordmill convert numpy digits/numpy out/arrays --class-names names.txt
             create a schema file as a starting point
@@ -816,8 +820,8 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="tfrecord",
         summary="Existing TFRecord files.",
         options=TfrecordOptions,
-        make_source=later("tfrecord.source.make_source"),
-        examples=_examples("""
+        make_source=import_later("tfrecord.source.make_source"),
+        examples=_parse_examples("""
             the same records, shuffled, in shards of 64 MiB
                 recordmill convert tfrecord shards out/again --shard-size 64MiB
             other splits, ignoring the file names
@@ -834,8 +838,8 @@ _FORMATS: list[SourceFormat[Any]] = [
         name="webdataset",
         summary="WebDataset: the samples in tar shards.",
         options=TableOptions,
-        make_source=_tables("webdataset.source.WebDatasetSource"),
-        examples=_examples("""
+        make_source=_table_source("webdataset.source.WebDatasetSource"),
+        examples=_parse_examples("""
             all shards of a folder
                 recordmill convert webdataset samples out/samples
             a tenth of the samples for tests, at most five bad ones

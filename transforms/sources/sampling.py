@@ -9,7 +9,7 @@ An example with four rows, `sample=50%` and `limit=1`. Rows with a hash below ha
 
     hash    0.31  0.74  0.02  0.48    times 2**64
     key     12    3     9     40
-    kept                *             sample_below 2**63, last_key 9
+    kept                *             sample_hash_below 2**63, last_key 9
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import pyarrow as pa
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputReport
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.options import WEIGHT
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.transforms.arrow import I64, U64
-from recordmill.transforms.exchange.keys import sample_draws
+from recordmill.transforms.exchange.keys import sample_hashes
 from recordmill.transforms.sources.base import (
-    Findings,
+    InputFindings,
+    RangeFindings,
     ReferencedRows,
     Rows,
-    RowSink,
     RowSource,
     RowTransform,
 )
@@ -50,37 +50,39 @@ class BalancedClasses:
     seed: int
     # the hashes of the class keys, ascending; `times`, `below` and `weights` have one
     # element for each of them
-    hashes: U64
-    times: I64  # number of output rows for each input row
-    below: U64  # a row with a smaller hash gets one more output row
+    class_hashes: U64
+    num_copies: I64  # number of output rows for each input row
+    extra_copy_below: U64  # a row with a smaller hash gets one more output row
     weights: npt.NDArray[np.float32] | None = None
     split: int = 0  # the index of the split with copies
 
-    def _classes(self, batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
+    def _class_indices(self, batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
         """Returns the index of each row's class."""
         class_column = batch.column(self.column)
         row_hashes = class_hashes(class_column, decimal_comma=self.decimal_comma)
-        index = np.searchsorted(self.hashes, row_hashes)
-        index = np.minimum(index, len(self.hashes) - 1)
-        if bool((self.hashes[index] != row_hashes).any()):
+        index = np.searchsorted(self.class_hashes, row_hashes)
+        index = np.minimum(index, len(self.class_hashes) - 1)
+        if bool((self.class_hashes[index] != row_hashes).any()):
             raise ChangedInputError(
                 f"`balance` {self.column}: has a value that did not exist when the "
                 "rows were counted. Run the job again when nothing writes to its inputs"
             )
         return index
 
-    def times_of(self, rows: Rows) -> I64:
+    def copies_of_rows(self, rows: Rows) -> I64:
         """Returns the number of output rows for each row."""
-        index = self._classes(rows.batch)
-        has_extra_copy = sample_draws(rows.origins, self.seed) < self.below[index]
-        times: I64 = self.times[index] + has_extra_copy
+        index = self._class_indices(rows.batch)
+        has_extra_copy = (
+            sample_hashes(rows.origins, self.seed) < self.extra_copy_below[index]
+        )
+        times: I64 = self.num_copies[index] + has_extra_copy
         return times
 
-    def weighed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def add_weights(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the batch with the weight of each row, if there are weights."""
         if self.weights is None:
             return batch
-        weights = pa.array(self.weights[self._classes(batch)], pa.float32())
+        weights = pa.array(self.weights[self._class_indices(batch)], pa.float32())
         return batch.append_column(WEIGHT, weights)
 
 
@@ -90,18 +92,18 @@ class SampledRows(RowTransform):
 
     job: JobSpec
     # rows with a hash below this are kept; None keeps all rows
-    sample_below: int | None = None
+    sample_hash_below: int | None = None
     # the largest order key that is kept, and the number of kept rows with this key; None
     # keeps all rows
     last_key: tuple[int, int] | None = None
     balance: BalancedClasses | None = None
     share: float = 1.0  # the approximate share of rows that are kept
-    facts: tuple[tuple[str, str], ...] = ()
+    report_lines: tuple[tuple[str, str], ...] = ()
 
     @property
     def supports_references(self) -> bool:  # type: ignore[override]
         # With weights, every exchange has the same plan only if it counts file sizes.
-        inner = self.inner
+        inner = self.inner_source
         has_stable_plan = inner.sizes_known_upfront or not self._has_weights
         return inner.supports_references and has_stable_plan
 
@@ -111,11 +113,11 @@ class SampledRows(RowTransform):
 
     @property
     def lists_rows(self) -> bool:  # type: ignore[override]
-        return self.inner.lists_rows
+        return self.inner_source.lists_rows
 
     @property
     def sizes_known_upfront(self) -> bool:  # type: ignore[override]
-        return self.inner.sizes_known_upfront
+        return self.inner_source.sizes_known_upfront
 
     @property
     def key_shift(self) -> int:  # type: ignore[override]
@@ -123,18 +125,20 @@ class SampledRows(RowTransform):
         # the histogram, and shards could not be balanced.
         return 64 - max(1, self.last_key[0].bit_length()) if self.last_key else 0
 
-    def unsampled(self) -> tuple[RowSource, float]:
-        return self.inner, self.share
+    def source_before_sampling(self) -> tuple[RowSource, float]:
+        return self.inner_source, self.share
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         if range_findings is not None:
             range_findings = range_findings._replace(
-                schema=self.inner.schema(range_findings.observed)
+                schema=self.inner_source.schema(range_findings.type_flags)
             )
-        return self.inner.understood(range_findings).updated(InputSummary(self.facts))
+        return self.inner_source.input_report(range_findings).merged_with(
+            InputReport(self.report_lines)
+        )
 
     def columns(self) -> pa.Schema:
-        inner_columns = self.inner.columns()
+        inner_columns = self.inner_source.columns()
         return (
             inner_columns.append(pa.field(WEIGHT, pa.float32()))
             if self._has_weights
@@ -142,63 +146,69 @@ class SampledRows(RowTransform):
         )
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        return self.inner.estimated_bytes(files)
+        return self.inner_source.estimated_bytes(files)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        inner_schema = self.inner.schema(observed, nulls)
+        inner_schema = self.inner_source.schema(observed, nulls)
         if not self._has_weights:
             return inner_schema
         weight = FeatureSpec(WEIGHT, Kind.FLOAT, dtype="float32")
         return Schema((*inner_schema.features, weight))
 
     def input_schema(self, observed: TypeFlags) -> Schema | None:
-        return self.inner.input_schema(observed)
+        return self.inner_source.input_schema(observed)
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
-        return self.inner.prefers_reference(files)
+        return self.inner_source.prefers_reference(files)
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
-        if self.inner.lists_rows:  # so that every exchange leaves the same files unread
+        if (
+            self.inner_source.lists_rows
+        ):  # so that every exchange leaves the same files unread
             for rows in self.list_references(input_range, sink):
-                yield from self.read_listed(rows, sink)
+                yield from self.read_listed_rows(rows, sink)
             return
-        for rows in self.inner.read(input_range, expected, sink):
-            yield self._weighed(self._kept(input_range, rows, sink))
+        for rows in self.inner_source.read(input_range, expected, sink):
+            yield self._add_weights(self._sample_rows(input_range, rows, sink))
 
-    def read_listed(self, rows: Rows, sink: RowSink) -> Iterator[Rows]:
-        return map(self._weighed, self.inner.read_listed(rows, sink))
+    def read_listed_rows(self, rows: Rows, sink: RangeFindings) -> Iterator[Rows]:
+        return map(self._add_weights, self.inner_source.read_listed_rows(rows, sink))
 
-    def _weighed(self, rows: Rows) -> Rows:
+    def _add_weights(self, rows: Rows) -> Rows:
         """Returns the rows with the weight of each, if there are weights."""
         if not self._has_weights or self.balance is None:
             return rows
-        return replace(rows, batch=self.balance.weighed(rows.batch))
+        return replace(rows, batch=self.balance.add_weights(rows.batch))
 
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
-        sink = RowSink()
-        for rows in self.inner.read_as_text(input_range):
-            yield self._kept(input_range, rows, sink)
+        sink = RangeFindings()
+        for rows in self.inner_source.read_as_text(input_range):
+            yield self._sample_rows(input_range, rows, sink)
 
-    def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        for rows in self.inner.list_references(input_range, sink):
-            yield self._kept(input_range, rows, sink)
+    def list_references(
+        self, input_range: InputRange, sink: RangeFindings
+    ) -> Iterator[Rows]:
+        for rows in self.inner_source.list_references(input_range, sink):
+            yield self._sample_rows(input_range, rows, sink)
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray], sink: RowSink
+        self, windows: Iterable[pa.BinaryArray], sink: RangeFindings
     ) -> Iterator[ReferencedRows]:
-        for referenced_rows in self.inner.read_windows(windows, sink):
+        for referenced_rows in self.inner_source.read_windows(windows, sink):
             if self.balance is not None:
-                referenced_rows.batch = self.balance.weighed(referenced_rows.batch)
+                referenced_rows.batch = self.balance.add_weights(referenced_rows.batch)
             yield referenced_rows
 
-    def _kept(self, input_range: InputRange, rows: Rows, sink: RowSink) -> Rows:
+    def _sample_rows(
+        self, input_range: InputRange, rows: Rows, sink: RangeFindings
+    ) -> Rows:
         """Returns the rows that are kept; counts the dropped rows."""
         keep = np.ones(len(rows.origins), np.bool_)
-        if self.sample_below is not None:
-            draws = sample_draws(rows.origins, self.job.seed)
-            keep &= draws < np.uint64(self.sample_below)
+        if self.sample_hash_below is not None:
+            draws = sample_hashes(rows.origins, self.job.seed)
+            keep &= draws < np.uint64(self.sample_hash_below)
         if self.last_key is not None:
             keys, (last, ties) = rows.order_keys(input_range, self.job), self.last_key
             # Rows that a function created from one row share its position and its batch.
@@ -209,9 +219,9 @@ class SampledRows(RowTransform):
         if self.balance is not None and not self._has_weights:
             # Classes without a row in the sample were not counted.
             kept_indices = kept_indices[
-                self.balance.times_of(rows.taken(kept_indices)) > 0
+                self.balance.copies_of_rows(rows.take_rows(kept_indices)) > 0
             ]
         if len(kept_indices) == len(keep):
             return rows
-        sink.left_out += len(keep) - len(kept_indices)
-        return rows.taken(kept_indices)
+        sink.num_sampled_out_rows += len(keep) - len(kept_indices)
+        return rows.take_rows(kept_indices)

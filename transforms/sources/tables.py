@@ -24,48 +24,48 @@ import pyarrow.types as pt
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
-from recordmill.schemas.input_summary import InputSummary, InputWarning, SkippedFiles
+from recordmill.schemas.input_summary import InputReport, InputWarning, SkippedFiles
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.encode.columns import inside_lists, lists_of
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.images.summary import (
     UNDECODABLE,
+    append_problem,
+    decoding_report,
     observe_images,
-    readers_get,
-    undecodable_in,
     warn_undecodable,
     with_images,
 )
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Append,
-    Findings,
+    InputFindings,
+    RangeFindings,
     Rows,
-    RowSink,
     Source,
     missing_required,
     number_ranges,
 )
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
 from recordmill.transforms.sources.hugging_face import (
-    Meaning,
+    ColumnMetadata,
     check_files,
     check_labels,
-    meaning_of,
-    merged_meaning,
+    merge_column_metadata,
+    read_column_metadata,
+    report_unlabelled,
     require_same_classes,
-    told_of_labels,
 )
 from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
 from recordmill.transforms.sources.plain_types import (
-    flat_batch,
-    left_out_fact,
-    merged_columns,
+    flatten_batch,
+    merge_columns,
     plain_columns,
     plain_schema,
+    report_left_out_columns,
     require_features,
 )
 from recordmill.transforms.storage.input_stream import InputStream
@@ -73,7 +73,7 @@ from recordmill.transforms.storage.reading import open_stream, size_of
 
 
 @contextmanager
-def told_of(uri: str, file_type: str) -> Iterator[None]:
+def reader_errors(uri: str, file_type: str) -> Iterator[None]:
     """Converts exceptions of Arrow's readers to InputError.
 
     Args:
@@ -93,25 +93,25 @@ def told_of(uri: str, file_type: str) -> Iterator[None]:
         ) from error
 
 
-FileKind = Literal["parquet", "arrow"]
-WHAT = {"parquet": "a Parquet file", "arrow": "an Arrow IPC file"}
+TableFormat = Literal["parquet", "arrow"]
+FILE_TYPES = {"parquet": "a Parquet file", "arrow": "an Arrow IPC file"}
 WHOLE_BYTES = 16 << 20  # maximum size of a file that is read at once
 BATCH_BYTES = 4 << 20  # approximate bytes of rows that are read and encoded at once
 BATCH_ROWS = 1 << 16
-_CONTINUED = b"\xff" * 4  # before each message of a stream
-_STREAM_END = _CONTINUED + bytes(4)
+_MESSAGE_MARKER = b"\xff" * 4  # before each message of a stream
+_STREAM_END = _MESSAGE_MARKER + bytes(4)
 _READ_BYTES = 1 << 20  # of a column that are read at once
-_OPENED_AT_ONCE = 16  # files whose metadata are read concurrently before the run
-_ENTRY_BYTES = 32  # of a feature in a record, without its name and its value
-Cut = tuple[int, int]
+_CONCURRENT_FILES = 16  # files whose metadata are read concurrently before the run
+_FEATURE_BYTES = 32  # of a feature in a record, without its name and its value
+RangeEnd = tuple[int, int]
 """The end of a range: the row of the file, and the group."""
 
 
 class _Group(NamedTuple):
     """A group: its number of rows and their approximate bytes in memory."""
 
-    rows: int
-    size: int
+    num_rows: int
+    size_bytes: int
 
 
 class _TableFile(NamedTuple):
@@ -123,24 +123,24 @@ class _TableFile(NamedTuple):
     batches: Callable[[int, int], Iterator[pa.RecordBatch]]
 
 
-class _FoundTable(NamedTuple):
+class _TableMetadata(NamedTuple):
     """The metadata of a table file, which are known before its rows are read."""
 
     file: InputFile
     columns: dict[str, pa.DataType]
     groups: list[_Group]
-    meaning: Meaning
+    meaning: ColumnMetadata
 
 
-def _open_table(kind: FileKind, window: InputStream, size: int) -> _TableFile:
+def _open_table(kind: TableFormat, window: InputStream, size: int) -> _TableFile:
     """Opens a table file of this format."""
     file = pa.PythonFile(window, mode="r")
     if kind == "parquet":
         return _open_parquet(file)
-    head = window.read(2 * len(_CONTINUED))
+    head = window.read(2 * len(_MESSAGE_MARKER))
     window.seek(0)
     # Streams of Arrow before 0.15 are not recognized: they have no such marker.
-    if head.startswith(_CONTINUED):
+    if head.startswith(_MESSAGE_MARKER):
         return _open_stream(file, window, size)
     return _open_arrow(file, size)
 
@@ -159,9 +159,9 @@ def _open_parquet(file: pa.NativeFile) -> _TableFile:
 
     def batches(first: int, stop: int) -> Iterator[pa.RecordBatch]:
         range_groups = groups()[first:stop]
-        size = sum(max(0, group.size) for group in range_groups)
+        size = sum(max(0, group.size_bytes) for group in range_groups)
         yield from parquet_file.iter_batches(
-            batch_size=_batch_rows(sum(group.rows for group in range_groups), size),
+            batch_size=_batch_rows(sum(group.num_rows for group in range_groups), size),
             row_groups=list(range(first, stop)),
             use_threads=False,
         )
@@ -187,7 +187,7 @@ def _open_arrow(file: pa.NativeFile, size: int) -> _TableFile:
 
     def batches(first: int, stop: int) -> Iterator[pa.RecordBatch]:
         for index in range(first, stop):
-            yield from _in_steps(arrow_file.get_batch(index))
+            yield from _split_batch(arrow_file.get_batch(index))
 
     return _TableFile(arrow_file.schema, groups, batches)
 
@@ -211,12 +211,12 @@ def _open_stream(file: pa.NativeFile, window: InputStream, size: int) -> _TableF
 
     def batches(first: int, stop: int) -> Iterator[pa.RecordBatch]:
         for batch in reader() if first < stop else ():
-            yield from _in_steps(batch)
+            yield from _split_batch(batch)
 
     return _TableFile(reader().schema, groups, batches)
 
 
-def _in_steps(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a batch in small batches; checks offsets and indices."""
     batch.validate()
     for column in batch.columns:
@@ -246,7 +246,7 @@ def _require_valid(array: pa.Array) -> None:
         is_text = pt.is_string(arrow_type) or pt.is_large_string(arrow_type)
         if is_text or pt.is_string_view(arrow_type):
             return  # Arrow checks everything else before the bytes of text
-        if (parts := _parts_of(array)) is None:
+        if (parts := _outer_and_children(array)) is None:
             raise
     outer, children = parts
     if outer is not None:
@@ -255,7 +255,9 @@ def _require_valid(array: pa.Array) -> None:
         _require_valid(child)
 
 
-def _parts_of(array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]] | None:
+def _outer_and_children(
+    array: pa.Array,
+) -> tuple[pa.Array | None, list[pa.Array]] | None:
     """Returns an array with its children replaced by nulls, and the children.
 
     The array is None if it has neither offsets nor indices. Returns None for a type that
@@ -290,12 +292,12 @@ def _batch_rows(rows: int, size: int) -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(1, size)))
 
 
-def _cut_groups(groups: Sequence[_Group], range_bytes: int) -> tuple[Cut, ...]:
+def _cut_groups(groups: Sequence[_Group], range_bytes: int) -> tuple[RangeEnd, ...]:
     """Returns the ends of the ranges; a range ends when its groups are large enough."""
-    ends: list[Cut] = []
+    ends: list[RangeEnd] = []
     start, row, num_bytes = 0, 0, 0
     for index, group in enumerate(groups, 1):
-        row, num_bytes = row + group.rows, num_bytes + max(0, group.size)
+        row, num_bytes = row + group.num_rows, num_bytes + max(0, group.size_bytes)
         if row > start and (num_bytes >= range_bytes or index == len(groups)):
             ends.append((row, index))
             start, num_bytes = row, 0
@@ -345,10 +347,12 @@ class ColumnarSource(Source):
     A group larger than `range_bytes` is one range.
     """
 
-    kind: FileKind = "parquet"
+    format_name: TableFormat = "parquet"
     as_declared: bool = False  # True if a declared schema defines the features
-    wanted: tuple[str, ...] = ()  # the columns of that schema
-    leaves_out: bool = False  # True if files may have other columns (`extra_columns`)
+    requested_columns: tuple[str, ...] = ()  # the columns of that schema
+    ignores_extra_columns: bool = (
+        False  # True if files may have other columns (`extra_columns`)
+    )
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # of the groups of a range, in memory
     storage: StorageOptions = NO_OPTIONS
@@ -357,42 +361,51 @@ class ColumnarSource(Source):
     partitions: Partitions = NO_PARTITIONS
     types: tuple[tuple[str, pa.DataType], ...] = ()
     # (path, ends of the ranges) of each file with rows
-    cuts: tuple[tuple[str, tuple[Cut, ...]], ...] = ()
-    unread: tuple[FileChecksum, ...] = ()  # of files without rows
-    left_out: tuple[str, ...] = ()  # columns that become no feature
-    passed_over: tuple[SkippedFiles, ...] = ()
+    range_ends: tuple[tuple[str, tuple[RangeEnd, ...]], ...] = ()
+    empty_file_checksums: tuple[FileChecksum, ...] = ()  # of files without rows
+    left_out_columns: tuple[str, ...] = ()  # columns that become no feature
+    skipped_files: tuple[SkippedFiles, ...] = ()
     record_bytes: int = 0  # approximate bytes of all records
-    meaning: Meaning = field(default_factory=Meaning)  # the metadata of columns
+    column_metadata: ColumnMetadata = field(
+        default_factory=ColumnMetadata
+    )  # the metadata of columns
 
-    tells_checksums = True
+    reports_checksums = True
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         tables, skipped_files = _find_tables(files)
         if not tables:
             raise InputError(
-                f"no input is {WHAT[self.kind]} ({count(len(files), 'input file')}): "
+                f"no input is {FILE_TYPES[self.format_name]} ({format_count(len(files), 'input file')}): "
                 "they are empty, or their names begin with '_' or '.'"
             )
-        existing_files = _find_tables(append.kept)[0] if append else []
-        splits = self.splits.found_in(tables, existing_files)
-        partitions = self.partitions.found_in(tables, splits, existing_files)
-        schema, requested_columns = append.schema if append else None, self.wanted
+        existing_files = _find_tables(append.existing_inventory)[0] if append else []
+        splits = self.splits.find_rule(tables, existing_files)
+        partitions = self.partitions.find_columns(tables, splits, existing_files)
+        schema, requested_columns = (
+            append.schema if append else None,
+            self.requested_columns,
+        )
         if schema:
             requested_columns = tuple(feature.name for feature in schema.features)
-        source = replace(self, wanted=requested_columns, partitions=partitions)
-        opened_tables = list(ahead(tables, source._look_at, _OPENED_AT_ONCE))
+        source = replace(
+            self, requested_columns=requested_columns, partitions=partitions
+        )
+        opened_tables = list(
+            map_ahead(tables, source._read_metadata, _CONCURRENT_FILES)
+        )
         first = opened_tables[0].columns.keys()
         used_columns = {*requested_columns} & first or {*first}
         left_out = {
             name for table in opened_tables for name in table.columns
         } - used_columns
-        for table in opened_tables if self.leaves_out else ():
+        for table in opened_tables if self.ignores_extra_columns else ():
             for name in left_out & table.columns.keys():
                 del table.columns[name]
-        types = merged_columns(
+        types = merge_columns(
             [(table.file, table.columns) for table in opened_tables], requested_columns
         )
-        meaning = merged_meaning(
+        meaning = merge_column_metadata(
             [(table.file.uri, table.meaning) for table in opened_tables]
         )
         meaning.keep_files(types)
@@ -402,7 +415,7 @@ class ColumnarSource(Source):
             if name in types
         }
         if schema:
-            sizes = [column.name for column in meaning.sizes()]
+            sizes = [column.name for column in meaning.size_fields()]
             require_features([*types, *sizes], schema, folders=partitions.keys)
             for feature in schema.features:
                 if feature.class_names and feature.column in types:
@@ -413,12 +426,12 @@ class ColumnarSource(Source):
                         opened_tables[0].file.uri, feature.column, found_names, names
                     )
         cuts, unread, num_bytes = [], [], 0
-        feature_bytes = sum(len(name) + _ENTRY_BYTES for name in types)
+        feature_bytes = sum(len(name) + _FEATURE_BYTES for name in types)
         for file, _, groups, _ in opened_tables:
             if ends := _cut_groups(groups, self.range_bytes):
                 cuts.append((file.path, ends))
             else:
-                crc = open_stream(file, self.storage).drain()
+                crc = open_stream(file, self.storage).checksum_of_part()
                 unread.append(FileChecksum(file.path, 0, file.size, crc))
                 skipped_files.append(("no rows", file.path))
             num_bytes += sum(
@@ -427,38 +440,42 @@ class ColumnarSource(Source):
         return replace(
             self,
             fixed_schema=schema,
-            left_out=tuple(left_out) if self.as_declared or self.leaves_out else (),
+            left_out_columns=tuple(left_out)
+            if self.as_declared or self.ignores_extra_columns
+            else (),
             splits=splits,
             partitions=partitions,
             types=tuple(types.items()),
-            cuts=tuple(cuts),
-            passed_over=SkippedFiles.counted(skipped_files),
-            unread=tuple(unread),
+            range_ends=tuple(cuts),
+            skipped_files=SkippedFiles.count_by_reason(skipped_files),
+            empty_file_checksums=tuple(unread),
             record_bytes=num_bytes,
-            meaning=meaning,
+            column_metadata=meaning,
         )
 
-    def _look_at(self, file: InputFile) -> _FoundTable:
+    def _read_metadata(self, file: InputFile) -> _TableMetadata:
         """Reads the metadata of a file."""
         window = open_stream(file, self.storage)
-        with told_of(file.uri, WHAT[self.kind]):
-            table = _open_table(self.kind, window, file.size)
+        with reader_errors(file.uri, FILE_TYPES[self.format_name]):
+            table = _open_table(self.format_name, window, file.size)
             groups = table.groups()
             columns = plain_columns(
-                *(self.partitions.merged(file, table.schema), file.uri),
+                *(self.partitions.extend_columns(file, table.schema), file.uri),
                 as_declared=self.as_declared,
-                used_columns=self.wanted if self.leaves_out else (),
+                used_columns=self.requested_columns
+                if self.ignores_extra_columns
+                else (),
             )
-        meaning = meaning_of(table.schema)
+        meaning = read_column_metadata(table.schema)
         if self.as_declared:  # the declared schema defines classes and images
             meaning.classes.clear()
-            meaning.keep_files(self.wanted)
-        return _FoundTable(file, meaning.types(columns), groups, meaning)
+            meaning.keep_files(self.requested_columns)
+        return _TableMetadata(file, meaning.dataset_types(columns), groups, meaning)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        return self.unread
+        return self.empty_file_checksums
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         facts = [
             (
                 "columns",
@@ -472,42 +489,48 @@ class ColumnarSource(Source):
         ]
         if narrowed and not self.as_declared:
             facts.append(("stored as float32", ", ".join(narrowed)))
-        facts += [*self.splits.facts, *self.partitions.facts]
-        meaning = self.meaning
-        if metadata_text := meaning.facts():
+        facts += [*self.splits.report_lines, *self.partitions.report_lines]
+        if metadata_text := self.column_metadata.describe():
             facts.append(("by metadata", metadata_text))
-        facts += left_out_fact(self.left_out)
-        unused = (f"{problem}: is not used" for problem in meaning.unused)
+        facts += report_left_out_columns(self.left_out_columns)
+        unused = (
+            f"{problem}: is not used"
+            for problem in self.column_metadata.unused_metadata
+        )
         warnings = [InputWarning("unused-metadata", message) for message in unused]
         if range_findings is not None:
             facts += [
-                *readers_get(range_findings.schema),
-                *told_of_labels(range_findings.issues),
+                *decoding_report(range_findings.schema),
+                *report_unlabelled(range_findings.issues),
             ]
             images = [
                 issue for issue in range_findings.issues if issue.code == UNDECODABLE
             ]
             warnings += warn_undecodable(images)
-        return InputSummary(tuple(facts), tuple(warnings), self.passed_over)
+        return InputReport(tuple(facts), tuple(warnings), self.skipped_files)
 
     def columns(self) -> pa.Schema:
-        return pa.schema([*self.types, *self.meaning.sizes()])
+        return pa.schema([*self.types, *self.column_metadata.size_fields()])
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.fixed_schema is not None:
             return self.fixed_schema
-        classes = self.meaning.classes
-        leaves_out = self.leaves_out and self.wanted
-        sizes = {column.name for column in self.meaning.sizes() if leaves_out}
+        classes = self.column_metadata.classes
+        leaves_out = self.ignores_extra_columns and self.requested_columns
+        sizes = {
+            column.name for column in self.column_metadata.size_fields() if leaves_out
+        }
         features = [
             replace(feature, class_names=classes.get(feature.column, ()))
             for feature in plain_schema(self.columns(), nulls).features
-            if feature.column not in sizes.difference(self.wanted)
+            if feature.column not in sizes.difference(self.requested_columns)
         ]
-        return with_images(Schema(tuple(features)), self.meaning.images, observed)
+        return with_images(
+            Schema(tuple(features)), self.column_metadata.image_columns, observed
+        )
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        cuts = dict(self.cuts)
+    def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
+        cuts = dict(self.range_ends)
         return number_ranges(
             [
                 (file, start, stop)
@@ -523,42 +546,44 @@ class ColumnarSource(Source):
         return max(self.record_bytes, sum(file.size for file in files))
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         uri, size = input_range.uri, size_of(input_range)
-        groups, part = self._part(input_range, size)
+        groups, part = self._groups_and_bytes(input_range, size)
         window = open_stream(input_range, self.storage, part=part)
         if part == (0, size) and size <= WHOLE_BYTES:
             window.part(0, size)  # buffers the file, because Arrow reads in any order
         columns, row = pa.schema(self.types), input_range.start
-        sink.checksums.append(FileChecksum(input_range.path, *part, window.drain()))
-        with told_of(uri, WHAT[self.kind]):
-            table = _open_table(self.kind, window, size)
+        sink.checksums.append(
+            FileChecksum(input_range.path, *part, window.checksum_of_part())
+        )
+        with reader_errors(uri, FILE_TYPES[self.format_name]):
+            table = _open_table(self.format_name, window, size)
             batches, rename_column = (
                 table.batches(*groups),
-                meaning_of(table.schema).named,
+                read_column_metadata(table.schema).dataset_name,
             )
         while row < input_range.stop:
-            with told_of(uri, WHAT[self.kind]):
+            with reader_errors(uri, FILE_TYPES[self.format_name]):
                 file_batch = next(batches, None)
                 if file_batch is None or row + file_batch.num_rows > input_range.stop:
                     raise pa.ArrowInvalid(
                         "does not have the number of rows in its metadata: "
                         f"{input_range.stop - input_range.start}"
                     )
-                file_batch = self.partitions.added(file_batch, input_range.path)
-                batch = flat_batch(file_batch, columns, rename_column)
-            yield self._rows(batch, input_range, row, sink)
+                file_batch = self.partitions.add_columns(file_batch, input_range.path)
+                batch = flatten_batch(file_batch, columns, rename_column)
+            yield self._create_rows(batch, input_range, row, sink)
             row += file_batch.num_rows
 
-    def _part(
+    def _groups_and_bytes(
         self, input_range: InputRange, size: int
     ) -> tuple[tuple[int, int], tuple[int, int]]:
         """Returns the groups of a range, and the bytes whose checksum the range reports.
 
         Both are pairs (first, stop). The bytes divide the file evenly among its ranges.
         """
-        cuts = dict(self.cuts)[input_range.path]
+        cuts = dict(self.range_ends)[input_range.path]
         first = 0
         for index, (stop, last) in enumerate(cuts):
             if stop == input_range.stop:
@@ -567,31 +592,37 @@ class ColumnarSource(Source):
             first = last
         raise ValueError(f"{input_range.uri}: no range ends at row {input_range.stop}")
 
-    def _rows(
-        self, batch: pa.RecordBatch, input_range: InputRange, row: int, sink: RowSink
+    def _create_rows(
+        self,
+        batch: pa.RecordBatch,
+        input_range: InputRange,
+        row: int,
+        sink: RangeFindings,
     ) -> Rows:
         """Creates rows; rejects rows with a damaged image or a missing value."""
-        images, uri = self.meaning.images, input_range.uri
-        batch, headers, problems = check_files(batch, self.meaning)
-        label_problems, issues = check_labels(batch, self.meaning.classes, uri)
+        images, uri = self.column_metadata.image_columns, input_range.uri
+        batch, headers, problems = check_files(batch, self.column_metadata)
+        label_problems, issues = check_labels(batch, self.column_metadata.classes, uri)
         problems |= label_problems | missing_required(batch, self.fixed_schema)
         # There are no headers if there are no image columns.
         for index, row_headers in enumerate(headers):
-            if problem := undecodable_in(row_headers, self.fixed_schema):
+            if problem := append_problem(row_headers, self.fixed_schema):
                 problems[index] = problem
         numbers = np.arange(row, row + batch.num_rows, dtype=np.int64)
         rows = Rows(
             batch=batch,
             origins=origins_in(input_range.path, 0, numbers),
             positions=numbers - input_range.start,
-            raw=lambda index: (row + index, row_as_json(batch, index)),
+            raw_row=lambda index: (row + index, row_as_json(batch, index)),
         )
-        rows = sink.reject(rows, problems, input_range)
+        rows = sink.reject_rows(rows, problems, input_range)
         kept_indices = [index for index in range(len(headers)) if index not in problems]
         names = [f"{uri}: row {row + index}" for index in kept_indices]
         observed, undecodable = observe_images(
             images, [headers[index] for index in kept_indices], names
         )
         nulls = [column.null_count for column in rows.batch.columns]
-        sink.add(observed=observed, nulls=nulls, issues=[*issues, *undecodable])
+        sink.add_batch_findings(
+            observed=observed, nulls=nulls, issues=[*issues, *undecodable]
+        )
         return rows

@@ -15,18 +15,18 @@ import pyarrow as pa
 from recordmill.schemas.feature_spec import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.ranges import RowIssue, TypeFlags
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, value_offsets
 from recordmill.transforms.cast.text_values import ARROW_TYPES as _ARROW_TYPES
 from recordmill.transforms.cast.text_values import (
-    are_long_texts,
-    matches,
-    present,
+    long_text_mask,
+    match_cells,
+    match_values,
     read_column,
-    read_each,
-    shown,
+    shorten,
     swap_points,
+    valid_mask,
     without_missing,
 )
 from recordmill.transforms.encode.row_errors import Mask
@@ -118,7 +118,7 @@ def infer_schema(
 # unchanged.
 
 
-def _flags_of(cells: pa.StringArray) -> I64:
+def _classify_present_cells(cells: pa.StringArray) -> I64:
     """Returns the flag of each cell; no cell may be null or have surrounding blanks."""
     cell_flags = np.full(len(cells), int(TypeFlag.TEXT), np.int64)
     untyped_rows = np.arange(len(cells))
@@ -127,38 +127,38 @@ def _flags_of(cells: pa.StringArray) -> I64:
         if not len(untyped_rows):
             break
         untyped_cells = cells.take(pa.array(untyped_rows))
-        valid = present(read_each(untyped_cells, dtype, strict=True)[0])
+        valid = valid_mask(match_values(untyped_cells, dtype, strict=True)[0])
         cell_flags[untyped_rows[valid]] = int(flag)
         untyped_rows = untyped_rows[~valid]
     return cell_flags
 
 
-def flags_of_each(cells: pa.StringArray) -> I64:
+def classify_cells(cells: pa.StringArray) -> I64:
     """Returns the flag of each cell; NOTHING for a missing cell."""
-    is_long = are_long_texts(cells)
+    is_long = long_text_mask(cells)
     if is_long.any():  # long texts are filtered out, so that they are not copied
         flags = np.full(len(cells), int(TypeFlag.TEXT), np.int64)
-        flags[~is_long] = flags_of_each(cells.filter(pa.array(~is_long)))
+        flags[~is_long] = classify_cells(cells.filter(pa.array(~is_long)))
         return flags
     cells = without_missing(cells)
     cell_flags = np.zeros(len(cells), np.int64)
-    cell_flags[present(cells)] = _flags_of(cells.drop_null())
+    cell_flags[valid_mask(cells)] = _classify_present_cells(cells.drop_null())
     return cell_flags
 
 
-def are_invalid(cells: pa.StringArray, dtype: str) -> Mask:
+def find_invalid_cells(cells: pa.StringArray, dtype: str) -> Mask:
     """Returns a mask of cells that are invalid for a dtype; missing cells are valid."""
-    is_long = are_long_texts(cells)
+    is_long = long_text_mask(cells)
     if is_long.any():  # long texts are filtered out, so that they are not copied
-        is_long[~is_long] = are_invalid(cells.filter(pa.array(~is_long)), dtype)
+        is_long[~is_long] = find_invalid_cells(cells.filter(pa.array(~is_long)), dtype)
         return is_long
     cells = without_missing(cells)
-    numbers, _ = read_each(cells, _READ_AS[dtype], strict=True)
-    invalid: Mask = present(cells) & ~present(numbers)
+    numbers, _ = match_values(cells, _READ_AS[dtype], strict=True)
+    invalid: Mask = valid_mask(cells) & ~valid_mask(numbers)
     return invalid
 
 
-def read_as(cells: pa.StringArray, dtype: str) -> pa.Array | None:
+def read_as_dtype(cells: pa.StringArray, dtype: str) -> pa.Array | None:
     """Returns the cells as an array of a dtype, or None if a cell is invalid for it."""
     if dtype == "string":
         return cells
@@ -170,7 +170,9 @@ def read_as(cells: pa.StringArray, dtype: str) -> pa.Array | None:
 # the time. Short columns of one type are therefore concatenated and processed as one
 # column. The result for each column is the same.
 
-_SHORT = 1024  # maximum number of cells of a column that is joined with others
+_MAX_JOINED_CELLS = (
+    1024  # maximum number of cells of a column that is joined with others
+)
 _GROUP_BYTES = 8 << 20  # maximum size of columns that are joined
 
 
@@ -183,13 +185,15 @@ def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
         if cells.null_count < len(cells)
     ]
     for group in _groups(columns, filled):
-        cells = _joined([columns[column_index] for column_index in group]).drop_null()
+        cells = _join_columns(
+            [columns[column_index] for column_index in group]
+        ).drop_null()
         counts = [
             len(columns[column_index]) - columns[column_index].null_count
             for column_index in group
         ]
         starts = [0, *accumulate(counts[:-1])]
-        cell_flags = flags_of_each(cells)
+        cell_flags = classify_cells(cells)
         # No cell is null, so cells without a flag are words for missing values.
         cell_flags[cell_flags == TypeFlag.NOTHING] = _MISSING
         sums = np.bitwise_or.reduceat(cell_flags, starts)
@@ -230,7 +234,7 @@ def convert_columns(
     def read(group: list[int], dtype: str) -> bool:
         """Converts columns as one; returns False if a cell is invalid for the dtype."""
         cells = [columns[column_index] for column_index in group]
-        joined_column = read_as(_joined(cells), dtype)
+        joined_column = read_as_dtype(_join_columns(cells), dtype)
         if joined_column is None:
             return False
         has_missing = joined_column.null_count > sum(
@@ -280,7 +284,9 @@ def _groups(
     free_bytes = 0  # bytes that fit into the last group of short columns
     for column_index in members:
         size = columns[column_index].nbytes
-        is_short = len(columns[column_index]) <= _SHORT and size <= _GROUP_BYTES
+        is_short = (
+            len(columns[column_index]) <= _MAX_JOINED_CELLS and size <= _GROUP_BYTES
+        )
         if is_short and size <= free_bytes:
             groups[-1].append(column_index)
             free_bytes -= size
@@ -292,12 +298,14 @@ def _groups(
     return groups
 
 
-def _joined(columns: Sequence[pa.StringArray]) -> pa.StringArray:
+def _join_columns(columns: Sequence[pa.StringArray]) -> pa.StringArray:
     """Joins columns into one."""
     return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
 
-def with_points(columns: list[pa.StringArray], decimal: str) -> list[pa.StringArray]:
+def with_decimal_points(
+    columns: list[pa.StringArray], decimal: str
+) -> list[pa.StringArray]:
     """Returns columns of text in which numbers have a decimal point."""
     if decimal == ",":
         return [swap_points(column) for column in columns]
@@ -318,11 +326,11 @@ def with_points(columns: list[pa.StringArray], decimal: str) -> list[pa.StringAr
 # This module also counts cells that are read as missing, cells with more digits than
 # float32 can represent, and cells with a decimal comma or thousands separators.
 
-ODD = "odd cells"  # issue code: the cells of one class in a column
-MAX_ODD = 1_000  # maximum number of cells that are few
-_SHARE = 100  # at most one in this many cells is few
+ODD_CELLS = "odd cells"  # issue code: the cells of one class in a column
+MAX_ODD_CELLS = 1_000  # maximum number of cells that are few
+_FEW_SHARE = 100  # at most one in this many cells is few
 _WARNED_SHARE = 10  # at most one in this many cells causes a warning
-_NAMED = 3  # odd cells of a range that are examples
+_MAX_EXAMPLES = 3  # odd cells of a range that are examples
 _COUNTED_BYTES = 64 << 20  # maximum offset of a row whose line number is counted
 _WARNED_COLUMNS = 5
 _MARKED_SHARE = 0.9  # minimum share of cells that are numbers, with or without marks
@@ -334,31 +342,31 @@ class OddColumn(NamedTuple):
     """A column with odd cells."""
 
     name: str
-    kind: str  # the class of all other cells: "number" or "boolean"
-    odd: int  # number of odd cells
-    cells: int  # number of cells of the column, without missing cells
+    cell_class: str  # the class of all other cells: "number" or "boolean"
+    num_odd: int  # number of odd cells
+    num_cells: int  # number of cells of the column, without missing cells
     examples: str  # the first odd cells with their locations
 
     @property
     def is_few(self) -> bool:
         """Returns True if the odd cells are too few to make the column text."""
-        return self.odd <= min(MAX_ODD, self.cells // _SHARE)
+        return self.num_odd <= min(MAX_ODD_CELLS, self.num_cells // _FEW_SHARE)
 
-    def types_of_others(self, flags: int) -> int:
+    def flags_without_odd_cells(self, flags: int) -> int:
         """Returns the type flags of the column after its odd cells are rejected."""
-        return flags & _CLASSES[self.kind] | int(TypeFlag.DECIDED)
+        return flags & _CLASSES[self.cell_class] | int(TypeFlag.DECIDED)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Returns a description of the column with its odd cells and examples."""
         return (
-            f"column {self.name!r}: {count(self.odd, 'cell')} of {self.cells:,} "
-            f"{'is' if self.odd == 1 else 'are'} not a {self.kind}, unlike all others: "
-            f"{'first ' * (self.odd > 1)}{self.examples.partition(' ')[2]}"
+            f"column {self.name!r}: {format_count(self.num_odd, 'cell')} of {self.num_cells:,} "
+            f"{'is' if self.num_odd == 1 else 'are'} not a {self.cell_class}, unlike all others: "
+            f"{'first ' * (self.num_odd > 1)}{self.examples.partition(' ')[2]}"
         )
 
 
-def place_of(path: str, offset: int, line: Callable[[], int] | None) -> str:
+def format_row_location(path: str, offset: int, line: Callable[[], int] | None) -> str:
     """Returns the location of a row for messages.
 
     This is the path and the line, or the byte offset if lines cannot be counted.
@@ -370,10 +378,12 @@ def place_of(path: str, offset: int, line: Callable[[], int] | None) -> str:
 
 def columns_with_examples(issues: Iterable[RowIssue]) -> set[str]:
     """Returns the columns for which the issues have an example of an odd cell."""
-    return {issue.column for issue in issues if issue.code == ODD and issue.example}
+    return {
+        issue.column for issue in issues if issue.code == ODD_CELLS and issue.example
+    }
 
 
-def first_example(position: int, text: str) -> str:
+def format_sortable_example(position: int, text: str) -> str:
     """Returns the text of an example, prefixed so that examples sort by position."""
     return f"{position:020d} {text}"
 
@@ -385,11 +395,11 @@ def is_mixed(flags: int) -> bool:
     )
 
 
-def without_odd(flags: int, cells: pa.StringArray) -> int:
+def flags_without_odd_cells(flags: int, cells: pa.StringArray) -> int:
     """Returns the flags of a sample without its odd cells; TEXT if these are many."""
     if not is_mixed(flags):
         return flags
-    cell_flags = flags_of_each(cells)
+    cell_flags = classify_cells(cells)
     for family in _CLASSES.values():
         family_flags = cell_flags & family
         num_members, num_cells = (
@@ -419,7 +429,7 @@ def count_classes(
       The issues, the type flags of all cells, and True if the column has too many cells
       of text for them to be odd cells.
     """
-    cell_flags = flags_of_each(cells)
+    cell_flags = classify_cells(cells)
     masks: dict[str, Mask] = {
         kind: (cell_flags & family) != 0 for kind, family in _CLASSES.items()
     }
@@ -429,11 +439,13 @@ def count_classes(
     for kind, mask in masks.items():
         if len(rows := np.flatnonzero(mask)):
             example = (
-                "" if kind == main_class else describe_cells(rows[:_NAMED].tolist())
+                ""
+                if kind == main_class
+                else describe_cells(rows[:_MAX_EXAMPLES].tolist())
             )
-            issues.append(RowIssue(ODD, name, len(rows), example, (kind,)))
+            issues.append(RowIssue(ODD_CELLS, name, len(rows), example, (kind,)))
     num_odd, num_cells = np.count_nonzero(masks["text"]), np.count_nonzero(cell_flags)
-    is_text = bool(num_odd > MAX_ODD and num_odd * _WARNED_SHARE > num_cells)
+    is_text = bool(num_odd > MAX_ODD_CELLS and num_odd * _WARNED_SHARE > num_cells)
     return issues, int(np.bitwise_or.reduce(cell_flags, initial=0)), is_text
 
 
@@ -448,7 +460,7 @@ def odd_columns(
     """
     classes: dict[str, dict[str, RowIssue]] = {}
     for class_issue in issues:
-        if class_issue.code == ODD:
+        if class_issue.code == ODD_CELLS:
             classes.setdefault(class_issue.column, {})[class_issue.changes[0]] = (
                 class_issue
             )
@@ -472,21 +484,21 @@ def odd_columns(
 
 def odd_problem(columns: Sequence[OddColumn]) -> str:
     """Returns the error message for columns with few odd cells; "" if there are none."""
-    few = [column.described for column in columns if column.is_few]
+    few = [column.description for column in columns if column.is_few]
     if not few:
         return ""
     return (
-        f"odd cells in {count(len(few), 'column')}:{_lines(few)}\n"
+        f"odd cells in {format_count(len(few), 'column')}:{_column_lines(few)}\n"
         "Correct them, or use one of these: `odd_cells=reject` rejects their rows "
         "(allow them with `max_rejects`), `odd_cells=widen` makes the column text"
     )
 
 
-def _lines(columns: Sequence[str]) -> str:
+def _column_lines(columns: Sequence[str]) -> str:
     """Returns a line for each of the first columns, and one line for the remaining."""
     lines = [f"\n  {column}" for column in columns[:_WARNED_COLUMNS]]
     if num_more := len(columns) - len(lines):
-        lines.append(f"\n  and {count(num_more, 'more column')}")
+        lines.append(f"\n  and {format_count(num_more, 'more column')}")
     return "".join(lines)
 
 
@@ -495,27 +507,27 @@ def odd_warnings(columns: Sequence[OddColumn]) -> list[InputWarning]:
     return [
         InputWarning(
             "odd-cells",
-            f"{column.described}. So the column is text; if they are mistakes, correct "
+            f"{column.description}. So the column is text; if they are mistakes, correct "
             "them, or name those that mean a missing value with `null_values`",
         )
         for column in columns
-        if not column.is_few and column.odd * _WARNED_SHARE <= column.cells
+        if not column.is_few and column.num_odd * _WARNED_SHARE <= column.num_cells
     ][:_WARNED_COLUMNS]
 
 
-def odd_fact(columns: Sequence[OddColumn]) -> tuple[tuple[str, str], ...]:
+def report_odd_cells(columns: Sequence[OddColumn]) -> tuple[tuple[str, str], ...]:
     """Returns a line for the input report about columns with few odd cells, or ()."""
-    few = [column.described for column in columns if column.is_few]
+    few = [column.description for column in columns if column.is_few]
     return (("odd cells", "; ".join(few[:_WARNED_COLUMNS])),) if few else ()
 
 
-_TAKEN, _LONG = "missing", "digits"  # issue codes
-MARKED = "marks"  # issue code
+_READ_AS_MISSING, _MANY_DIGITS = "missing", "digits"  # issue codes
+MARKED_NUMBERS = "marks"  # issue code
 _COUNTED_COLUMNS = 100  # first columns of a table that are counted separately
 _SHOWN_COLUMNS = 10
 _FLOAT32_DIGITS = 7
 _LONG_NUMBER = r"[1-9](?:[.,]?[0-9]){6,}[.,]?[1-9]"
-_SHOWN = 40  # characters of a cell
+_MAX_SHOWN_CHARACTERS = 40  # characters of a cell
 
 
 def count_issues(
@@ -543,20 +555,31 @@ def count_issues(
             if pa.types.is_string(converted_cells.type):
                 # The final type is not yet known.
                 converted_cells = without_missing(cells)
-            issues += _counted(
-                _TAKEN, name, cells, present(cells) & ~present(converted_cells)
+            issues += _count_mask(
+                _READ_AS_MISSING,
+                name,
+                cells,
+                valid_mask(cells) & ~valid_mask(converted_cells),
             )
         if pa.types.is_float64(field.type):
             cells = text_batch.column(index)
-            for issue in _counted(_LONG, name, cells, _is_long(cells)):
-                issues.append(replace(issue, example=issue.example.strip()[:_SHOWN]))
+            for issue in _count_mask(
+                _MANY_DIGITS, name, cells, _find_long_numbers(cells)
+            ):
+                issues.append(
+                    replace(
+                        issue, example=issue.example.strip()[:_MAX_SHOWN_CHARACTERS]
+                    )
+                )
     for issue in marked:
         cells = text_batch.column(issue.column)
-        issues += _counted(MARKED, issue.column, cells, _are_marked(cells, decimal))
-    return RowIssue.merged([tuple(issues)])
+        issues += _count_mask(
+            MARKED_NUMBERS, issue.column, cells, _find_marked_cells(cells, decimal)
+        )
+    return RowIssue.merge_issues([tuple(issues)])
 
 
-def _counted(
+def _count_mask(
     code: str, name: str, cells: pa.StringArray, mask: Mask
 ) -> tuple[RowIssue, ...]:
     """Returns an issue with the number of cells in a mask and the first, or ()."""
@@ -566,7 +589,7 @@ def _counted(
     return (RowIssue(code, name, len(rows), cells[int(rows[0])].as_py()),)
 
 
-def missing_fact(
+def report_missing_cells(
     issues: Sequence[RowIssue], schema: Schema
 ) -> tuple[tuple[str, str], ...]:
     """Returns a line for the input report about cells read as missing, or ()."""
@@ -575,10 +598,10 @@ def missing_fact(
         feature.name for feature in schema.features if feature.dtype == "string"
     }
     descriptions = [
-        f"{count(issue.count, 'cell')} like {shown(issue.example)} in "
+        f"{format_count(issue.count, 'cell')} like {shorten(issue.example)} in "
         + (f"column {issue.column}" if issue.column else "other columns")
         for issue in issues
-        if issue.code == _TAKEN and issue.column not in text_columns
+        if issue.code == _READ_AS_MISSING and issue.column not in text_columns
     ]
     if len(descriptions) > _SHOWN_COLUMNS:
         descriptions[_SHOWN_COLUMNS:] = [
@@ -587,13 +610,13 @@ def missing_fact(
     return (("taken as missing", "; ".join(descriptions)),) if descriptions else ()
 
 
-def _is_long(cells: pa.StringArray) -> Mask:
+def _find_long_numbers(cells: pa.StringArray) -> Mask:
     """Returns a mask of numbers with more than 7 digits, not counting outer zeros."""
     long: Mask = np.empty(len(cells), np.bool_)
     data = cells.buffers()[2] or b""
-    if not native.loops.long_numbers(value_offsets(cells), data, long):
-        return matches(cells, _LONG_NUMBER)
-    return long & present(cells) if cells.null_count else long
+    if not native.loops.mark_long_numbers(value_offsets(cells), data, long):
+        return match_cells(cells, _LONG_NUMBER)
+    return long & valid_mask(cells) if cells.null_count else long
 
 
 def long_warnings(
@@ -608,7 +631,7 @@ def long_warnings(
     ]
     if num_more := len(descriptions) - len(warnings):
         warnings.append(
-            f"{count(num_more, 'more column')} of float32 with numbers of more than "
+            f"{format_count(num_more, 'more column')} of float32 with numbers of more than "
             f"{_FLOAT32_DIGITS} digits"
         )
     return [InputWarning("long-numbers", warning) for warning in warnings]
@@ -620,18 +643,20 @@ def exact_problem(issues: Sequence[RowIssue], names: Sequence[str]) -> str:
     if not descriptions:
         return ""
     return (
-        f"float32 would lose digits of {count(len(descriptions), 'column')}, and `exact` allows "
-        f"none:{_lines(descriptions)}\nDeclare these columns {{dtype: float64, stored: tensor}} or "
+        f"float32 would lose digits of {format_count(len(descriptions), 'column')}, and `exact` allows "
+        f"none:{_column_lines(descriptions)}\nDeclare these columns {{dtype: float64, stored: tensor}} or "
         "string in a schema file (`schema`), or leave out `exact`"
     )
 
 
 def _long_columns(issues: Sequence[RowIssue], names: Sequence[str]) -> list[str]:
     """Returns a description of each column with long numbers."""
-    issue_by_column = {issue.column: issue for issue in issues if issue.code == _LONG}
+    issue_by_column = {
+        issue.column: issue for issue in issues if issue.code == _MANY_DIGITS
+    }
     return [
         (f"column {name!r}: " if name else "other columns: ")
-        + f"{count(issue_by_column[name].count, 'value')} with more than {_FLOAT32_DIGITS} digits, "
+        + f"{format_count(issue_by_column[name].count, 'value')} with more than {_FLOAT32_DIGITS} digits, "
         f"such as {issue_by_column[name].example}"
         for name in (*names[:_COUNTED_COLUMNS], "")
         if name in issue_by_column
@@ -649,16 +674,18 @@ def marked_numbers(
 ) -> tuple[RowIssue, ...]:
     """Returns the issue of the numbers with marks, if nearly all cells are numbers."""
     cells = without_missing(cells)
-    marked = _are_marked(cells, decimal)
-    is_number = (marked | matches(cells, _PLAIN_NUMBER.format(decimal)))[present(cells)]
+    marked = _find_marked_cells(cells, decimal)
+    is_number = (marked | match_cells(cells, _PLAIN_NUMBER.format(decimal)))[
+        valid_mask(cells)
+    ]
     if np.count_nonzero(is_number) < _MARKED_SHARE * len(is_number):
         return ()
-    return _counted(MARKED, name, cells, marked)
+    return _count_mask(MARKED_NUMBERS, name, cells, marked)
 
 
-def _are_marked(cells: pa.StringArray, decimal: str) -> Mask:
+def _find_marked_cells(cells: pa.StringArray, decimal: str) -> Mask:
     """Returns a mask of cells with a decimal comma or thousands separators (1,234)."""
-    return matches(cells, _MARKED_NUMBER) & ~matches(
+    return match_cells(cells, _MARKED_NUMBER) & ~match_cells(
         cells, _PLAIN_NUMBER.format(decimal)
     )
 
@@ -673,8 +700,8 @@ def marked_warnings(issues: Sequence[RowIssue], decimal: str) -> list[InputWarni
         InputWarning(
             "number-marks",
             f"column {issue.column} is text, but looks like numbers with {mark_names}: cells "
-            f"like {shown(issue.example)}. {remedy}",
+            f"like {shorten(issue.example)}. {remedy}",
         )
         for issue in issues
-        if issue.code == MARKED
+        if issue.code == MARKED_NUMBERS
     ]

@@ -17,13 +17,17 @@ from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.storage import LocalStore, Store
 
-SMALL_BYTES = 64 << 20  # a local dataset up to this size is counted automatically
-_SLOWER = 32  # factor by which other payloads are slower to decode than examples
+MAX_AUTOMATIC_BYTES = (
+    64 << 20
+)  # a local dataset up to this size is counted automatically
+_SLOW_PAYLOAD_FACTOR = (
+    32  # factor by which other payloads are slower to decode than examples
+)
 MAX_TEXT_FEATURES = 50
 MAX_UNNAMED = 100_000  # classes without names that are listed if no row has them
 MAX_TEXTS = 20  # distinct texts of a feature that is treated as a label
 # Average rows of each text: three names in three rows are not classes.
-MIN_ROWS_EACH = 2
+MIN_ROWS_PER_TEXT = 2
 
 ClassNames = Mapping[str, Sequence[str]]
 
@@ -40,7 +44,7 @@ def counted_features(manifest: Manifest) -> list[FeatureSpec]:
     """
     labels, texts = list[FeatureSpec](), list[FeatureSpec]()
     for feature in manifest.features:
-        if feature.content is not Content.VALUES or feature.sequence:
+        if feature.content is not Content.VALUES or feature.is_sequence:
             continue
         if feature.num_classes is not None:
             labels.append(feature)
@@ -50,7 +54,10 @@ def counted_features(manifest: Manifest) -> list[FeatureSpec]:
 
 
 def counts_if_small(
-    store: Store, manifest: Manifest, names: ClassNames, limit: int = SMALL_BYTES
+    store: Store,
+    manifest: Manifest,
+    names: ClassNames,
+    limit: int = MAX_AUTOMATIC_BYTES,
 ) -> dict[str, LabelCounts] | None:
     """Returns the counts of the classes; None if the dataset is large or not local.
 
@@ -58,7 +65,7 @@ def counts_if_small(
     the error.
     """
     if manifest.payload != "example":
-        limit //= _SLOWER  # these records are decoded one by one
+        limit //= _SLOW_PAYLOAD_FACTOR  # these records are decoded one by one
     if not isinstance(store, LocalStore) or manifest.num_bytes > limit:
         return None
     try:
@@ -76,7 +83,7 @@ def count_classes(
     """Reads all records and counts the classes of each label, by label name.
 
     A text feature is a label if the dataset has at most MAX_TEXTS distinct texts, each in
-    MIN_ROWS_EACH rows on average, and not all of them are times. Values without a class
+    MIN_ROWS_PER_TEXT rows on average, and not all of them are times. Values without a class
     are counted by their number. `on_progress` is called with (bytes read, total bytes).
 
     Raises:
@@ -92,7 +99,7 @@ def count_classes(
         for records in shard.windows():
             if not counts:
                 return {}
-            schema = shard.only(counts)
+            schema = shard.select_schema(counts)
             batch = decode_payload(records, schema, shard.payload).batch
             for name in [name for name in counts if name in batch.schema.names]:
                 counts[name][shard.split].update(count_values(batch.column(name)))
@@ -104,7 +111,7 @@ def count_classes(
     counts_by_label = {}
     for name, split_counts in counts.items():
         total_counts = sum(split_counts.values(), Counter[Any]())
-        few = MIN_ROWS_EACH * len(total_counts) <= total_counts.total()
+        few = MIN_ROWS_PER_TEXT * len(total_counts) <= total_counts.total()
         is_label = few and not all(map(_is_time, total_counts))
         if total_counts and (is_label or features[name].num_classes is not None):
             counts_by_label[name] = named_counts(

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64, array_parts, value_lengths
 from recordmill.transforms.cast.text_values import without_missing
 from recordmill.transforms.images.header import ImageHeaderError, read_header
@@ -40,7 +40,7 @@ from recordmill.transforms.sources.text_columns import (
 NUM_BINS = 1 << 14  # maximum
 _EXACT_BITS = 53  # of a float64: the number of a bin must fit
 _MAX_SHIFT = 63
-_OF_ZERO = -1200
+_ZERO_EXPONENT = -1200
 _FINEST = -1074  # every float64 is a multiple of 2**-1074, so no bin need be narrower
 
 F64 = npt.NDArray[np.float64]
@@ -83,7 +83,7 @@ def _level_of(low: float, high: float) -> int:
 
 def _exponent(number: float) -> int:
     """Returns the number of bits before the binary point; for 0, a very low number."""
-    return math.frexp(number)[1] if number else _OF_ZERO
+    return math.frexp(number)[1] if number else _ZERO_EXPONENT
 
 
 def _bins_of(numbers: F64, level: int) -> I64:
@@ -97,7 +97,7 @@ def _bins_of(numbers: F64, level: int) -> I64:
 
 SHOWN_BINS = 40  # maximum number of intervals in a histogram
 _TAIL = 0.005  # share of numbers on each side that is left out if it hides the others
-_CROWDED = (
+_CROWDED_SHARE = (
     0.2  # leave the tails out if all others are in at most this share of the bins
 )
 
@@ -112,37 +112,37 @@ class Histogram:
     # numbers in each interval. An edge belongs to the interval that begins there; the
     # last edge belongs to the last interval.
     counts: tuple[int, ...]
-    below: int = 0  # numbers below the first interval
-    above: int = 0  # numbers above the last interval
-    discrete: bool = False  # each interval is a single integer
+    num_below: int = 0  # numbers below the first interval
+    num_above: int = 0  # numbers above the last interval
+    is_discrete: bool = False  # each interval is a single integer
 
 
 @dataclass(slots=True)
 class NumberSummary:
     """A summary of numbers; NaN and infinities are counted, but not summarized."""
 
-    whole: bool  # all numbers are integers
-    values: int = 0  # number of numbers, including NaN and infinities
-    nans: int = 0
+    is_integer: bool  # all numbers are integers
+    num_values: int = 0  # number of numbers, including NaN and infinities
+    num_nans: int = 0
     infinities: int = 0
     minimum: Number | None = None  # of the finite numbers; None if there are none
     maximum: Number | None = None
-    _finite: int = 0
+    _num_finite: int = 0
     _mean: float = 0.0
-    _squares: float = 0.0
+    _squared_deviations: float = 0.0
     _bins: NumberBins = field(init=False)
 
     def __post_init__(self) -> None:
-        self._bins = NumberBins(0 if self.whole else _FINEST)
+        self._bins = NumberBins(0 if self.is_integer else _FINEST)
 
     def add(self, values: npt.NDArray[Any]) -> None:
         """Adds numbers of any dtype."""
-        self.values += len(values)
+        self.num_values += len(values)
         if values.dtype.kind == "f":
             finite = np.isfinite(values)
             if not finite.all():
                 nans = int(np.isnan(values).sum())
-                self.nans += nans
+                self.num_nans += nans
                 values = values[finite]
                 self.infinities += int((~finite).sum()) - nans
         if not len(values):
@@ -153,27 +153,31 @@ class NumberSummary:
         numbers = values.astype(np.float64)
         self._bins.add(numbers, float(self.minimum), float(self.maximum))
         # Mean and squared deviations of two sets are joined as in Chan et al. (1979).
-        count, old_count = len(numbers), self._finite
-        self._finite += count
+        count, old_count = len(numbers), self._num_finite
+        self._num_finite += count
         with np.errstate(over="ignore", invalid="ignore"):
             mean = float(numbers.mean())
             squares = float(np.square(numbers - mean).sum())
-        step, share = mean - self._mean, count / self._finite
+        step, share = mean - self._mean, count / self._num_finite
         self._mean += step * share
         # A product that overflows is inf; a power would raise an error.
-        self._squares += squares + step * step * old_count * share
+        self._squared_deviations += squares + step * step * old_count * share
 
     @property
     def mean(self) -> float | None:
         """Returns the mean; None if there is no finite number, or it overflows."""
-        return self._mean if self._finite and math.isfinite(self._mean) else None
+        return self._mean if self._num_finite and math.isfinite(self._mean) else None
 
     @property
     def deviation(self) -> float | None:
         """Returns the standard deviation; None if it is undefined or overflows."""
-        if not self._finite:
+        if not self._num_finite:
             return None
-        deviation = math.sqrt(self._squares / self._finite) if self._squares >= 0 else 0
+        deviation = (
+            math.sqrt(self._squared_deviations / self._num_finite)
+            if self._squared_deviations >= 0
+            else 0
+        )
         return deviation if math.isfinite(deviation) else None
 
     @property
@@ -181,31 +185,31 @@ class NumberSummary:
         """Returns the lower of two medians; None if there is no finite number."""
         if self.minimum is None or self.maximum is None:
             return None
-        bins, middle = self._bins, (self._finite + 1) // 2
+        bins, middle = self._bins, (self._num_finite + 1) // 2
         number = bins.first + int(np.searchsorted(np.cumsum(bins.counts), middle))
-        if self.whole and bins.level == 0:
+        if self.is_integer and bins.level == 0:
             return number
         center = _edge(2 * number + 1, bins.level - 1)
         return min(max(center, self.minimum), self.maximum)
 
     @property
-    def median_within(self) -> float:
+    def median_error(self) -> float:
         """Returns the maximum error of the median: half of a bin; 0 if it is exact."""
         level = self._bins.level
-        is_exact = self.minimum == self.maximum or (self.whole and level == 0)
+        is_exact = self.minimum == self.maximum or (self.is_integer and level == 0)
         return 0.0 if is_exact else _edge(1, level - 1)
 
     @property
     def histogram(self) -> Histogram | None:
         """Returns SHOWN_BINS intervals or fewer; leaves out tails that hide the bulk."""
-        if not self._finite:
+        if not self._num_finite:
             return None
         bins = self._bins
         start, stop = 0, len(bins.counts)
         total = np.cumsum(bins.counts)
-        low = int(np.searchsorted(total, _TAIL * self._finite, side="right"))
-        high = int(np.searchsorted(total, (1 - _TAIL) * self._finite)) + 1
-        if stop > SHOWN_BINS and high - low < _CROWDED * stop:
+        low = int(np.searchsorted(total, _TAIL * self._num_finite, side="right"))
+        high = int(np.searchsorted(total, (1 - _TAIL) * self._num_finite)) + 1
+        if stop > SHOWN_BINS and high - low < _CROWDED_SHARE * stop:
             start, stop = low, high
         width = 1
         while _span(bins.first + start, bins.first + stop, width) > SHOWN_BINS:
@@ -219,8 +223,8 @@ class NumberSummary:
             bins.counts[start:stop],
         )
         edges = [_edge((first + i) * width, bins.level) for i in range(span + 1)]
-        discrete = self.whole and bins.level == 0 and width == 1
-        above = self._finite - int(total[stop - 1])
+        discrete = self.is_integer and bins.level == 0 and width == 1
+        above = self._num_finite - int(total[stop - 1])
         if not discrete and span > 1 and not above and edges[-2] == self.maximum:
             counts[-2] += counts[-1]  # only the maximum, which is the last edge
             counts, edges = counts[:-1], edges[:-1]
@@ -246,9 +250,11 @@ def _span(start: int, stop: int, width: int) -> int:
 # from all counts. A count is then too low by at most the sum of these deductions, so the
 # commonest values stay, and their counts are lower bounds.
 
-KEPT = 10_000  # maximum number of distinct values that are counted
-KEPT_BYTES = 1 << 20  # maximum size of these values together
-MAX_BYTES = 256  # maximum size of a counted value; longer values are counted together
+MAX_COUNTED_VALUES = 10_000  # maximum number of distinct values that are counted
+MAX_COUNTED_BYTES = 1 << 20  # maximum size of these values together
+MAX_COUNTED_VALUE_BYTES = (
+    256  # maximum size of a counted value; longer values are counted together
+)
 _PENDING = 4  # counts are joined once there are this many times the maximum
 
 Value = str | bytes | bool
@@ -262,45 +268,49 @@ class CommonValues:
     values: tuple[tuple[Value, int], ...] = ()
     # number of all values, including values that are not counted separately
     total: int = 0
-    distinct: int = 0  # number of distinct counted values; of all values if `complete`
-    too_low: int = 0  # maximum error of a count, which is never too high
-    long: int = 0  # values above MAX_BYTES, which are not counted separately
+    num_distinct: int = (
+        0  # number of distinct counted values; of all values if `complete`
+    )
+    max_error: int = 0  # maximum error of a count, which is never too high
+    num_long: int = 0  # values above MAX_BYTES, which are not counted separately
 
     @property
-    def at_most(self) -> int:
+    def max_count(self) -> int:
         """Returns an upper bound of the count of any counted value."""
-        return self.too_low + (self.values[0][1] if self.values else 0)
+        return self.max_error + (self.values[0][1] if self.values else 0)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Returns True if every distinct value is counted."""
-        return not (self.too_low or self.long)
+        return not (self.max_error or self.num_long)
 
 
 class ValueCounts:
     """A counter of distinct values, with bounded memory."""
 
-    def __init__(self, max_values: int = KEPT, max_bytes: int = KEPT_BYTES) -> None:
-        self._kept, self._kept_bytes = max_values, max_bytes
+    def __init__(
+        self, max_values: int = MAX_COUNTED_VALUES, max_bytes: int = MAX_COUNTED_BYTES
+    ) -> None:
+        self._max_values, self._max_bytes = max_values, max_bytes
         self._pending: list[pa.Table] = []
         self._num_pending = self._pending_bytes = 0
-        self._total = self._too_low = self._long = 0
+        self._total = self._max_error = self._num_long = 0
 
     def add(self, values: pa.Array) -> None:
         """Adds non-null values of text, bytes or bool."""
         self._total += len(values)
         if not pa.types.is_boolean(values.type):
-            short = pc.less_equal(pc.binary_length(values), MAX_BYTES)
+            short = pc.less_equal(pc.binary_length(values), MAX_COUNTED_VALUE_BYTES)
             short_values = values.filter(short)
-            self._long += len(values) - len(short_values)
+            self._num_long += len(values) - len(short_values)
             values = short_values
         counted = pc.value_counts(values)
         self._append(
             pa.table([counted.field("values"), counted.field("counts")], ["v", "n"])
         )
-        full = self._num_pending > _PENDING * self._kept
-        if full or self._pending_bytes > _PENDING * self._kept_bytes:
-            pruned = self._pruned(self._joined())
+        full = self._num_pending > _PENDING * self._max_values
+        if full or self._pending_bytes > _PENDING * self._max_bytes:
+            pruned = self._prune_counts(self._join_counts())
             self._pending, self._num_pending, self._pending_bytes = [], 0, 0
             self._append(pruned)
 
@@ -309,7 +319,7 @@ class ValueCounts:
         self._num_pending += len(counts)
         self._pending_bytes += int(_lengths(counts).sum())
 
-    def _joined(self) -> pa.Table:
+    def _join_counts(self) -> pa.Table:
         """Returns the counts of all pending values, the commonest first."""
         grouped = (
             pa.concat_tables(self._pending).group_by("v").aggregate([("n", "sum")])
@@ -317,16 +327,14 @@ class ValueCounts:
         joined = pa.table([grouped["v"], grouped["n_sum"]], ["v", "n"])
         return joined.sort_by([("n", "descending"), ("v", "ascending")])
 
-    def _pruned(self, joined: pa.Table) -> pa.Table:
+    def _prune_counts(self, joined: pa.Table) -> pa.Table:
         """Returns the counts without the rarest values."""
-        fitting = np.searchsorted(
-            np.cumsum(_lengths(joined)), self._kept_bytes, "right"
-        )
-        num_kept = min(self._kept, int(fitting))
+        fitting = np.searchsorted(np.cumsum(_lengths(joined)), self._max_bytes, "right")
+        num_kept = min(self._max_values, int(fitting))
         if len(joined) <= num_kept:
             return joined
         deduction = joined["n"][num_kept].as_py()
-        self._too_low += deduction
+        self._max_error += deduction
         joined = joined[:num_kept]
         joined = joined.set_column(1, "n", pc.subtract(joined["n"], deduction))
         return joined.filter(pc.greater(joined["n"], 0))
@@ -335,16 +343,16 @@ class ValueCounts:
         """Returns the commonest values, at most `limit`."""
         if not self._pending:
             return CommonValues()
-        joined = self._joined()
+        joined = self._join_counts()
         first = joined[:limit]
         return CommonValues(
             values=tuple(
                 zip(first["v"].to_pylist(), first["n"].to_pylist(), strict=True)
             ),
             total=self._total,
-            distinct=len(joined),
-            too_low=self._too_low,
-            long=self._long,
+            num_distinct=len(joined),
+            max_error=self._max_error,
+            num_long=self._num_long,
         )
 
 
@@ -365,11 +373,17 @@ _REASON_CHARACTERS = 200
 class ImageSummary:
     """A summary of image files."""
 
-    widths: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
-    heights: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
+    widths: NumberSummary = field(
+        default_factory=partial(NumberSummary, is_integer=True)
+    )
+    heights: NumberSummary = field(
+        default_factory=partial(NumberSummary, is_integer=True)
+    )
     # sizes of the files
-    bytes: NumberSummary = field(default_factory=partial(NumberSummary, whole=True))
-    damaged: int = 0  # number of files without a readable header
+    bytes: NumberSummary = field(
+        default_factory=partial(NumberSummary, is_integer=True)
+    )
+    num_damaged: int = 0  # number of files without a readable header
     problem: str = ""  # of the first damaged file
     kinds: ValueCounts = field(default_factory=ValueCounts)  # "png, 3 channels"
     sizes: ValueCounts = field(default_factory=ValueCounts)  # "640 × 480"
@@ -383,10 +397,11 @@ class ImageSummary:
             try:
                 headers.append(read_header(file.as_py()))
             except ImageHeaderError as error:
-                self.damaged += 1
+                self.num_damaged += 1
                 self.problem = self.problem or str(error)[:_REASON_CHARACTERS]
         kinds = [
-            f"{header.kind}, {count(header.depth, 'channel')}" for header in headers
+            f"{header.kind}, {format_count(header.depth, 'channel')}"
+            for header in headers
         ]
         sizes = [f"{header.width:,} × {header.height:,}" for header in headers]
         self.kinds.add(pa.array(kinds, pa.string()))
@@ -407,25 +422,25 @@ class ColumnSummary:
     ) -> None:
         """Initializes without rows; `num_features` features share the memory."""
         self.feature = feature
-        self.missing = [0] * num_splits  # rows without a value, for each split
-        self.rows = 0  # rows with a value
-        self.empty = 0  # rows whose text or list is empty
+        self.num_missing = [0] * num_splits  # rows without a value, for each split
+        self.num_rows = 0  # rows with a value
+        self.num_empty = 0  # rows whose text or list is empty
         # rows whose numbers were read; fewer than `rows` if rows have many numbers
-        self.rows_seen = 0
+        self.num_sampled_rows = 0
         is_image = feature.content is Content.IMAGE
         in_bytes = is_image or feature.content is Content.ARRAY
         is_text = feature.dtype in ("string", "bytes") and not in_bytes
         is_counted = is_text or (feature.dtype == "bool" and not in_bytes)
         is_number = not (is_image or is_counted) and feature.num_classes is None
         whole = not feature.dtype.startswith("float")
-        kept_bytes = min(KEPT_BYTES, TEXT_BYTES // num_features)
+        kept_bytes = min(MAX_COUNTED_BYTES, TEXT_BYTES // num_features)
         counts = ValueCounts(max_bytes=kept_bytes)
-        self._lengths = NumberSummary(whole=True)
+        self._lengths = NumberSummary(is_integer=True)
         self._counts = counts if is_counted else None
         # of all values in the rows that were read
-        self.numbers = NumberSummary(whole=whole) if is_number else None
+        self.numbers = NumberSummary(is_integer=whole) if is_number else None
         # sizes of texts in characters, of bytes and serialized values in bytes
-        self.sizes = NumberSummary(whole=True) if is_text else None
+        self.sizes = NumberSummary(is_integer=True) if is_text else None
         self.images = ImageSummary() if is_image else None
 
     @property
@@ -435,19 +450,19 @@ class ColumnSummary:
         return lengths if lengths.minimum != lengths.maximum else None
 
     @cached_property
-    def common(self) -> CommonValues | None:
+    def common_values(self) -> CommonValues | None:
         """Returns the commonest values of text, bytes and bools; call it after `add`."""
         return None if self._counts is None else self._counts.commonest(SHOWN_VALUES)
 
     def add(self, column: pa.Array, split: int) -> None:
         """Adds the column of a batch whose rows are all in one split."""
-        self.missing[split] += column.null_count
+        self.num_missing[split] += column.null_count
         present = column.drop_null() if column.null_count else column
-        self.rows += len(present)
+        self.num_rows += len(present)
         if pt.is_list(present.type):
             lengths = pc.list_value_length(present).to_numpy(zero_copy_only=False)
             self._lengths.add(lengths)
-            self.empty += int((lengths == 0).sum())
+            self.num_empty += int((lengths == 0).sum())
         if self.images is not None:
             self.images.add(values_of(present))
         if self._counts is not None:
@@ -459,7 +474,7 @@ class ColumnSummary:
                 sizes = measure(values).to_numpy(zero_copy_only=False)
                 self.sizes.add(sizes)
                 if not pt.is_list(present.type):
-                    self.empty += int((sizes == 0).sum())
+                    self.num_empty += int((sizes == 0).sum())
         if self.numbers is not None:
             numbers = numbers_of(present, self.feature)
             # From a batch with very many numbers, evenly spaced rows are read.
@@ -467,7 +482,7 @@ class ColumnSummary:
             if step > 1 and len(present) > 1:
                 present = present.take(pa.array(np.arange(0, len(present), step)))
                 numbers = numbers_of(present, self.feature)
-            self.rows_seen += len(present)
+            self.num_sampled_rows += len(present)
             self.numbers.add(numbers)
 
 
@@ -509,9 +524,11 @@ class ColumnStats:
 
     # type flags of its cells; for a text column they may be incomplete
     flags: TypeFlag = TypeFlag.NOTHING
-    rows: int = 0  # cells, including missing ones
-    nulls: int = 0  # missing cells
-    words: int = 0  # cells like NA, which are missing if the column becomes numbers
+    num_rows: int = 0  # cells, including missing ones
+    num_nulls: int = 0  # missing cells
+    num_missing_words: int = (
+        0  # cells like NA, which are missing if the column becomes numbers
+    )
     # lowest and highest number (without NaN), None if there is none; meaningless if the
     # column's final type is not a number
     numbers: tuple[Number, Number] | None = None
@@ -529,7 +546,9 @@ class ColumnStats:
     @property
     def missing(self) -> int:
         """Returns the number of missing values of the column."""
-        return self.nulls + (self.words if has_missing_words(self.flags) else 0)
+        return self.num_nulls + (
+            self.num_missing_words if has_missing_words(self.flags) else 0
+        )
 
     @property
     def limits(self) -> tuple[Number, Number] | None:
@@ -543,7 +562,7 @@ class ColumnStats:
         return None
 
     @property
-    def distinct(self) -> int | None:
+    def num_distinct(self) -> int | None:
         """Returns the number of distinct cells as text; None if above MAX_DISTINCT."""
         return None if self.values is None else len(self.values)
 
@@ -562,11 +581,11 @@ class ColumnStats:
             values.update(other.values)
         return ColumnStats(
             flags=self.flags | other.flags,
-            rows=self.rows + other.rows,
-            nulls=self.nulls + other.nulls,
-            words=self.words + other.words,
-            numbers=_ends_of_both(self.numbers, other.numbers),
-            lengths=_ends_of_both(self.lengths, other.lengths),
+            num_rows=self.num_rows + other.num_rows,
+            num_nulls=self.num_nulls + other.num_nulls,
+            num_missing_words=self.num_missing_words + other.num_missing_words,
+            numbers=_merge_limits(self.numbers, other.numbers),
+            lengths=_merge_limits(self.lengths, other.lengths),
             values=values if values is None or len(values) <= MAX_DISTINCT else None,
         )
 
@@ -589,11 +608,11 @@ def column_stats(
     is_number = pt.is_integer(converted.type) or pt.is_floating(converted.type)
     return ColumnStats(
         flags=flags,
-        rows=len(cells),
-        nulls=cells.null_count,
-        words=words,
-        numbers=_ends(converted) if is_number else None,
-        lengths=_ends(pc.binary_length(cells)),
+        num_rows=len(cells),
+        num_nulls=cells.null_count,
+        num_missing_words=words,
+        numbers=_limits_of(converted) if is_number else None,
+        lengths=_limits_of(pc.binary_length(cells)),
         values=_count(cells) if counted else None,
     )
 
@@ -615,7 +634,7 @@ def _count(cells: pa.StringArray) -> dict[bytes, int] | None:
     }
 
 
-def _ends(values: pa.Array) -> tuple[Any, Any] | None:
+def _limits_of(values: pa.Array) -> tuple[Any, Any] | None:
     low, high = pc.min_max(values).as_py().values()  # ignores NaN among others
     return None if low is None or math.isnan(low) else (low, high)
 
@@ -623,7 +642,7 @@ def _ends(values: pa.Array) -> tuple[Any, Any] | None:
 _Ends = TypeVar("_Ends", tuple[int, int] | None, tuple[Number, Number] | None)
 
 
-def _ends_of_both(left: _Ends, right: _Ends) -> _Ends:
+def _merge_limits(left: _Ends, right: _Ends) -> _Ends:
     if left is None or right is None:
         return left or right
     return min(left[0], right[0]), max(left[1], right[1])

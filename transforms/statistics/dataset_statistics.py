@@ -24,8 +24,8 @@ from recordmill.transforms.statistics.column_summary import (
     values_of,
 )
 from recordmill.transforms.statistics.thumbnails import (
-    ALL,
     MAX_IMAGES,
+    NO_CLASS,
     Box,
     ContactSheet,
     Thumbnail,
@@ -95,9 +95,9 @@ class DatasetStatistics:
           names: class names, by feature.
           rejects: the kinds of reasons of the rejected rows, the commonest first.
         """
-        self.names, self.rejects = names, rejects
+        self.class_names, self.rejects = names, rejects
         # features without statistics: too many, or not in the records
-        self.left_out = len(manifest.features) - len(features)
+        self.num_skipped_features = len(manifest.features) - len(features)
         self._splits = list(manifest.splits)
         self.columns = [
             ColumnSummary(f, len(self._splits), len(features)) for f in features
@@ -108,13 +108,13 @@ class DatasetStatistics:
             for f in features
             if f.num_classes is not None
         ]
-        self._objects = _objects_of(features)
-        label = _label_of(features)
+        self._box_features = _find_box_features(features)
+        label = _find_label(features)
         image_features = list(filter(holds_images, features))[:MAX_SHEETS]
         self.sheets = {
             f.name: ContactSheet(
                 f.name,
-                "" if f.sequence or label is None else label.name,
+                "" if f.is_sequence or label is None else label.name,
                 0 if label is None else label.num_classes or 0,
                 MAX_IMAGES // len(image_features),
             )
@@ -122,11 +122,11 @@ class DatasetStatistics:
         }
 
     @cached_property
-    def classes(self) -> dict[str, LabelCounts]:
+    def class_counts(self) -> dict[str, LabelCounts]:
         """Returns the class counts of each label; call it after the last `add`."""
         return {
             label.name: named_counts(
-                label, split_counts, self.names.get(label.name, ())
+                label, split_counts, self.class_names.get(label.name, ())
             )
             for label, split_counts in self._labels
         }
@@ -147,7 +147,7 @@ class DatasetStatistics:
         self, feature: FeatureSpec, column: pa.Array, batch: pa.RecordBatch
     ) -> None:
         images, sheet = values_of(column), self.sheets[feature.name]
-        labels = [ALL] * len(images)
+        labels = [NO_CLASS] * len(images)
         if sheet.label:
             labels = batch.column(sheet.label).filter(column.is_valid()).to_pylist()
 
@@ -162,7 +162,7 @@ class DatasetStatistics:
 
     def _boxes(self, batch: pa.RecordBatch, row: int) -> tuple[Box, ...]:
         """Returns the first boxes of a row; () without features of boxes."""
-        sides, label = self._objects
+        sides, label = self._box_features
         cells = [batch.column(name)[row] for name in (*sides, label) if name]
         if not cells or not all(cell.is_valid for cell in cells):
             return ()
@@ -171,7 +171,7 @@ class DatasetStatistics:
             [coordinates.to_numpy() for coordinates in values], np.float64
         )
         boxes = numbers.reshape(-1, 4) if len(sides) == 1 else numbers.T
-        names = self.names.get(label, ())
+        names = self.class_names.get(label, ())
         texts = (
             names[box_label] if names else box_label for box_label in labels.to_pylist()
         )
@@ -179,13 +179,13 @@ class DatasetStatistics:
         return tuple(Box(str(text), *map(float, box)) for text, box in labelled_boxes)
 
 
-def _objects_of(features: Sequence[FeatureSpec]) -> tuple[list[str], str]:
+def _find_box_features(features: Sequence[FeatureSpec]) -> tuple[list[str], str]:
     """Returns the features of boxes and the feature of their labels.
 
     The names are as in TFDS, or as in the TensorFlow Object Detection API.
     """
     names = {feature.name for feature in features}
-    boxes = [f.name for f in features if f.nested and f.name.endswith("/bbox")]
+    boxes = [f.name for f in features if f.is_nested and f.name.endswith("/bbox")]
     label = (
         f"{boxes[0].rpartition('/')[0]}/label" if boxes else "image/object/class/text"
     )
@@ -195,12 +195,12 @@ def _objects_of(features: Sequence[FeatureSpec]) -> tuple[list[str], str]:
     return (sides, label) if names >= {label, *sides} else ([], "")
 
 
-def _label_of(features: Sequence[FeatureSpec]) -> FeatureSpec | None:
+def _find_label(features: Sequence[FeatureSpec]) -> FeatureSpec | None:
     """Returns the class label of a row, or None."""
     labels = [
         f
         for f in features
         if f.num_classes is not None and f.content is Content.VALUES
-        if not (f.shape or f.sequence)
+        if not (f.shape or f.is_sequence)
     ]
     return min(labels, key=lambda label: label.name not in _LABELS, default=None)

@@ -29,15 +29,15 @@ from recordmill.transforms.cast.typed_values import NO_LABEL
 from recordmill.transforms.encode.columns import is_list
 from recordmill.transforms.exchange.exact_splits import RankSketch, SmallestKeys
 from recordmill.transforms.machine import usable_cores
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.sources.base import (
-    Findings,
+    InputFindings,
+    RangeFindings,
     Rows,
-    RowSink,
     RowSource,
     Source,
 )
-from recordmill.transforms.sources.label_split import texts_of
+from recordmill.transforms.sources.label_split import find_distinct_texts
 from recordmill.transforms.sources.text_columns import TypeFlag, is_mixed
 from recordmill.transforms.statistics.column_summary import (
     MAX_DISTINCT,
@@ -51,11 +51,11 @@ _TASKS_AHEAD = 2  # per worker: no worker waits, and few results wait to be merg
 _Out = TypeVar("_Out")
 
 
-def _in_threads(
+def _map_in_threads(
     function: Callable[[InputRange], _Out], ranges: Sequence[InputRange], workers: int
 ) -> Iterator[_Out]:
     """Yields a function's result for each range; only a few are in memory."""
-    return ahead(ranges, function, workers, most=workers * _TASKS_AHEAD)
+    return map_ahead(ranges, function, workers, most=workers * _TASKS_AHEAD)
 
 
 MAX_REJECTS = 5  # rejected rows that are stored
@@ -67,8 +67,8 @@ _NO_STATS = ColumnStats()
 class TableStats:
     """Statistics of all columns over some ranges; the default describes no rows."""
 
-    rows: int = 0  # rows that could be read
-    rejected: int = 0  # rows that could not be read
+    num_rows: int = 0  # rows that could be read
+    num_rejected: int = 0  # rows that could not be read
     # statistics by column name
     columns: Mapping[str, ColumnStats] = field(default_factory=dict)
     # the first MAX_REJECTS rejected rows, in input order
@@ -86,8 +86,8 @@ class TableStats:
         for name, stats in other.columns.items():
             columns[name] = self.column(name).merge(stats)
         return TableStats(
-            rows=self.rows + other.rows,
-            rejected=self.rejected + other.rejected,
+            num_rows=self.num_rows + other.num_rows,
+            num_rejected=self.num_rejected + other.num_rejected,
             columns=columns,
             rejects=(self.rejects + other.rejects)[:MAX_REJECTS],
             nulls=tuple(map(sum, zip_longest(self.nulls, other.nulls, fillvalue=0))),
@@ -95,13 +95,13 @@ class TableStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Inferred:
+class InferredSchema:
     """The statistics of a whole input, and the schema that follows."""
 
     source: Source  # prepared
     stats: TableStats  # of all its rows
     # findings of the ranges, if a text column has some cells of another type
-    found: Findings | None = None
+    range_findings: InputFindings | None = None
 
     @property
     def schema(self) -> Schema:
@@ -111,7 +111,7 @@ class Inferred:
         columns = [self.stats.column(name) for name in self.source.columns().names]
         return self.source.schema(
             tuple(int(stats.flags) for stats in columns),
-            tuple(stats.nulls for stats in columns),
+            tuple(stats.num_nulls for stats in columns),
         )
 
     @property
@@ -135,12 +135,12 @@ class Inferred:
         return DeclaredSchema(features=features)
 
 
-def infer(
+def infer_schema(
     source: Source,
     files: Sequence[InputFile],
     workers: int = 0,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Inferred:
+) -> InferredSchema:
     """Infers the schema of the files of an inventory from all their rows.
 
     `on_progress` is called with (ranges done, total ranges) in the caller's thread.
@@ -151,15 +151,17 @@ def infer(
       SchemaError: a few odd cells would turn a column into text, as in a run.
     """
     source = source.prepare(files)
-    ranges = source.cut(files)
+    ranges = source.cut_ranges(files)
     if not ranges:
         raise InputError("the input files are empty: nothing to infer")
     workers = workers or usable_cores()
-    ranges = source.surveyed(ranges, partial(_in_threads, workers=workers))
+    ranges = source.with_boundaries(ranges, partial(_map_in_threads, workers=workers))
     total = known_stats = TableStats()
     if source.infers_types:
         # The types in a few rows, so that cells are not parsed as every type.
-        sampled = zip(source.columns().names, source.sample(ranges[0]), strict=True)
+        sampled = zip(
+            source.columns().names, source.sample_type_flags(ranges[0]), strict=True
+        )
         sampled_columns = {
             name: ColumnStats(flags=TypeFlag(type_flag)) for name, type_flag in sampled
         }
@@ -171,32 +173,34 @@ def infer(
         )  # of the ranges merged by now
 
     on_progress(0, len(ranges))
-    for done, stats in enumerate(_in_threads(read, ranges, workers), 1):
+    for done, stats in enumerate(_map_in_threads(read, ranges, workers), 1):
         total = known_stats = total.merge(stats)
         on_progress(done, len(ranges))
     names = source.columns().names if source.infers_types else ()
     flags = tuple(int(total.column(name).flags) for name in names)
     if not any(map(is_mixed, flags)):
-        return Inferred(source, total)
+        return InferredSchema(source, total)
     # The types are known now, so odd cells can be found as in a run.
-    issues = _in_threads(partial(_issues_of, source, flags), ranges, workers)
-    nulls = tuple(total.column(name).nulls for name in names)
+    issues = _map_in_threads(partial(_issues_of, source, flags), ranges, workers)
+    nulls = tuple(total.column(name).num_nulls for name in names)
     schema = source.schema(flags, nulls)
-    range_findings = Findings(schema, RowIssue.merged(issues), flags, nulls, total.rows)
+    range_findings = InputFindings(
+        schema, RowIssue.merge_issues(issues), flags, nulls, total.num_rows
+    )
     if problem := source.issue_problem(range_findings):
         raise SchemaError(problem)
-    settled = zip(names, source.settle_types(range_findings), strict=True)
+    settled = zip(names, source.final_type_flags(range_findings), strict=True)
     columns = {
         name: replace(total.column(name), flags=TypeFlag(type_flag))
         for name, type_flag in settled
     }
-    return Inferred(source, replace(total, columns=columns), range_findings)
+    return InferredSchema(source, replace(total, columns=columns), range_findings)
 
 
 def _issues_of(
     source: Source, types: TypeFlags, input_range: InputRange
 ) -> tuple[RowIssue, ...]:
-    range_findings = RowSink()
+    range_findings = RangeFindings()
     for _ in source.read(input_range, types, range_findings):
         pass
     return range_findings.issues
@@ -213,7 +217,7 @@ def _range_stats(
     source: Source, input_range: InputRange, known_stats: TableStats
 ) -> TableStats:
     """Returns the statistics of one input range."""
-    range_findings = RowSink()
+    range_findings = RangeFindings()
     range_rows = source.read_for_statistics(input_range, range_findings)
     batches = [_single_values(rows.batch) for rows in range_rows]
     columns = {}
@@ -230,7 +234,7 @@ def _range_stats(
         len(range_findings.rejects),
         columns,
         rejects,
-        range_findings.nulls,
+        range_findings.null_counts,
     )
 
 
@@ -239,27 +243,27 @@ MAX_LISTED = 20  # maximum number of values whose counts are listed
 _SIZES = ("height", "width", "depth")
 
 
-def header_lines(inferred: Inferred) -> list[str]:
+def header_lines(inferred: InferredSchema) -> list[str]:
     """Returns comment lines about the whole input."""
-    rows = f"Inferred from the whole input; rows: {inferred.stats.rows:,}"
+    rows = f"Inferred from the whole input; rows: {inferred.stats.num_rows:,}"
     return [rows, *reject_lines(inferred.stats)]
 
 
 def reject_lines(stats: TableStats) -> list[str]:
     """Returns lines with the number of unreadable rows, and the first of them."""
-    if not stats.rejected:
+    if not stats.num_rejected:
         return []
-    lines = [f"Rows that cannot be read (convert rejects them): {stats.rejected:,}"]
+    lines = [f"Rows that cannot be read (convert rejects them): {stats.num_rejected:,}"]
     lines += [
         f"  {reject.path}, byte {reject.position}: {reject.reason}"
         for reject in stats.rejects
     ]
-    if more := stats.rejected - len(stats.rejects):
+    if more := stats.num_rejected - len(stats.rejects):
         lines.append(f"  and {more:,} more")
     return lines
 
 
-def feature_comments(inferred: Inferred) -> dict[str, list[str]]:
+def feature_comments(inferred: InferredSchema) -> dict[str, list[str]]:
     """Returns comment lines about each feature, by its name."""
     return {
         spec.name: lines
@@ -268,31 +272,31 @@ def feature_comments(inferred: Inferred) -> dict[str, list[str]]:
     }
 
 
-def _feature_lines(inferred: Inferred, spec: FeatureSpec) -> list[str]:
+def _feature_lines(inferred: InferredSchema, spec: FeatureSpec) -> list[str]:
     stats = inferred.stats.column(spec.column)
     if spec.content is Content.IMAGE:
         return _image_lines(inferred.stats)
-    if not stats.rows:
+    if not stats.num_rows:
         return []
     if spec.class_names:
         return [_class_counts(spec.class_names, stats)]
     lines = [_values_line(stats)]
     if stats.missing:
-        share = f"{100 * stats.missing / stats.rows:.1f}"
+        share = f"{100 * stats.missing / stats.num_rows:.1f}"
         if share == "0.0":
             share = "under 0.1"
-        if share == "100.0" and stats.missing < stats.rows:
+        if share == "100.0" and stats.missing < stats.num_rows:
             share = "over 99.9"
-        rows = f"{stats.missing:,} of {stats.rows:,} rows ({share} %)"
+        rows = f"{stats.missing:,} of {stats.num_rows:,} rows ({share} %)"
         lines.append(f"missing in {rows}")
     texts = _few_texts(stats)
     if (
         inferred.source.infers_types
         and stats.dtype == "string"
         and len(texts) > 1  # few texts, in many rows
-        and stats.rows - stats.missing >= 2 * len(texts)
+        and stats.num_rows - stats.missing >= 2 * len(texts)
     ):
-        lines.append(f"perhaps classes: {_flow(sorted(texts))}")
+        lines.append(f"perhaps classes: {_format_yaml(sorted(texts))}")
         if len(texts) <= MAX_LISTED:
             lines.append(f"rows of each: {_counts(texts)}")
     return lines
@@ -311,7 +315,7 @@ def _values_line(stats: ColumnStats) -> str:
         words += [f"{text}: {count}" for text, count in counts]
     else:
         more = f"more than {MAX_DISTINCT:,}"
-        number = more if stats.distinct is None else f"{stats.distinct:,}"
+        number = more if stats.num_distinct is None else f"{stats.num_distinct:,}"
         words.append(f"{number} distinct")
     return ", ".join(words)
 
@@ -344,7 +348,7 @@ def _image_lines(stats: TableStats) -> list[str]:
     if all(low == high for low, high in sides):
         keys = ("height", "width", "channels")
         rule = {key: low for key, (low, _) in zip(keys, sides, strict=True)}
-        lines.append(f"to reject other sizes: `picture: {_flow(rule)}`")
+        lines.append(f"to reject other sizes: `picture: {_format_yaml(rule)}`")
     return lines
 
 
@@ -353,22 +357,22 @@ def _span(low: Number, high: Number) -> str:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    return _flow(dict(sorted(counts.items())))
+    return _format_yaml(dict(sorted(counts.items())))
 
 
-def _flow(value: Any) -> str:
+def _format_yaml(value: Any) -> str:
     """Returns a value as one line of YAML."""
     from recordmill.schemas.yaml_lines import write_yaml  # and yaml, for this alone
 
     return write_yaml(value, flow=True).rstrip("\n")
 
 
-def stats_json(inferred: Inferred) -> dict[str, Any]:
+def stats_json(inferred: InferredSchema) -> dict[str, Any]:
     """Returns the statistics and the schema as an object for JSON."""
     stats = inferred.stats
     return {
-        "rows": stats.rows,
-        "rows_rejected": stats.rejected,
+        "rows": stats.num_rows,
+        "rows_rejected": stats.num_rejected,
         "first_rejects": [
             {"uri": reject.path, "position": reject.position, "reason": reject.reason}
             for reject in stats.rejects
@@ -387,13 +391,13 @@ def _column_json(stats: ColumnStats) -> dict[str, Any]:
     shortest, longest = stats.lengths or (None, None)
     return {
         "dtype": stats.dtype,
-        "rows": stats.rows,
+        "rows": stats.num_rows,
         "nulls": stats.missing,
         "min": low,
         "max": high,
         "shortest_bytes": shortest,
         "longest_bytes": longest,
-        "distinct": stats.distinct,
+        "distinct": stats.num_distinct,
         "values": dict(sorted(_few_texts(stats).items())),
     }
 
@@ -406,7 +410,7 @@ Sketches = Mapping[str | None, RankSketch]
 _Sketch = TypeVar("_Sketch", RankSketch, SmallestKeys)
 
 
-class _ByValue(dict[str | None, _Sketch]):
+class _SketchesByValue(dict[str | None, _Sketch]):
     """A dictionary of sketches by value, which creates missing ones by a function."""
 
     def __init__(self, make: Callable[[str | None], _Sketch]) -> None:
@@ -431,7 +435,9 @@ def count_rows(
     workers: int,
     sketch: Callable[[str | None], _Sketch] = lambda _: RankSketch(),  # type: ignore[assignment,return-value]
     draws_of: Callable[[InputRange, Rows], tuple[Rows, U64]] = _all_rows,
-    values_of: Callable[[pa.Array], tuple[Sequence[str | None], np.ndarray]] = texts_of,
+    values_of: Callable[
+        [pa.Array], tuple[Sequence[str | None], np.ndarray]
+    ] = find_distinct_texts,
 ) -> Mapping[str | None, _Sketch]:
     """Reads all rows of some ranges, and counts the rows of each value of a column.
 
@@ -445,10 +451,10 @@ def count_rows(
       draws_of: returns the rows to count, and their split hashes to add to a sketch.
       values_of: returns the distinct values of a column, and the index of each row's.
     """
-    total = _ByValue(sketch)
+    total = _SketchesByValue(sketch)
 
     def read(input_range: InputRange) -> dict[str | None, _Sketch]:
-        sketches = _ByValue(sketch)
+        sketches = _SketchesByValue(sketch)
         for all_rows in _read(source, input_range, column):
             rows, draws = draws_of(input_range, all_rows)
             if not len(draws):
@@ -463,18 +469,20 @@ def count_rows(
                 texts, np.split(draws[order], bounds), strict=True
             ):
                 sketches[text].add(value_draws)
-            _require_few(sketches, too_many)
+            _limit_sketches(sketches, too_many)
         return sketches
 
-    ranges = source.input.surveyed(ranges, partial(_in_threads, workers=workers))
-    for range_sketches in _in_threads(read, ranges, workers):
+    ranges = source.input_source.with_boundaries(
+        ranges, partial(_map_in_threads, workers=workers)
+    )
+    for range_sketches in _map_in_threads(read, ranges, workers):
         for text, range_sketch in range_sketches.items():
             total[text].merge(range_sketch)
-        _require_few(total, too_many)
+        _limit_sketches(total, too_many)
     return total
 
 
-def _require_few(sketches: Mapping[str | None, object], too_many: str) -> None:
+def _limit_sketches(sketches: Mapping[str | None, object], too_many: str) -> None:
     if len(sketches) > MAX_CLASSES:
         raise InputError(too_many)
 
@@ -484,7 +492,7 @@ def _read(
 ) -> Iterator[Rows]:
     """Reads rows; lists them without reading their content if that has the column."""
     if source.supports_references or source.lists_rows:
-        listed = source.list_references(input_range, RowSink())
+        listed = source.list_references(input_range, RangeFindings())
         for rows in listed:
             if column is not None and column not in rows.batch.schema.names:
                 break

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SIDE = 112  # maximum length of the longer side in pixels
 MAX_PIXELS = 1 << 26  # of an image that is decoded: 200 MB as RGB
 _QUALITY = 78
-_FEW = 64  # if all samples are below, they are stretched
+_MAX_STRETCHED_SAMPLE = 64  # if all samples are below, they are stretched
 _EXACT_PIXELS = 48 * 48  # below this size, PNG is as small and keeps every pixel
 
 
@@ -55,7 +55,7 @@ def holds_images(feature: FeatureSpec) -> bool:
 
 
 @contextmanager
-def _opened(value: bytes, feature: FeatureSpec) -> Iterator[Image.Image]:
+def _open_value(value: bytes, feature: FeatureSpec) -> Iterator[Image.Image]:
     """Opens a value of a feature for which `holds_images` is true.
 
     Raises:
@@ -78,7 +78,7 @@ def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
 
     For value, feature and errors see `_opened`.
     """
-    with _opened(value, feature) as opened:
+    with _open_value(value, feature) as opened:
         image, file = to_8_bits(opened), io.BytesIO()
         image.save(file, "PNG")
         return file.getvalue(), image.width, image.height
@@ -87,13 +87,13 @@ def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
 def thumbnail_of(value: bytes, feature: FeatureSpec) -> Thumbnail:
     """Returns the thumbnail of an image, or of the first of several frames."""
     try:
-        with _opened(value, feature) as opened:
+        with _open_value(value, feature) as opened:
             width, height = opened.size
             opened.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
             image = opened
             if feature.shape[2:] == (1,) and opened.mode in ("L", *GRAY_16):
                 # A mask with small numbers would look black.
-                few = _FEW << (0 if opened.mode == "L" else 8)
+                few = _MAX_STRETCHED_SAMPLE << (0 if opened.mode == "L" else 8)
                 if int(opened.getextrema()[1]) < few:  # type: ignore[arg-type]
                     image = opened.convert("I")
             small, file = to_8_bits(image), io.BytesIO()
@@ -109,7 +109,7 @@ def thumbnail_of(value: bytes, feature: FeatureSpec) -> Thumbnail:
 MAX_IMAGES = 480  # of a dataset
 MAX_OF_CLASS = 10
 MAX_CLASSES = 160  # classes with images on a sheet
-ALL = -1  # instead of a class, if the feature has no label
+NO_CLASS = -1  # instead of a class, if the feature has no label
 
 
 class ContactSheet:
@@ -121,12 +121,12 @@ class ContactSheet:
         """Initializes without images; `label` is "" if there is no class label."""
         self.feature, self.label = feature, label
         # number of all classes, including classes without images here
-        self.of_classes = num_classes if label else 0
-        num_rows = min(max(1, self.of_classes), MAX_CLASSES)
-        self._each = max(1, min(MAX_OF_CLASS, max_images // num_rows))
+        self.num_classes = num_classes if label else 0
+        num_rows = min(max(1, self.num_classes), MAX_CLASSES)
+        self._images_per_class = max(1, min(MAX_OF_CLASS, max_images // num_rows))
         if not label:
-            self._each = min(max_images, 2 * MAX_OF_CLASS)
-        classes = range(num_rows) if label else (ALL,)
+            self._images_per_class = min(max_images, 2 * MAX_OF_CLASS)
+        classes = range(num_rows) if label else (NO_CLASS,)
         self._rows: dict[int, list[Thumbnail]] = {label: [] for label in classes}
 
     def add(
@@ -140,7 +140,7 @@ class ContactSheet:
         # A loop over all rows: 0.1 us per row, less than reading its image.
         for index, label in enumerate(labels):
             row = None if label is None else self._rows.get(label)
-            if row is not None and len(row) < self._each:
+            if row is not None and len(row) < self._images_per_class:
                 row.append(make(index))
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 from recordmill.schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
-    require_secretless_url,
+    require_url_without_secret,
     require_whole_scheme,
 )
 from recordmill.transforms.storage.local import LocalStore
@@ -19,7 +19,7 @@ __all__ = ["LocalStore", "RemoteStore", "Store", "open_store"]
 
 def open_store(root: str, options: StorageOptions = NO_OPTIONS) -> Store:
     """Returns the store of a local folder or URL, without touching the storage."""
-    require_secretless_url(root)
+    require_url_without_secret(root)
     require_whole_scheme(root)
     if "://" not in root or root.startswith("file://"):
         return LocalStore(str(Path(root.removeprefix("file://")).absolute()))

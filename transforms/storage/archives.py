@@ -16,22 +16,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, cast
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.input_files import ArchiveMember, Seen, member_uri
+from recordmill.schemas.input_files import ArchiveMember, FileStat, member_uri
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import escaped
+from recordmill.schemas.text import escape_surrogates
 from recordmill.transforms.storage.input_stream import (
     InputStream,
     ReadBytes,
     compression_of,
 )
-from recordmill.transforms.storage.left_out import is_left_out
+from recordmill.transforms.storage.left_out import is_skipped
 from recordmill.transforms.storage.read_member import UNPACKED, require_plausible
 from recordmill.transforms.storage.reading import is_local, read_range
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
-class _FoundMember(NamedTuple):
+class _ListedMember(NamedTuple):
     """A member of an archive, most of it as in `ArchiveMember`."""
 
     name: str  # as it is used: without "./" and the like
@@ -42,7 +42,7 @@ class _FoundMember(NamedTuple):
     crc32: str = ""
     problem: str = ""  # why it cannot be read
 
-    def version(self, archive: Seen) -> str:
+    def version(self, archive: FileStat) -> str:
         """Returns the version of the member in an archive with the given file stat."""
         stored_fields = self.kind, self.offset, self.stored_bytes, self.crc32
         return ArchiveMember(*stored_fields, len(self.name), archive).version
@@ -61,20 +61,20 @@ def _safe_name(name: str, archive: str) -> str:
         or "\0" in path
     ):
         raise InputError(
-            f"{archive}: contains a member named {escaped(name)!r}, which leads out of "
+            f"{archive}: contains a member named {escape_surrogates(name)!r}, which leads out of "
             "the archive. Nothing was read from it; pack it again with names below one "
             "folder"
         )
     return path
 
 
-def _require_unique(members: Iterable[_FoundMember], archive: str) -> None:
+def _require_unique(members: Iterable[_ListedMember], archive: str) -> None:
     """Raises InputError if two members have the same name, which is ambiguous."""
     seen_names: set[str] = set()
     for member in members:
         if member.name in seen_names:
             raise InputError(
-                f"{archive}: contains several members named {escaped(member.name)!r}, "
+                f"{archive}: contains several members named {escape_surrogates(member.name)!r}, "
                 "as archives do after a newer file was appended. Unpack it and use the "
                 "folder as the input, or pack it again"
             )
@@ -83,8 +83,8 @@ def _require_unique(members: Iterable[_FoundMember], archive: str) -> None:
 
 BLOCK = tarfile.BLOCKSIZE
 _REST_BYTES = 1 << 20  # bytes after the end, read at once
-_KEPT = 1000  # most members that tarfile keeps
-_COPY = "The archive is damaged or cut short: copy it again"
+_MAX_CACHED_MEMBERS = 1000  # most members that tarfile keeps
+_DAMAGE_ADVICE = "The archive is damaged or cut short: copy it again"
 
 
 def is_tar(start: bytes) -> bool:
@@ -105,49 +105,49 @@ def open_tar(file: Any) -> tarfile.TarFile:
     )
 
 
-def members_of(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+def iterate_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Yields the members of an archive.
 
     Only the latest members stay in memory, because each takes a kilobyte.
     """
     cached_members: list[tarfile.TarInfo] = vars(tar)["members"]
     while (member := tar.next()) is not None:
-        if len(cached_members) > _KEPT:
+        if len(cached_members) > _MAX_CACHED_MEMBERS:
             cached_members.clear()
         yield member
 
 
-def _list_tar(file: InputStream, size: int, uri: str, kind: str) -> list[_FoundMember]:
+def _list_tar(file: InputStream, size: int, uri: str, kind: str) -> list[_ListedMember]:
     """Returns the files in a tar archive, in its order."""
     try:
         with open_tar(file) as tar:
             members = list(_tar_members(tar, size, uri, kind))
-            if not has_end(file, tar.offset, _COPY):
+            if not check_archive_end(file, tar.offset, _DAMAGE_ADVICE):
                 raise InputError(
-                    f"{uri}: has no end mark at byte {tar.offset:,}. {_COPY}"
+                    f"{uri}: has no end mark at byte {tar.offset:,}. {_DAMAGE_ADVICE}"
                 )
             return members
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{uri}: cannot be read as a tar archive: {error}. {_COPY}"
+            f"{uri}: cannot be read as a tar archive: {error}. {_DAMAGE_ADVICE}"
         ) from error
 
 
 def _tar_members(
     tar: tarfile.TarFile, size: int, uri: str, kind: str
-) -> Iterator[_FoundMember]:
-    members_by_name: dict[str, _FoundMember] = {}
-    for tar_member in members_of(tar):
+) -> Iterator[_ListedMember]:
+    members_by_name: dict[str, _ListedMember] = {}
+    for tar_member in iterate_members(tar):
         if tar_member.isdir():
             continue
-        name, problem = _safe_name(tar_member.name, uri), problem_of(tar_member)
+        name, problem = _safe_name(tar_member.name, uri), tar_member_problem(tar_member)
         length = 0 if problem else tar_member.size
         start = tar_member.offset_data
         if start + length > size:
             raise InputError(
-                f"{uri}: ends within the member {tar_member.name!r}, at byte {size:,}. {_COPY}"
+                f"{uri}: ends within the member {tar_member.name!r}, at byte {size:,}. {_DAMAGE_ADVICE}"
             )
-        member = _FoundMember(name, length, kind, start, length, problem=problem)
+        member = _ListedMember(name, length, kind, start, length, problem=problem)
         if tar_member.islnk():  # perhaps another name of an earlier file
             target = members_by_name.get(
                 posixpath.normpath(tar_member.linkname), member
@@ -157,7 +157,7 @@ def _tar_members(
         yield member
 
 
-def problem_of(member: tarfile.TarInfo) -> str:
+def tar_member_problem(member: tarfile.TarInfo) -> str:
     """Returns why a member cannot be read, or ""."""
     if member.issym() or member.islnk():
         return (
@@ -171,7 +171,7 @@ def problem_of(member: tarfile.TarInfo) -> str:
     return ""
 
 
-def has_end(file: InputStream, offset: int, advice: str) -> bool:
+def check_archive_end(file: InputStream, offset: int, advice: str) -> bool:
     """Returns whether an archive ends after its last member; only zeros may follow.
 
     Raises:
@@ -186,14 +186,14 @@ def has_end(file: InputStream, offset: int, advice: str) -> bool:
             f"{file.uri}: has no member header at byte {offset:,}, where one is "
             f"expected. {advice}"
         )
-    file.kept_from = file.tell()
+    file.keep_from_offset = file.tell()
     while trailing_bytes := file.read(_REST_BYTES):
         if any(trailing_bytes):
             raise InputError(
                 f"{file.uri}: continues after its end at byte {offset:,}: are these several "
                 "archives in one file? Join archives with tar --concatenate"
             )
-        file.kept_from = file.tell()
+        file.keep_from_offset = file.tell()
     return True
 
 
@@ -206,10 +206,10 @@ _DOS = 0
 _UNIX = 3
 
 
-def _list_zip(file: InputStream, size: int, uri: str) -> list[_FoundMember]:
+def _list_zip(file: InputStream, size: int, uri: str) -> list[_ListedMember]:
     """Returns the files in a zip file, in its order."""
     zip_members = read_zip_directory(file, size, uri)
-    return [_member(member, uri) for member in zip_members]
+    return [_listed_zip_member(member, uri) for member in zip_members]
 
 
 # The errors that Python raises for a damaged directory. OSError means a position before
@@ -234,23 +234,23 @@ def read_zip_directory(
             end = packed.start_dir
     except _ZIP_ERRORS as error:
         raise InputError(
-            f"{uri}: cannot be read as {kind}: {error}. {_COPY}"
+            f"{uri}: cannot be read as {kind}: {error}. {_DAMAGE_ADVICE}"
         ) from error
-    _require_apart(members, min(end, size), uri)
+    _require_no_overlap(members, min(end, size), uri)
     # A member without a name is no folder; `is_dir` would fail on it.
     return [member for member in members if not member.filename.endswith("/")]
 
 
-def _member(zip_member: zipfile.ZipInfo, uri: str) -> _FoundMember:
+def _listed_zip_member(zip_member: zipfile.ZipInfo, uri: str) -> _ListedMember:
     name = _safe_name(_name_of(zip_member), uri)
     if name == ".":
-        raise InputError(f"{uri}: contains a file without a name. {_COPY}")
-    problem = _problem(zip_member)
+        raise InputError(f"{uri}: contains a file without a name. {_DAMAGE_ADVICE}")
+    problem = _zip_member_problem(zip_member)
     if not problem:
         require_plausible(
             f"{uri}!/{name}", zip_member.file_size, zip_member.compress_size
         )
-    return _FoundMember(
+    return _ListedMember(
         name,
         0 if problem else zip_member.file_size,
         _KINDS.get(zip_member.compress_type, ""),
@@ -272,7 +272,7 @@ def _name_of(member: zipfile.ZipInfo) -> str:
     return name.replace("\\", "/") if member.create_system == _DOS else name
 
 
-def _problem(member: zipfile.ZipInfo) -> str:
+def _zip_member_problem(member: zipfile.ZipInfo) -> str:
     """Returns why a member cannot be read, or ""."""
     mode = member.external_attr >> 16
     if member.create_system == _UNIX and stat.S_ISLNK(mode):
@@ -297,7 +297,7 @@ def _problem(member: zipfile.ZipInfo) -> str:
     return ""
 
 
-def _require_apart(members: Sequence[zipfile.ZipInfo], end: int, uri: str) -> None:
+def _require_no_overlap(members: Sequence[zipfile.ZipInfo], end: int, uri: str) -> None:
     """Raises InputError if members share bytes, as in archives made to fill disks."""
     ordered = sorted(members, key=lambda member: member.header_offset)
     for member, following in zip(ordered, [*ordered[1:], None], strict=True):
@@ -306,7 +306,7 @@ def _require_apart(members: Sequence[zipfile.ZipInfo], end: int, uri: str) -> No
         if member.header_offset < 0 or data_end > stop:
             raise InputError(
                 f"{uri}: its member {member.filename!r} has {member.compress_size:,} bytes, "
-                f"but ends before byte {stop:,}. {_COPY}"
+                f"but ends before byte {stop:,}. {_DAMAGE_ADVICE}"
             )
 
 
@@ -315,8 +315,8 @@ _LOCAL_WINDOW_BYTES = 1 << 14
 
 
 def list_archive(
-    uri: str, archive_stat: Seen, options: StorageOptions
-) -> list[tuple[_FoundMember, str, str]]:
+    uri: str, archive_stat: FileStat, options: StorageOptions
+) -> list[tuple[_ListedMember, str, str]]:
     """Returns the files in an archive, each with its URI and version.
 
     Hidden files and junk of operating systems are skipped, as in a folder. A compressed
@@ -328,8 +328,8 @@ def list_archive(
 
     members = [
         member
-        for member in _members(uri, archive_stat, read)
-        if not is_left_out(member.name)
+        for member in _list_members(uri, archive_stat, read)
+        if not is_skipped(member.name)
     ]
     if not members:
         raise InputError(f"{uri}: the archive contains no files")
@@ -340,34 +340,36 @@ def list_archive(
     ]
 
 
-def _members(uri: str, archive_stat: Seen, read: ReadBytes) -> list[_FoundMember]:
+def _list_members(
+    uri: str, archive_stat: FileStat, read: ReadBytes
+) -> list[_ListedMember]:
     start = read(0, BLOCK)
     window = _LOCAL_WINDOW_BYTES if is_local(uri) else _WINDOW_BYTES
     file = InputStream(read, archive_stat.size, uri=uri, window_bytes=window)
     if start[:4] in (b"PK\3\4", b"PK\5\6", b"PK\7\x08"):
         return _list_zip(file, archive_stat.size, uri)
     if compression := compression_of(start):
-        with UNPACKED.archive(uri, archive_stat, compression, read) as descriptor:
+        with UNPACKED.open_archive(uri, archive_stat, compression, read) as descriptor:
             return _list_unpacked(descriptor, uri, compression)
     if len(start) < BLOCK or not is_tar(start):
-        raise _not_an_archive(uri, "" if start else " (it is empty)")
+        raise _no_archive_error(uri, "" if start else " (it is empty)")
     return _list_tar(file, archive_stat.size, uri, "tar")
 
 
-def _list_unpacked(descriptor: int, uri: str, compression: str) -> list[_FoundMember]:
+def _list_unpacked(descriptor: int, uri: str, compression: str) -> list[_ListedMember]:
     def read(start: int, stop: int) -> bytes:
         return os.pread(descriptor, stop - start, start)
 
     size = os.fstat(descriptor).st_size
     if not is_tar(read(0, BLOCK)):
-        raise _not_an_archive(
+        raise _no_archive_error(
             uri, f": its content, compressed with {compression}, is neither"
         )
     file = InputStream(read, size, uri=uri, window_bytes=_LOCAL_WINDOW_BYTES)
     return _list_tar(file, size, uri, compression)
 
 
-def _not_an_archive(uri: str, reason: str) -> InputError:
+def _no_archive_error(uri: str, reason: str) -> InputError:
     return InputError(
         f"{uri}: is named as an archive, but is neither a tar archive nor a zip file{reason}. "
         "Copy it again, or rename it"

@@ -28,9 +28,9 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.storage_options import require_secretless_url
-from recordmill.transforms.parallel import ahead
-from recordmill.transforms.storage.local import renamed, try_lock
+from recordmill.schemas.storage_options import require_url_without_secret
+from recordmill.transforms.parallel import map_ahead
+from recordmill.transforms.storage.local import try_lock, write_then_rename
 from recordmill.transforms.storage.local_folder import (
     LinkError,
     LocalFolder,
@@ -59,23 +59,25 @@ class CachedStore(RemoteStore):
     limit: int = 0  # most bytes in the folder
 
     def read(self, name: str) -> bytes:
-        return bytes(self._part(f"{name}/all", lambda: RemoteStore.read(self, name)))
+        return bytes(
+            self._cached_part(f"{name}/all", lambda: RemoteStore.read(self, name))
+        )
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         def piece(begin: int) -> memoryview:
-            part = self._part(
+            part = self._cached_part(
                 f"{name}/{begin}",
                 lambda: RemoteStore.read_range(self, name, begin, begin + PART_BYTES),
             )
             return memoryview(part)[max(0, start - begin) : stop - begin]
 
         begins = range(start - start % PART_BYTES, stop, PART_BYTES)
-        return b"".join(ahead(begins, piece, _PARALLEL))
+        return b"".join(map_ahead(begins, piece, _PARALLEL))
 
-    def forget(self, name: str) -> bool:
+    def remove_from_cache(self, name: str) -> bool:
         was_cached = False
         begins = range(0, RemoteStore.size(self, name) or 0, PART_BYTES)
-        with suppress(OSError, LinkError), _opened(self.folder) as parts:
+        with suppress(OSError, LinkError), _open_parts_folder(self.folder) as parts:
             for part in ("all", *begins):
                 with suppress(FileNotFoundError):
                     os.unlink(self._key(f"{name}/{part}"), dir_fd=parts.descriptor)
@@ -86,19 +88,21 @@ class CachedStore(RemoteStore):
         """Returns the name of the file that keeps a part."""
         return sha256(f"{self.url}/{name}".encode()).hexdigest()[:32]
 
-    def _part(self, name: str, fetch: Callable[[], bytes]) -> bytes | memoryview:
+    def _cached_part(self, name: str, fetch: Callable[[], bytes]) -> bytes | memoryview:
         key = self._key(name)
-        part: bytes | memoryview | None = _load(self.folder, key)
+        part: bytes | memoryview | None = _load_part(self.folder, key)
         with ExitStack() as locks:
             if part is None:
                 lock = f"lock-{int(key, 16) % _LOCKS:03}"
                 with suppress(OSError, LinkError):
-                    locks.enter_context(_locked(self.folder, lock))
-                part = _load(self.folder, key)  # another process has read it meanwhile
+                    locks.enter_context(_lock_parts_folder(self.folder, lock))
+                part = _load_part(
+                    self.folder, key
+                )  # another process has read it meanwhile
             if part is None:
                 part = fetched = fetch()
                 try:
-                    _keep(self.folder, key, fetched, self.limit)
+                    _save_part(self.folder, key, fetched, self.limit)
                 # A full disk, a folder of another user, or a link in it.
                 except (OSError, LinkError) as error:
                     reason = error.strerror if isinstance(error, OSError) else error
@@ -117,7 +121,7 @@ def with_cache(store: Store, cache: str | PathLike[str], limit: int) -> Store:
       UsageError: the cache is no local folder, or the limit is no number of bytes.
     """
     cache_path = fspath(cache)
-    require_secretless_url(cache_path, "cache")
+    require_url_without_secret(cache_path, "cache")
     folder = os.path.expanduser(cache_path)  # noqa: PTH111
     # `Path.is_file` raises an error for a folder without read permission.
     if not cache_path or "://" in cache_path or os.path.isfile(folder):  # noqa: PTH113
@@ -135,17 +139,17 @@ def with_cache(store: Store, cache: str | PathLike[str], limit: int) -> Store:
 
 
 @contextmanager
-def _opened(folder: str, *, create: bool = False) -> Iterator[LocalFolder]:
+def _open_parts_folder(folder: str, *, create: bool = False) -> Iterator[LocalFolder]:
     """Opens the folder of parts, unless it is a link."""
     above, name = os.path.split(folder)
     with open_folder(above, name, create=create) as parts:
         yield parts
 
 
-def _load(folder: str, key: str) -> memoryview | None:
+def _load_part(folder: str, key: str) -> memoryview | None:
     """Returns a part if it is cached and undamaged, and marks it as used now."""
     try:
-        with _opened(folder) as parts:
+        with _open_parts_folder(folder) as parts:
             descriptor = parts.open_to_read(key, follows_link=False)
         with os.fdopen(descriptor, "rb") as file:
             data = memoryview(file.read())
@@ -157,27 +161,27 @@ def _load(folder: str, key: str) -> memoryview | None:
     return part if crc32c(part).to_bytes(_CRC_BYTES, "little") == crc else None
 
 
-def _keep(folder: str, key: str, data: bytes, limit: int) -> None:
+def _save_part(folder: str, key: str, data: bytes, limit: int) -> None:
     """Writes a part; removes other parts first if the folder would be too large."""
     size = len(data) + _CRC_BYTES
     if size > limit:
         return  # even an empty cache would be too small
-    with _locked(folder, "lock") as parts:
-        total = _total(parts) + size
+    with _lock_parts_folder(folder, "lock") as parts:
+        total = _total_bytes(parts) + size
         if total > limit:
             total = _make_room(parts, limit * 7 // 8 - size) + size
         if total <= limit:
             # Before the part: after a kill in between, the sum is too large, which is
             # safe.
-            with renamed(parts.path_of(_TOTAL)) as temporary:
+            with write_then_rename(parts.path_of(_TOTAL)) as temporary:
                 temporary.write_text(f"{total}")
-            with renamed(parts.path_of(key)) as temporary:
+            with write_then_rename(parts.path_of(key)) as temporary:
                 temporary.write_bytes(
                     data + crc32c(data).to_bytes(_CRC_BYTES, "little")
                 )
 
 
-def _total(parts: LocalFolder) -> int:
+def _total_bytes(parts: LocalFolder) -> int:
     try:
         file = parts.open_to_read(_TOTAL, follows_link=False)
         try:
@@ -209,12 +213,12 @@ def _make_room(parts: LocalFolder, limit: int) -> int:
 
 
 @contextmanager
-def _locked(folder: str, name: str) -> Iterator[LocalFolder]:
+def _lock_parts_folder(folder: str, name: str) -> Iterator[LocalFolder]:
     """Holds a lock; continues without it if another process does not release it in time.
 
     Yields the folder of parts, which is created if it is missing.
     """
-    with _opened(folder, create=True) as parts:
+    with _open_parts_folder(folder, create=True) as parts:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
         lock = parts.open(name, flags)
         try:

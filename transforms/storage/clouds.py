@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from recordmill.schemas.input_files import Seen
+from recordmill.schemas.input_files import FileStat
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.errors import is_transient, is_unmet_condition
 
@@ -32,13 +32,13 @@ _TRIES = 10  # for a file that is repeatedly written with the expected content
 _COPY_SECONDS = 600.0  # longest wait for a copy in the background
 _CONNECTIONS = 64  # at once, for all threads; the package's default is 10
 _UPLOAD_CHUNK_BYTES = 16 << 20  # four at once: 64 MiB of memory per upload
-_BULK = 1000  # most keys per DeleteObjects request
+_MAX_BULK_KEYS = 1000  # most keys per DeleteObjects request
 _FLAT_NAMES = 10_000  # ten pages; cheaper than a request for each folder
 
 # A listing without tags has a time instead, with a space between date and hour.
 _TAG = re.compile(r'(?:W/)?"?([^"\s]+)"?')
 
-Info = Mapping[str, Any]
+FileDescription = Mapping[str, Any]
 Part = tuple[int, int]
 
 
@@ -56,20 +56,26 @@ class RemoteFile:
     extra = ""  # recordmill's extra that installs its package
     container = "folder"  # its word for a bucket
     credentials = "see the documentation of its fsspec package"
-    hidden = ""  # note for messages about files that were not found
-    objects = False  # whether a put is one step; else files get a temporary name first
+    missing_file_note = ""  # note for messages about files that were not found
+    puts_in_one_step = (
+        False  # whether a put is one step; else files get a temporary name first
+    )
     # Whether the store supports conditional puts: only if the name is free, or only over
     # one version. Such a store can also read one version only.
-    exclusive = False
+    supports_conditions = False
     # Most names below a folder that are listed at once, in pages; 0 if a listing takes a
     # request for each folder.
     flat_names = 0
-    imitated = False  # whether other servers use its protocol; some ignore conditions
+    has_imitations = (
+        False  # whether other servers use its protocol; some ignore conditions
+    )
     options: Mapping[str, Any] = {}  # of the file system; the user's options win
     attributes: Mapping[str, Any] = {}  # for settings without a constructor option
     put_options: Mapping[str, Any] = {}  # bounds the memory of uploads
     environment: Mapping[str, str] = {}  # set before its package is imported
-    guard: AbstractContextManager[Any] = nullcontext()  # for conditional requests
+    condition_lock: AbstractContextManager[Any] = (
+        nullcontext()
+    )  # for conditional requests
 
     def __init__(self, system: Any, path: str) -> None:
         self.system, self.path = system, path
@@ -87,7 +93,7 @@ class RemoteFile:
 
     # Operations that subclasses may override; all raise the errors of the fsspec package.
 
-    def _info(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Returns the store's description of the file, or of a folder of that name."""
         description: dict[str, Any] = self.system.info(self.path)
         return description
@@ -112,14 +118,14 @@ class RemoteFile:
             return b""
         return bytes(self.system.cat_file(self.path, start=start, end=end))
 
-    def _read_tagged(self) -> tuple[Info, bytes]:
+    def _read_tagged(self) -> tuple[FileDescription, bytes]:
         """Returns the description of a version, and the content of it or a later one.
 
         If the content is newer, the store refuses a put over the described version.
         """
-        return self._info(), self.read()
+        return self._describe(), self.read()
 
-    def entries(self, *, deep: bool) -> Iterable[Info]:
+    def list_files(self, *, deep: bool) -> Iterable[FileDescription]:
         """Returns the files and folders below the folder, as listed by fsspec."""
         if not deep:
             return list(self.system.ls(self.path, detail=True))
@@ -139,11 +145,11 @@ class RemoteFile:
         """Puts an object; raises an error if the name already exists."""
         self.system.pipe_file(self.path, data, mode="create")
 
-    def _put_version(self, data: bytes, description: Info) -> None:
+    def _put_version(self, data: bytes, description: FileDescription) -> None:
         """Puts an object over the described version; raises an error if it changed."""
         raise NotImplementedError
 
-    def _remove_version(self, description: Info) -> None:
+    def _remove_version(self, description: FileDescription) -> None:
         """Removes the described version; raises an error if it has changed."""
         raise NotImplementedError
 
@@ -154,7 +160,7 @@ class RemoteFile:
     @classmethod
     def names_version(cls, version: str) -> bool:
         """Returns whether a listed version can be named in a request."""
-        return cls.exclusive and _TAG.fullmatch(version) is not None
+        return cls.supports_conditions and _TAG.fullmatch(version) is not None
 
     def _read_version(self, version: str, part: Part | None) -> bytes:
         """Returns the bytes of a version, or a part; raises an error if it changed."""
@@ -165,16 +171,16 @@ class RemoteFile:
 
     # The operations of `Store`, built on the ones above.
 
-    def info(self) -> dict[str, Any] | None:
+    def describe(self) -> dict[str, Any] | None:
         """Returns the store's description of the file now, or None if there is none."""
         self.system.invalidate_cache()
         try:
-            description = self._info()
+            description = self._describe()
         except NO_FILE:
             return None
         return description if description["type"] == "file" else None
 
-    def read_version(self, stat: Seen, part: Part | None = None) -> bytes:
+    def read_version(self, stat: FileStat, part: Part | None = None) -> bytes:
         """Returns bytes of the listed version; requires `can_read_version`.
 
         Args:
@@ -200,18 +206,18 @@ class RemoteFile:
             if is_unmet_condition(error):
                 raise AnotherVersionError from error
             # It may have failed because the file is shorter by now.
-            description = None if is_transient(error) else self.info()
+            description = None if is_transient(error) else self.describe()
             if description and int(description["size"]) != stat.size:
                 raise AnotherVersionError from error
             raise
 
     def swap(self, data: bytes, expected_content: bytes | None) -> bool:
         """Puts the file if it has the expected content; see `Store.swap`."""
-        with self.guard:
+        with self.condition_lock:
             if expected_content is None and self._put_over(None, data):
                 return True
             for _ in range(_TRIES):
-                description, content = self._look()
+                description, content = self._read_with_description()
                 if content == data:
                     return True
                 if content != expected_content:
@@ -225,14 +231,14 @@ class RemoteFile:
 
         A server that ignores the condition removes the file with any content.
         """
-        with self.guard:
+        with self.condition_lock:
             for _ in range(_TRIES):
-                description, content = self._look()
+                description, content = self._read_with_description()
                 if description is None:
                     return True
                 if content != expected_content:
                     return False
-                if _holds(self._remove_version, description):
+                if _send_conditionally(self._remove_version, description):
                     return True
         raise ConnectionError(
             f"another version appeared {_TRIES} times during a removal"
@@ -243,15 +249,15 @@ class RemoteFile:
 
         The file must exist; its content is changed.
         """
-        old_version = self.info()
+        old_version = self.describe()
         if old_version is None or self._put_over(None, b"created"):
             return False
-        if not self.imitated:
+        if not self.has_imitations:
             return True
         self.put(b"replaced")
         return not self._put_over(old_version, b"put over an old version")
 
-    def _look(self) -> tuple[Info | None, bytes | None]:
+    def _read_with_description(self) -> tuple[FileDescription | None, bytes | None]:
         """Returns a version and its content; (None, None) if there is no file."""
         self.system.invalidate_cache()
         try:
@@ -259,15 +265,15 @@ class RemoteFile:
         except NO_FILE:
             return None, None
 
-    def _put_over(self, description: Info | None, data: bytes) -> bool:
+    def _put_over(self, description: FileDescription | None, data: bytes) -> bool:
         """Puts the file over a version, or as a new file; returns whether it was put."""
         if description is not None:
-            return _holds(self._put_version, data, description)
+            return _send_conditionally(self._put_version, data, description)
         # Here a FileNotFoundError means that the bucket is missing.
-        return _holds(self._put_new, data, missing_errors=())
+        return _send_conditionally(self._put_new, data, missing_errors=())
 
 
-def _holds(
+def _send_conditionally(
     act: Callable[..., None],
     *arguments: object,
     missing_errors: tuple[type[Exception], ...] = (FileNotFoundError,),
@@ -299,10 +305,10 @@ class S3(RemoteFile):
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or run with a "
         "role (workload identity)"
     )
-    objects = True
-    exclusive = True  # If-None-Match, If-Match
+    puts_in_one_step = True
+    supports_conditions = True  # If-None-Match, If-Match
     flat_names = _FLAT_NAMES
-    imitated = True
+    has_imitations = True
     # The tries of botocore, s3fs (`attributes`) and recordmill multiply.
     options: Mapping[str, Any] = {
         "use_listings_cache": False,
@@ -318,7 +324,7 @@ class S3(RemoteFile):
         "max_concurrency": 4,
     }
 
-    def _info(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         bucket, key, _ = self.system.split_path(self.path)
         head = self.system.call_s3("head_object", Bucket=bucket, Key=key)
         return {
@@ -354,7 +360,7 @@ class S3(RemoteFile):
         tagged_content: tuple[dict[str, Any], bytes] = self._sync(get)
         return tagged_content
 
-    def entries(self, *, deep: bool, page: int = 1000) -> Iterator[dict[str, Any]]:
+    def list_files(self, *, deep: bool, page: int = 1000) -> Iterator[dict[str, Any]]:
         bucket, prefix = self._folder()
         request = {"Bucket": bucket, "Prefix": prefix}
         if not deep:
@@ -377,10 +383,10 @@ class S3(RemoteFile):
                 return
             request["ContinuationToken"] = response["NextContinuationToken"]
 
-    def _put_version(self, data: bytes, description: Info) -> None:
+    def _put_version(self, data: bytes, description: FileDescription) -> None:
         self.system.pipe_file(self.path, data, IfMatch=description["ETag"])
 
-    def _remove_version(self, description: Info) -> None:
+    def _remove_version(self, description: FileDescription) -> None:
         bucket, key, _ = self.system.split_path(self.path)
         self.system.call_s3(
             "delete_object", Bucket=bucket, Key=key, IfMatch=description["ETag"]
@@ -388,9 +394,10 @@ class S3(RemoteFile):
 
     def remove_together(self, paths: Sequence[str]) -> Sequence[str]:
         remaining_paths: list[str] = []
-        for start in range(0, len(paths), _BULK):
+        for start in range(0, len(paths), _MAX_BULK_KEYS):
             keys = {
-                self.system.split_path(path)[1]: path for path in paths[start:][:_BULK]
+                self.system.split_path(path)[1]: path
+                for path in paths[start:][:_MAX_BULK_KEYS]
             }
             bucket, _, _ = self.system.split_path(paths[start])
             delete_request = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
@@ -407,11 +414,11 @@ class S3(RemoteFile):
         return remaining_paths
 
     def _read_version(self, version: str, part: Part | None) -> bytes:
-        conditions = {"IfMatch": f'"{_bare(version)}"'}
+        conditions = {"IfMatch": f'"{_tag_without_quotes(version)}"'}
         if part is not None:
             conditions["Range"] = f"bytes={part[0]}-{part[1] - 1}"
         description, data = self._read_tagged(**conditions)
-        _require(description["ETag"], version)  # some servers ignore conditions
+        _require_version(description["ETag"], version)  # some servers ignore conditions
         return data
 
 
@@ -424,8 +431,8 @@ class Gcs(RemoteFile):
         "set GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default "
         "login`, or run with workload identity"
     )
-    objects = True
-    exclusive = True  # ifGenerationMatch
+    puts_in_one_step = True
+    supports_conditions = True  # ifGenerationMatch
     flat_names = _FLAT_NAMES
     # Without a limit, a request without a response waits forever.
     options: Mapping[str, Any] = {"use_listings_cache": False, "requests_timeout": 120}
@@ -434,7 +441,7 @@ class Gcs(RemoteFile):
     # if gRPC is blocked. It needs the type only for buckets with real folders.
     environment: Mapping[str, str] = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 
-    def entries(self, *, deep: bool) -> Iterator[Info]:
+    def list_files(self, *, deep: bool) -> Iterator[FileDescription]:
         bucket, prefix = self._folder()
         request = {"prefix": prefix, "delimiter": "" if deep else "/"}
         while True:
@@ -453,7 +460,7 @@ class Gcs(RemoteFile):
                 return
             request["pageToken"] = token
 
-    def _put_version(self, data: bytes, description: Info) -> None:
+    def _put_version(self, data: bytes, description: FileDescription) -> None:
         """Puts the file like gcsfs' pipe_file, which has no option for a generation."""
         bucket, name, _ = self.system.split_path(self.path)
         host = self.system.base.removesuffix("/storage/v1/")
@@ -467,7 +474,7 @@ class Gcs(RemoteFile):
             data=data,
         )
 
-    def _remove_version(self, description: Info) -> None:
+    def _remove_version(self, description: FileDescription) -> None:
         bucket, key, _ = self.system.split_path(self.path)
         generation = str(description["generation"])
         self.system.call(
@@ -478,11 +485,13 @@ class Gcs(RemoteFile):
         headers = {} if part is None else {"Range": f"bytes={part[0]}-{part[1] - 1}"}
         url = self.system.url(self.path)
         response, data = self.system.call("GET", url, headers=headers)
-        if _bare(str(response.get("ETag"))) == _bare(version):
+        if _tag_without_quotes(str(response.get("ETag"))) == _tag_without_quotes(
+            version
+        ):
             return bytes(data)
         # Some servers respond with another tag than they list: compare generations.
         description = self.system.info(self.path)
-        _require(version_of(description), version)
+        _require_version(version_of(description), version)
         generation, (start, stop) = description["generation"], part or (None, None)
         if response.get("X-Goog-Generation") != str(generation):
             read_options = {"start": start, "end": stop, "generation": generation}
@@ -500,8 +509,8 @@ class Azure(RemoteFile):
         "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or run with a managed "
         "identity and `storage` account_name=NAME"
     )
-    objects = True
-    exclusive = True  # If-None-Match, If-Match
+    puts_in_one_step = True
+    supports_conditions = True  # If-None-Match, If-Match
     flat_names = _FLAT_NAMES
     options: Mapping[str, Any] = {
         "use_listings_cache": False,
@@ -510,7 +519,7 @@ class Azure(RemoteFile):
     }
     put_options: Mapping[str, Any] = {"max_concurrency": 4}
 
-    def entries(self, *, deep: bool) -> Iterator[Info]:
+    def list_files(self, *, deep: bool) -> Iterator[FileDescription]:
         from azure.core.exceptions import ResourceNotFoundError
 
         name, prefix = self._folder()
@@ -520,7 +529,7 @@ class Azure(RemoteFile):
         blobs = list_names(name_starts_with=prefix, include=["metadata"])
         pages = blobs.by_page()
 
-        async def page() -> list[Info] | None:
+        async def page() -> list[FileDescription] | None:
             try:
                 page_blobs = [blob async for blob in await anext(pages)]
             except (StopAsyncIteration, ResourceNotFoundError):
@@ -535,13 +544,13 @@ class Azure(RemoteFile):
         async with self.system.service_client.get_blob_client(container, blob) as blob:
             return await action(blob)
 
-    def _put_version(self, data: bytes, description: Info) -> None:
-        self.system.pipe_file(self.path, data, **_same_blob(description["etag"]))
+    def _put_version(self, data: bytes, description: FileDescription) -> None:
+        self.system.pipe_file(self.path, data, **_tag_condition(description["etag"]))
 
-    def _remove_version(self, description: Info) -> None:
+    def _remove_version(self, description: FileDescription) -> None:
         from azure.core.exceptions import ResourceNotFoundError
 
-        condition = _same_blob(description["etag"])
+        condition = _tag_condition(description["etag"])
         try:
             self._sync(self._with_blob, lambda blob: blob.delete_blob(**condition))
         except ResourceNotFoundError as error:
@@ -554,7 +563,7 @@ class Azure(RemoteFile):
                 length=None if part is None else part[1] - part[0],
                 version_id=self.system.split_path(self.path)[2],
                 max_concurrency=self.system.max_concurrency,
-                **_same_blob(f'"{_bare(version)}"'),
+                **_tag_condition(f'"{_tag_without_quotes(version)}"'),
             )
             return bytes(await stream.readall())
 
@@ -575,7 +584,7 @@ class Azure(RemoteFile):
             raise ConnectionError(f"the copy ended with status {status!r}")
 
 
-def _same_blob(etag: str) -> dict[str, Any]:
+def _tag_condition(etag: str) -> dict[str, Any]:
     """Returns the arguments for the condition that a blob still has a tag."""
     from azure.core import MatchConditions
 
@@ -588,9 +597,9 @@ class Memory(RemoteFile):
     A lock makes the comparison and the write one step.
     """
 
-    objects = True
-    exclusive = True
-    guard = threading.RLock()
+    puts_in_one_step = True
+    supports_conditions = True
+    condition_lock = threading.RLock()
 
     @classmethod
     def names_version(cls, _version: str) -> bool:
@@ -599,10 +608,10 @@ class Memory(RemoteFile):
     def put_file(self, source: Path) -> None:
         self.put(source.read_bytes())  # fsspec's method shows an unfinished file
 
-    def _put_version(self, data: bytes, description: Info) -> None:
+    def _put_version(self, data: bytes, description: FileDescription) -> None:
         self.put(data)
 
-    def _remove_version(self, description: Info) -> None:
+    def _remove_version(self, description: FileDescription) -> None:
         self.system.rm_file(self.path)
 
     def _read_version(self, version: str, part: Part | None) -> bytes:
@@ -620,7 +629,9 @@ class Hub(RemoteFile):
     container = "repository"
     credentials = "set HF_TOKEN, or log in with `hf auth login`"
     flat_names = 1 << 32  # its package has no pages, and repositories are small
-    hidden = f"; private and gated repositories require access: {credentials}"
+    missing_file_note = (
+        f"; private and gated repositories require access: {credentials}"
+    )
 
 
 _CLOUDS: dict[str, type[RemoteFile]] = {
@@ -646,14 +657,14 @@ def remote_file(url: str, options: StorageOptions) -> RemoteFile:
     return cloud_of(url)(*filesystem_of(url, options))
 
 
-def can_read_version(url: str, stat: Seen | None) -> bool:
+def can_read_version(url: str, stat: FileStat | None) -> bool:
     """Returns whether a request can name exactly this version of a file."""
     if stat is None or not stat.version:
         return False
     return cloud_of(url).names_version(stat.version)
 
 
-def version_of(description: Info) -> str:
+def version_of(description: FileDescription) -> str:
     """Returns the tag or time that changes with a file's content, or ""."""
     # "blob_id" is the key on the Hugging Face Hub.
     keys = ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created", "blob_id")
@@ -663,7 +674,7 @@ def version_of(description: Info) -> str:
     return ""
 
 
-def modified_time(description: Info) -> float | None:
+def modified_time(description: FileDescription) -> float | None:
     """Returns a file's modification time by the store's clock (Unix seconds), or None."""
     for key in ("LastModified", "last_modified", "updated", "mtime", "created"):
         value = description.get(key)
@@ -675,20 +686,20 @@ def modified_time(description: Info) -> float | None:
     return None
 
 
-def stored_checksum(description: Info) -> int | None:
+def stored_checksum(description: FileDescription) -> int | None:
     """Returns the CRC-32C that a store keeps for a file (GCS: base64, big-endian)."""
     stored = description.get("crc32c")
     return int.from_bytes(base64.b64decode(stored), "big") if stored else None
 
 
-def _bare(version: str) -> str:
+def _tag_without_quotes(version: str) -> str:
     """Returns a tag without quotes, which only some listings have."""
     tag = _TAG.fullmatch(version)
     return tag[1] if tag else version
 
 
-def _require(actual_version: object, version: str) -> None:
-    if _bare(str(actual_version)) != _bare(version):
+def _require_version(actual_version: object, version: str) -> None:
+    if _tag_without_quotes(str(actual_version)) != _tag_without_quotes(version):
         raise AnotherVersionError
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from recordmill.schemas.errors import (
-    FULL,
+    FULL_ERRNOS,
     NO_ROOM,
     InputError,
     NoRoomError,
@@ -24,9 +24,9 @@ from recordmill.schemas.errors import (
     OutputRefusedError,
     UnreachableInputError,
     UsageError,
-    kind_of,
+    error_kind,
 )
-from recordmill.schemas.storage_options import without_secrets
+from recordmill.schemas.storage_options import redact_secrets
 
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TRANSIENT_ERRNOS = frozenset(
@@ -122,7 +122,7 @@ _SIGNED = re.compile(r"(?i)\b(sig|signature|X-Amz-[\w-]+|AccountKey|token)=[^&;\
 
 def is_transient(error: BaseException) -> bool:
     """Returns whether a retry may succeed."""
-    for chained_error in _chain(error):
+    for chained_error in _error_and_causes(error):
         names = _class_names(chained_error)
         if names & _PERMANENT_CLASSES:
             return False
@@ -148,7 +148,7 @@ def is_unmet_condition(error: BaseException) -> bool:
     """Returns whether a put was refused because its condition did not hold."""
     return any(
         isinstance(chained_error, FileExistsError) or _status(chained_error) == 412
-        for chained_error in _chain(error)
+        for chained_error in _error_and_causes(error)
     )
 
 
@@ -162,11 +162,11 @@ def output_error(error: Exception, uri: str, done: str) -> OutputError:
     if isinstance(error, OutputError):
         return error
     message = f"{uri}: cannot be {done}: {describe_failure(error, uri)}"
-    if kind_of(error) == NO_ROOM:
+    if error_kind(error) == NO_ROOM:
         return NoRoomError(message)
     errnos = {
         chained_error.errno
-        for chained_error in _chain(error)
+        for chained_error in _error_and_causes(error)
         if isinstance(chained_error, OSError)
     }
     is_unsupported = isinstance(error, ImportError | NotImplementedError)
@@ -184,7 +184,7 @@ def input_error(error: Exception, uri: str, done: str) -> InputError:
     """
     failure = describe_failure(error, uri, is_input=True)
     message = f"{uri}: cannot be {done}: {failure}"
-    chain = list(_chain(error))
+    chain = list(_error_and_causes(error))
     errnos = {
         chained_error.errno
         for chained_error in chain
@@ -218,19 +218,19 @@ def describe_failure(error: Exception, uri: str, *, is_input: bool = False) -> s
     text = hide_secrets(" ".join(text.split()))[:500] or type(error).__name__
     for note in getattr(error, "__notes__", ()):
         text += f" ({note})"
-    way_out = is_input and _way_out_of_input(error, uri)
-    return f"{text}; {way_out or _way_out(error, uri)}"
+    way_out = is_input and _fix_for_input(error, uri)
+    return f"{text}; {way_out or _fix_for_output(error, uri)}"
 
 
 def safe_cause(error: Exception) -> Exception | None:
     """Returns the error as a cause to raise from, or None if it shows a secret."""
-    texts = [str(chained_error) for chained_error in _chain(error)]
+    texts = [str(chained_error) for chained_error in _error_and_causes(error)]
     return error if all(hide_secrets(text) == text for text in texts) else None
 
 
-def _way_out_of_input(error: Exception, uri: str) -> str:
+def _fix_for_input(error: Exception, uri: str) -> str:
     """Returns the fix that applies only to inputs; "" if the fix for outputs applies."""
-    chain = list(_chain(error))
+    chain = list(_error_and_causes(error))
     errnos = {
         chained_error.errno
         for chained_error in chain
@@ -257,16 +257,21 @@ def _way_out_of_input(error: Exception, uri: str) -> str:
         return "it does not exist: correct its name, or restore it"
     if errnos & {errno.ENAMETOOLONG, errno.ELOOP}:
         return "correct its name"
-    if errnos and not is_transient(error) and "://" not in uri and not FULL & errnos:
+    if (
+        errnos
+        and not is_transient(error)
+        and "://" not in uri
+        and not FULL_ERRNOS & errnos
+    ):
         return "copy it again from its source, or leave it out with `exclude`"
     return ""
 
 
-def _way_out(error: Exception, uri: str) -> str:
+def _fix_for_output(error: Exception, uri: str) -> str:
     from recordmill.transforms.storage.clouds import cloud_of  # which uses this module
 
     cloud = cloud_of(uri)
-    chain = list(_chain(error))
+    chain = list(_error_and_causes(error))
     names = set().union(*map(_class_names, chain))
     statuses = {_status(chained_error) for chained_error in chain}
     codes = {_code(chained_error) for chained_error in chain}
@@ -299,7 +304,7 @@ def _way_out(error: Exception, uri: str) -> str:
             "the size that the process (ulimit -f) or the file system allows for a file "
             "is reached: raise the limit, then run again"
         )
-    if FULL & errnos:
+    if FULL_ERRNOS & errnos:
         return (
             "the disk is full or the quota is used up: free some space, then run again"
         )
@@ -321,7 +326,7 @@ def _way_out(error: Exception, uri: str) -> str:
     return "see docs/storage.md for what a store must allow"
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _error_and_causes(error: BaseException) -> Iterator[BaseException]:
     visited_ids: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in visited_ids:
@@ -362,7 +367,7 @@ def hide_secrets(text: str) -> str:
     for name, value in os.environ.items():
         if len(value) >= 8 and _SECRET_VARIABLE.search(name):
             text = text.replace(value, "***")
-    return _SIGNED.sub(r"\1=***", without_secrets(text))
+    return _SIGNED.sub(r"\1=***", redact_secrets(text))
 
 
 _Result = TypeVar("_Result")

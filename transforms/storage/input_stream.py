@@ -49,7 +49,7 @@ _COMPRESSIONS = {
 _WINDOW_BITS = {"gzip": 31, "zlib": 15, "deflate": -15, "deflated": 47}
 _JOINED = ("gzip", "deflated")  # one stream may follow another
 _UNDECODABLE = "recordmill.undecodable"
-_BAD = "\udcff"  # a lone surrogate, which UTF-8 does not allow
+_LONE_SURROGATE = "\udcff"  # a lone surrogate, which UTF-8 does not allow
 
 
 def compression_of(start: bytes) -> str:
@@ -63,7 +63,7 @@ def compression_of(start: bytes) -> str:
 def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError):
         raise error
-    return _BAD, error.end
+    return _LONE_SURROGATE, error.end
 
 
 codecs.register_error(_UNDECODABLE, _mark_undecodable)
@@ -76,11 +76,11 @@ class _StreamPositions:
     offsets: list[int] = field(default_factory=lambda: [0])
     consumed: list[int] = field(default_factory=lambda: [0])
 
-    def of_rows(self, ordinals: I64, num_rows: int, begin: int, end: int) -> I64:
+    def row_offsets(self, ordinals: I64, num_rows: int, begin: int, end: int) -> I64:
         """Returns the approximate start of each row of a part in the file, increasing."""
-        return self.of(begin + ordinals * (end - begin) // max(1, num_rows))
+        return self.file_offsets(begin + ordinals * (end - begin) // max(1, num_rows))
 
-    def of(self, offsets: I64) -> I64:
+    def file_offsets(self, offsets: I64) -> I64:
         """Returns the approximate file offsets of bytes of the stream, increasing."""
         positions = np.interp(offsets, self.offsets, self.consumed).astype(np.int64)
         return np.minimum(positions, max(0, self.consumed[-1] - 1))
@@ -116,12 +116,14 @@ class InputStream(io.RawIOBase):
         super().__init__()
         self.uri, self.size = uri, size
         self.start, self.stop = part or (0, size)
-        self._file = _SummedFile(read, uri, size, self.start, self.stop)
+        self._file = _ChecksummedFile(read, uri, size, self.start, self.stop)
         # Whether offsets refer to the unpacked text, not to the file.
         self.is_packed = bool(compression) or encoding != "utf-8"
         # Whether the part ends before the packed file does, possibly within a character.
         self.is_cut = self.is_packed and self.stop < size
-        self.kept_from: int | None = None  # the first byte that may be read again
+        self.keep_from_offset: int | None = (
+            None  # the first byte that may be read again
+        )
         self.positions = _StreamPositions()
         self._compression, self._encoding = compression, encoding
         self._window_bytes = window_bytes
@@ -130,17 +132,17 @@ class InputStream(io.RawIOBase):
 
     def _open(self) -> None:
         self._steps = _FileSteps(self._file.fetch, self.start, self.stop)
-        self._unpacked = _unpacked(self._steps, self._compression)
+        self._unpacked = _decompressor_of(self._steps, self._compression)
         self._decoder: codecs.IncrementalDecoder | None = None
         if self._encoding != "utf-8":
             self._decoder = codecs.getincrementaldecoder(self._encoding)(_UNDECODABLE)
         self._is_ended = False
-        self._held, self._begin = b"", 0
+        self._window, self._window_start = b"", 0
 
     @property
-    def consumed(self) -> int:
+    def packed_bytes_read(self) -> int:
         """Returns the number of bytes of a packed file that were unpacked."""
-        return self._steps.given
+        return self._steps.bytes_read
 
     def readable(self) -> bool:
         return True
@@ -185,72 +187,74 @@ class InputStream(io.RawIOBase):
         """
         if not self.is_packed:
             stop = min(stop, self.size)
-        end = self._begin + len(self._held)
-        if start < stop and (start < self._begin or stop > end):
+        end = self._window_start + len(self._window)
+        if start < stop and (start < self._window_start or stop > end):
             kept_offset = (
-                start if self.kept_from is None else min(start, self.kept_from)
+                start
+                if self.keep_from_offset is None
+                else min(start, self.keep_from_offset)
             )
             if self.is_packed:
                 self._unpack_to(start, stop, kept_offset)
             else:
                 self._read_to(start, stop, kept_offset)
-        return self._held, self._begin
+        return self._window, self._window_start
 
     def _read_to(self, start: int, stop: int, kept_offset: int) -> None:
-        end = self._begin + len(self._held)
+        end = self._window_start + len(self._window)
         to = max(stop, min(start + self._window_bytes, self.stop))
-        if kept_offset < start and self._begin <= kept_offset < end < to:
-            self._held = self._held[kept_offset - self._begin :] + self._file.fetch(
-                end, to
-            )
-            self._begin = kept_offset
+        if kept_offset < start and self._window_start <= kept_offset < end < to:
+            self._window = self._window[
+                kept_offset - self._window_start :
+            ] + self._file.fetch(end, to)
+            self._window_start = kept_offset
         else:
-            self._held, self._begin = self._file.fetch(start, to), start
+            self._window, self._window_start = self._file.fetch(start, to), start
 
     def _unpack_to(self, start: int, stop: int, kept_offset: int) -> None:
-        if start < self._begin:
+        if start < self._window_start:
             self._open()
-        end = self._begin + len(self._held)
+        end = self._window_start + len(self._window)
         max_bytes = STEP_BYTES if self.is_cut else self._window_bytes
-        parts = [self._held[max(0, kept_offset - self._begin) :]]
-        self._begin = max(self._begin, min(kept_offset, end))
+        parts = [self._window[max(0, kept_offset - self._window_start) :]]
+        self._window_start = max(self._window_start, min(kept_offset, end))
         try:
-            while end < stop and (block := self._more(max_bytes or stop - end)):
+            while end < stop and (block := self._read_decoded(max_bytes or stop - end)):
                 if end <= kept_offset:  # no earlier byte will be read again
-                    parts, self._begin = [], end
+                    parts, self._window_start = [], end
                 parts.append(block)
                 end += len(block)
-                self._note(end)
+                self._add_position(end)
         finally:  # bytes before the damage can still be read
-            self._held = b"".join(parts)
+            self._window = b"".join(parts)
 
     def release(self, stop: int) -> None:
         """Releases the bytes before an offset; copies the bytes after it."""
-        if stop > self._begin:
-            self._held = self._held[stop - self._begin :]
-            self._begin = stop
+        if stop > self._window_start:
+            self._window = self._window[stop - self._window_start :]
+            self._window_start = stop
 
-    def piece(self) -> bytes:
+    def read_block(self) -> bytes:
         """Returns the next bytes of a text, or b"" at its end; for sequential readers."""
-        block = self._more(STEP_BYTES if self.is_cut else TEXT_BYTES)
-        self._begin += len(block)
-        self._note(self._begin)
+        block = self._read_decoded(STEP_BYTES if self.is_cut else TEXT_BYTES)
+        self._window_start += len(block)
+        self._add_position(self._window_start)
         return block
 
-    def drain(self) -> int:
+    def checksum_of_part(self) -> int:
         """Reads the rest of the file's part; returns the checksum of the whole part."""
-        while (summed := self._file.summed) < self.stop:
+        while (summed := self._file.checksummed_until) < self.stop:
             self._file.fetch(summed, min(summed + BLOCK_BYTES, self.stop))
         return self._file.crc
 
-    def _note(self, end: int) -> None:
+    def _add_position(self, end: int) -> None:
         self.positions.offsets.append(end)
-        self.positions.consumed.append(self.consumed)
+        self.positions.consumed.append(self.packed_bytes_read)
 
-    def _more(self, max_bytes: int) -> bytes:
+    def _read_decoded(self, max_bytes: int) -> bytes:
         """Returns the next bytes of a stream, decoded."""
         while not self._is_ended:
-            raw = self._next(min(max_bytes, BLOCK_BYTES))
+            raw = self._read_unpacked(min(max_bytes, BLOCK_BYTES))
             self._is_ended = not raw
             if self._decoder is None:
                 return raw
@@ -264,7 +268,7 @@ class InputStream(io.RawIOBase):
                 return text.encode("utf-8", "surrogatepass")
         return b""
 
-    def _next(self, max_bytes: int) -> bytes:
+    def _read_unpacked(self, max_bytes: int) -> bytes:
         try:
             return self._unpacked.read(max_bytes)
         except InputError:
@@ -293,7 +297,7 @@ class _Readable(Protocol):
 
 
 @dataclass(slots=True)
-class _SummedFile:
+class _ChecksummedFile:
     """A file and the checksum of the bytes of a part that were read.
 
     It is not the stream itself, to avoid a reference cycle. Only the garbage collector
@@ -303,7 +307,7 @@ class _SummedFile:
     read: ReadBytes
     uri: str
     size: int
-    summed: int
+    checksummed_until: int
     stop: int
     crc: int = 0
 
@@ -315,10 +319,10 @@ class _SummedFile:
                 f"{self.uri}: ends at byte {start + len(data)}, but had {self.size} "
                 "bytes when the run began; did it change in the meantime?"
             )
-        if start <= self.summed < min(stop, self.stop):
-            new = memoryview(data)[self.summed - start : self.stop - start]
+        if start <= self.checksummed_until < min(stop, self.stop):
+            new = memoryview(data)[self.checksummed_until - start : self.stop - start]
             self.crc = crc32c(new, self.crc)
-            self.summed += len(new)
+            self.checksummed_until += len(new)
         return data
 
 
@@ -329,7 +333,7 @@ class _FileSteps(io.RawIOBase):
         super().__init__()
         self._fetch, self._next, self._stop = fetch, start, stop
         self._block = memoryview(b"")
-        self.given = 0
+        self.bytes_read = 0
 
     def readable(self) -> bool:
         return True
@@ -341,11 +345,11 @@ class _FileSteps(io.RawIOBase):
             self._next = stop
         step = bytes(self._block[: STEP_BYTES if size < 0 else min(size, STEP_BYTES)])
         self._block = self._block[len(step) :]
-        self.given += len(step)
+        self.bytes_read += len(step)
         return step
 
 
-def _unpacked(file: _FileSteps, compression: str) -> _Readable:
+def _decompressor_of(file: _FileSteps, compression: str) -> _Readable:
     if compression in _WINDOW_BITS:
         return Inflater(file, compression)
     if compression == "xz":
@@ -444,13 +448,13 @@ class Packing:
         return not self.compression and self.encoding == "utf-8"
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Returns a description for people: "gzip, utf-16"."""
         parts = [self.compression, self.encoding if self.encoding != "utf-8" else ""]
         return ", ".join(filter(None, parts))
 
 
-class AskedPacking(NamedTuple):
+class RequestedPacking(NamedTuple):
     """The requested packing; None for a property that is detected in the first file."""
 
     compression: str | None = None
@@ -458,12 +462,12 @@ class AskedPacking(NamedTuple):
 
 
 PLAIN = Packing()
-FIND_PACKING = AskedPacking()
+DETECT_PACKING = RequestedPacking()
 UNPACKED_TIMES = 8  # assumed ratio of unpacked to compressed bytes; mostly less
 MARK_BYTES = 8  # read at a file's start to detect its compression or encoding
 
 
-def other_compression(uri: str, actual: str, expected: str) -> str:
+def compression_mismatch_message(uri: str, actual: str, expected: str) -> str:
     """Returns the message for a file whose compression differs from the first file's."""
     return (
         f"{uri}: is {actual or 'not'} compressed, but the first file is "

@@ -38,7 +38,12 @@ from recordmill.schemas.errors import (
     RecordmillError,
 )
 from recordmill.transforms.parallel import run_in_thread
-from recordmill.transforms.storage.store import WORK_FOLDER, Store, new_probe, value_of
+from recordmill.transforms.storage.store import (
+    WORK_FOLDER,
+    Store,
+    new_probe,
+    parse_json,
+)
 
 MAX_LEASE_SECONDS = 3600.0  # recordmill writes no lease file with more
 
@@ -168,30 +173,33 @@ def require_idle(store: Store) -> bytes | None:
 
     Returns the lease file of a dead holder; None if there is no lease file.
     """
-    lease_bytes = store.find(LEASE_NAME)
+    lease_bytes = store.read_if_exists(LEASE_NAME)
     if lease_bytes is None:
         return None
-    holder = value_of(lease_bytes, Holder)
+    holder = parse_json(lease_bytes, Holder)
     if holder is not None and holder.is_on_this_machine():
         if holder.is_running():
-            raise _held(store, lease_bytes)
+            raise _lease_held_error(store, lease_bytes)
         return lease_bytes
     # A lease file that cannot be parsed was written by another version of recordmill.
     seconds = holder.lease_seconds if holder else LEASE_SECONDS
-    modified_time = store.modified(LEASE_NAME)
+    modified_time = store.modified_time(LEASE_NAME)
     age = seconds_since(store, modified_time)
     if age is not None and -_CLOCK_SLACK <= age <= seconds:
-        raise _held(store, lease_bytes)
+        raise _lease_held_error(store, lease_bytes)
     renewals = 1.5 if age is not None and age > seconds else RENEWALS_PER_LEASE + 1
     pause = seconds / RENEWALS_PER_LEASE
     until = boot_clock() + renewals * pause
     while boot_clock() < until:
         time.sleep(min(pause / 4, max(0.0, until - boot_clock())))
-        current_bytes = store.find(LEASE_NAME)
+        current_bytes = store.read_if_exists(LEASE_NAME)
         if current_bytes is None:
             return None
-        if current_bytes != lease_bytes or store.modified(LEASE_NAME) != modified_time:
-            raise _held(store, current_bytes)
+        if (
+            current_bytes != lease_bytes
+            or store.modified_time(LEASE_NAME) != modified_time
+        ):
+            raise _lease_held_error(store, current_bytes)
     return lease_bytes
 
 
@@ -200,14 +208,14 @@ def seconds_since(store: Store, written: float | None) -> float | None:
     probe = new_probe()
     try:
         store.put_bytes(b"now", probe)
-        current_time = store.modified(probe)
+        current_time = store.modified_time(probe)
     finally:
         store.delete([probe])
     return None if current_time is None or written is None else current_time - written
 
 
-def _held(store: Store, lease_bytes: bytes) -> BusyError:
-    holder = value_of(lease_bytes, Holder)
+def _lease_held_error(store: Store, lease_bytes: bytes) -> BusyError:
+    holder = parse_json(lease_bytes, Holder)
     description = (
         f"process {holder.pid} on {holder.host}, started {holder.started}, last renewed "
         f"{holder.renewed}"
@@ -248,7 +256,7 @@ _leases: dict[str, Lease] = {}
 _POLL_SECONDS = 1.0
 
 
-def _without_interruption(function: Callable[[], object]) -> None:
+def _run_uninterrupted(function: Callable[[], object]) -> None:
     """Calls a function in a thread: a signal ends the wait, but not the call."""
     run_in_thread(function, threading.Event(), lambda: None, _POLL_SECONDS)
 
@@ -256,41 +264,45 @@ def _without_interruption(function: Callable[[], object]) -> None:
 class Lease:
     """A lease on an output folder; a thread renews it until it is released."""
 
-    published: bytes | None = None  # the manifest that this process swapped in
+    published_manifest: bytes | None = None  # the manifest that this process swapped in
 
     def __init__(self, store: Store, holder: Holder, since: float) -> None:
         self._store = store.with_short_retries()
         self._holder = holder
         self._renewed = since  # when the last successful renewal began, by _clock
-        self._lost = ""
-        self._ended = ""  # reason why this process must not swap in a manifest any more
-        self.swapping = threading.Lock()  # held from the manifest's swap to the end
+        self._loss_reason = ""
+        self._end_reason = (
+            ""  # reason why this process must not swap in a manifest any more
+        )
+        self.swap_lock = threading.Lock()  # held from the manifest's swap to the end
         self._pid = os.getpid()
         self._guard = threading.Lock()
         self._file_change = threading.Lock()  # held while it is acquired or released
-        self._is_over = False  # whether it was released, or never acquired
+        self._is_released = False  # whether it was released, or never acquired
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread = threading.Thread(
+            target=self._renew_until_stopped, name="lease", daemon=True
+        )
         _leases[holder.nonce] = self
 
-    def take(self, store: Store, dead: bytes | None) -> bool:
+    def try_acquire(self, store: Store, dead: bytes | None) -> bool:
         """Writes the lease file over the file of a dead run, or as a new file.
 
         `store` is the lease's own store, with all its retries. Returns whether that
         succeeded; then a thread renews the lease.
         """
-        _without_interruption(lambda: self._take(store, dead))
-        return not self._is_over
+        _run_uninterrupted(lambda: self._try_acquire(store, dead))
+        return not self._is_released
 
-    def _take(self, store: Store, dead: bytes | None) -> None:
+    def _try_acquire(self, store: Store, dead: bytes | None) -> None:
         with self._file_change:
-            if self._is_over:
+            if self._is_released:
                 return  # the process ends
             lease_bytes = self._holder.to_bytes()
-            self._is_over = not store.swap(
+            self._is_released = not store.swap(
                 lease_bytes, LEASE_NAME, expected_content=dead
             )
-            if not self._is_over:
+            if not self._is_released:
                 self._thread.start()
 
     @property
@@ -300,9 +312,9 @@ class Lease:
     def require_held(self) -> None:
         """Checks with the store that this run still holds the lease."""
         with self._guard:
-            self._check()
-        if self._lost:
-            raise _lost_lease(self._store, self._lost)
+            self._read_held_lease()
+        if self._loss_reason:
+            raise _lease_lost_error(self._store, self._loss_reason)
 
     def is_held(self) -> bool:
         """Returns whether this run still holds the lease, according to the store.
@@ -316,23 +328,27 @@ class Lease:
 
     def require_not_lost(self) -> None:
         """Checks that no loss was noticed before the run published; sends no request."""
-        if self._lost and self.end_publishing() and self.published is None:
-            raise _lost_lease(self._store, self._lost)
+        if (
+            self._loss_reason
+            and self.end_publishing()
+            and self.published_manifest is None
+        ):
+            raise _lease_lost_error(self._store, self._loss_reason)
 
     def end_publishing(self, seconds: float = -1) -> bool:
         """Stops this process from publishing, and waits for a publication in progress.
 
         Returns whether the wait ended within `seconds`; by default there is no limit.
         """
-        self._ended = "the run has ended"
+        self._end_reason = "the run has ended"
         ended = threading.Event()
 
         def wait() -> None:
-            if self.swapping.acquire(timeout=seconds):
-                self.swapping.release()
+            if self.swap_lock.acquire(timeout=seconds):
+                self.swap_lock.release()
                 ended.set()
 
-        _without_interruption(wait)
+        _run_uninterrupted(wait)
         return ended.is_set()
 
     def release(self) -> str:
@@ -341,12 +357,12 @@ class Lease:
         Does nothing in a forked child, or if the lease was lost. Safe to repeat.
         """
         if os.getpid() == self._pid:
-            _without_interruption(self._release)
-        return self._lost if self._lost != _RELEASED else ""
+            _run_uninterrupted(self._release)
+        return self._loss_reason if self._loss_reason != _RELEASED else ""
 
     def _release(self) -> None:
         with self._file_change:
-            if self._is_over:
+            if self._is_released:
                 return
             self._stop.set()
             if self._thread.is_alive():
@@ -354,11 +370,11 @@ class Lease:
             # Without the guard: the renewing thread has ended, and an interrupted check
             # may have left the guard locked.
             with suppress(OutputError):
-                held_bytes = self._check()
+                held_bytes = self._read_held_lease()
                 if held_bytes is not None:
                     self._store.discard(LEASE_NAME, expected_content=held_bytes)
-                    self._lost = _RELEASED
-            self._is_over = True
+                    self._loss_reason = _RELEASED
+            self._is_released = True
 
     def __enter__(self) -> Self:
         return self
@@ -371,9 +387,11 @@ class Lease:
             return  # threads of this run may still write: see `release_all`
         lost = self.release()
         if lost and isinstance(error, RecordmillError | OSError):
-            raise _lost_lease(self._store, lost) from error  # the cause of the other
+            raise _lease_lost_error(
+                self._store, lost
+            ) from error  # the cause of the other
 
-    def _keep(self) -> None:
+    def _renew_until_stopped(self) -> None:
         interval = self._holder.lease_seconds / RENEWALS_PER_LEASE
         while not self._stop.wait(interval):
             with self._guard:
@@ -382,13 +400,15 @@ class Lease:
                 except Exception as error:
                     # The next iteration tries again, until the lease expires.
                     _log.warning("the lease could not be renewed: %s", error)
-                if self._lost:
-                    _log.error("the lease on the output was lost: %s", self._lost)
+                if self._loss_reason:
+                    _log.error(
+                        "the lease on the output was lost: %s", self._loss_reason
+                    )
                     return
 
     def _renew(self) -> None:
         began = boot_clock()
-        lease_bytes = self._check()
+        lease_bytes = self._read_held_lease()
         if lease_bytes is None:
             return
         count = self._holder.renewals + 1
@@ -397,32 +417,32 @@ class Lease:
         if not self._store.swap(
             holder.to_bytes(), LEASE_NAME, expected_content=lease_bytes
         ):
-            self._lost = "another run took it over"
+            self._loss_reason = "another run took it over"
             return
         self._check_time()  # during a sleep here, another run may have begun and ended
         self._renewed = began
 
-    def _check(self) -> bytes | None:
+    def _read_held_lease(self) -> bytes | None:
         """Returns the lease file, or None after setting `_lost` if the lease was lost."""
         self._check_time()
-        if self._lost:
+        if self._loss_reason:
             return None
-        lease_bytes = self._store.find(LEASE_NAME)
+        lease_bytes = self._store.read_if_exists(LEASE_NAME)
         if lease_bytes is None:
-            self._lost = "its lock file was removed"
+            self._loss_reason = "its lock file was removed"
             return None
         if lease_bytes == self._holder.to_bytes():
             return lease_bytes
-        holder = value_of(lease_bytes, Holder)
+        holder = parse_json(lease_bytes, Holder)
         if holder is None or holder.nonce != self._holder.nonce:
-            self._lost = "another run took it over"
+            self._loss_reason = "another run took it over"
             return None
         return lease_bytes
 
     def _check_time(self) -> None:
         unrenewed = boot_clock() - self._renewed
-        if not self._lost and unrenewed > self._holder.lease_seconds:
-            self._lost = (
+        if not self._loss_reason and unrenewed > self._holder.lease_seconds:
+            self._loss_reason = (
                 f"it could not be renewed for {unrenewed:.0f} s (the machine slept or "
                 "the storage did not answer)"
             )
@@ -452,7 +472,7 @@ def acquire(
         dead = require_idle(store)
         since = boot_clock()
         lease = Lease(store, Holder.this_process(lease_seconds), since)
-        if not lease.take(store, dead):
+        if not lease.try_acquire(store, dead):
             continue
         if not exclusive:
             time.sleep(settle_seconds)
@@ -480,21 +500,21 @@ def release_all() -> None:
 
 def remove_dead_lease(store: Store) -> None:
     """Removes the lease of a run that was killed on this machine; never waits."""
-    lease_bytes = store.find(LEASE_NAME)
-    holder = value_of(lease_bytes or b"", Holder)
+    lease_bytes = store.read_if_exists(LEASE_NAME)
+    holder = parse_json(lease_bytes or b"", Holder)
     if lease_bytes is not None and holder is not None and holder.has_died():
         store.discard(LEASE_NAME, expected_content=lease_bytes)
 
 
 def require_holder(store: Store, nonce: str) -> None:
     """Checks that a lease is still held, for a worker that knows only its nonce."""
-    holder = value_of(store.find(LEASE_NAME) or b"", Holder)
+    holder = parse_json(store.read_if_exists(LEASE_NAME) or b"", Holder)
     if holder is None or holder.nonce != nonce:
-        raise _lost_lease(store, "another run took it over")
+        raise _lease_lost_error(store, "another run took it over")
 
 
 @contextmanager
-def publishing(nonce: str) -> Iterator[Lease | None]:
+def hold_for_publication(nonce: str) -> Iterator[Lease | None]:
     """Keeps the end of a run waiting while this process swaps in its manifest.
 
     Yields the lease of the run, or None if another process holds it.
@@ -506,13 +526,13 @@ def publishing(nonce: str) -> Iterator[Lease | None]:
     if lease is None:
         yield None
         return
-    with lease.swapping:
-        if lost := lease._lost or lease._ended:
-            raise _lost_lease(lease._store, lost)
+    with lease.swap_lock:
+        if lost := lease._loss_reason or lease._end_reason:
+            raise _lease_lost_error(lease._store, lost)
         yield lease
 
 
-def _lost_lease(store: Store, reason: str) -> BusyError:
+def _lease_lost_error(store: Store, reason: str) -> BusyError:
     return BusyError(
         f"{store.uri}: this run lost its lease on the output: {reason}. Nothing more is "
         "published; run again"

@@ -16,18 +16,18 @@ _JUNK = (
     r"\$recycle\.bin",
     "system volume information",
 )
-LEFT_OUT = rf"(?:^|/)(?:\.|(?:{'|'.join(_JUNK)})(?:/|$))"
+SKIPPED_PATH_PATTERN = rf"(?:^|/)(?:\.|(?:{'|'.join(_JUNK)})(?:/|$))"
 """The regular expression of skipped paths; matched case-insensitively."""
 
-_LEFT_OUT = re.compile(LEFT_OUT, re.IGNORECASE)
+_LEFT_OUT = re.compile(SKIPPED_PATH_PATTERN, re.IGNORECASE)
 
 
-def is_left_out(path: str) -> bool:
+def is_skipped(path: str) -> bool:
     """Returns whether a path below a folder is hidden, or junk of an operating system.
 
-    >>> [is_left_out(p) for p in ("cat/.git/a", "cat/Thumbs.db", "__MACOSX/a.jpg")]
+    >>> [is_skipped(p) for p in ("cat/.git/a", "cat/Thumbs.db", "__MACOSX/a.jpg")]
     [True, True, True]
-    >>> [is_left_out(p) for p in ("cat/a.jpg", "my thumbs.db.jpg")]
+    >>> [is_skipped(p) for p in ("cat/a.jpg", "my thumbs.db.jpg")]
     [False, False]
     """
     return _LEFT_OUT.search(path) is not None

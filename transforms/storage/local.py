@@ -50,7 +50,7 @@ def temp_path(path: Path) -> Path:
 
 
 @contextmanager
-def renamed(path: Path) -> Iterator[Path]:
+def write_then_rename(path: Path) -> Iterator[Path]:
     """Yields a temporary path; renames the file to `path`, or removes it after an error.
 
     Neither the file nor its folder is synced; see `sync_folder`.
@@ -75,7 +75,7 @@ def write_windows(
     If `durable`, the bytes are on disk at return; the folder is not synced.
     """
     size = crc = 0
-    with renamed(path) as temporary, temporary.open("wb") as file:
+    with write_then_rename(path) as temporary, temporary.open("wb") as file:
         for window in windows:
             size += file.write(window)
             crc = crc32c(window, crc)
@@ -148,10 +148,10 @@ def swap_file(
                 file.write(data)
                 file.flush()
                 sync(file.fileno(), folder.path / name)
-            if not _holds(
+            if not _has_content(
                 folder, name, expected_content
             ):  # only after the new content is staged
-                if not _holds(folder, name, data):
+                if not _has_content(folder, name, data):
                     return False
             elif expected_content is None:
                 _add_name(swaps, staged_name, folder, name)
@@ -159,7 +159,7 @@ def swap_file(
                 swaps.rename(staged_name, folder, name)
             folder.sync()  # also for an earlier try
         except FileExistsError:  # created meanwhile, but not by a swap
-            return _holds(folder, name, data)
+            return _has_content(folder, name, data)
         finally:
             with suppress(OSError):
                 swaps.unlink(staged_name)
@@ -169,8 +169,8 @@ def swap_file(
 def discard_file(folder: LocalFolder, name: str, expected_content: bytes) -> bool:
     """Removes a file with the expected content durably; returns whether it is missing."""
     with _locked(folder):
-        if not _holds(folder, name, expected_content):
-            return _holds(folder, name, None)
+        if not _has_content(folder, name, expected_content):
+            return _has_content(folder, name, None)
         folder.unlink(name)
         folder.sync()
     return True
@@ -180,7 +180,7 @@ def _add_name(
     swaps: LocalFolder, staged_name: str, folder: LocalFolder, name: str
 ) -> None:
     try:
-        swaps.add_name(staged_name, folder, name)
+        swaps.add_hard_link(staged_name, folder, name)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
@@ -188,7 +188,7 @@ def _add_name(
         swaps.rename(staged_name, folder, name)
 
 
-def _holds(folder: LocalFolder, name: str, data: Data | None) -> bool:
+def _has_content(folder: LocalFolder, name: str, data: Data | None) -> bool:
     """Returns whether a file has this content; None matches a missing file."""
     try:
         descriptor = folder.open_to_read(name, follows_link=True)
@@ -216,7 +216,7 @@ def _locked(folder: LocalFolder) -> Iterator[LocalFolder]:
     finally:
         with suppress(OSError):
             # Before the release: otherwise the lock of another process could be removed.
-            if _is_at(lock, swaps):
+            if _is_lock_file(lock, swaps):
                 swaps.unlink(_LOCK)
         with suppress(OSError):  # a forked child may also have the descriptor
             fcntl.flock(lock, fcntl.LOCK_UN)
@@ -280,7 +280,7 @@ def _try_lock_in(swaps: LocalFolder) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        if try_lock(lock) and _is_at(lock, swaps):
+        if try_lock(lock) and _is_lock_file(lock, swaps):
             return lock
     except BaseException:
         os.close(lock)
@@ -304,13 +304,13 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def _is_at(lock: int, swaps: LocalFolder) -> bool:
+def _is_lock_file(lock: int, swaps: LocalFolder) -> bool:
     status = swaps.status(_LOCK)
     return status is not None and os.path.samestat(os.fstat(lock), status)
 
 
 @contextmanager
-def _failing(path: object, done: str) -> Iterator[None]:
+def _converted_errors(path: object, done: str) -> Iterator[None]:
     """Converts an error of the system to an OutputError with the fix."""
     try:
         yield
@@ -322,8 +322,8 @@ _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    with _failing(path, "read"):
+def _converted_read_errors(path: Path) -> Iterator[None]:
+    with _converted_errors(path, "read"):
         try:
             yield
         except _NO_FILE as error:
@@ -335,9 +335,9 @@ _TRIES = 5  # another process may remove a new folder while it is empty
 _Result = TypeVar("_Result")
 
 
-def _again(path: Path, write: Callable[[], _Result]) -> _Result:
+def _retry_missing_folder(path: Path, write: Callable[[], _Result]) -> _Result:
     """Calls a function that writes a file; repeats the call if the folder was removed."""
-    with _failing(path, "written"):
+    with _converted_errors(path, "written"):
         for _ in range(_TRIES - 1):
             with suppress(FileNotFoundError):
                 return write()
@@ -359,7 +359,7 @@ class LocalStore(Store):
     """
 
     root: str  # absolute path of the folder; created with the first file
-    synced: bool = field(default=True, kw_only=True)
+    is_durable: bool = field(default=True, kw_only=True)
     anchor: str = field(default="", kw_only=True)  # the folder above; "" for the root
     follows_links: bool = field(default=True, kw_only=True)
 
@@ -368,10 +368,10 @@ class LocalStore(Store):
         return self.root
 
     @property
-    def exclusive(self) -> bool:
+    def swaps_exclusively(self) -> bool:
         return True
 
-    def below(self, folder: str) -> LocalStore:
+    def subfolder_store(self, folder: str) -> LocalStore:
         is_own = _is_in_work_folder(folder)
         return LocalStore(
             str(self._path(folder)),
@@ -418,7 +418,7 @@ class LocalStore(Store):
         self._write(lambda: blocks_of(source), name, durable=True)
 
     def put_bytes(self, data: Data, name: str) -> None:
-        self._write(lambda: [data], name, durable=self.synced)
+        self._write(lambda: [data], name, durable=self.is_durable)
 
     def swap(self, data: Data, name: str, *, expected_content: bytes | None) -> bool:
         folder, last = self._split(name)
@@ -434,11 +434,11 @@ class LocalStore(Store):
                     raise
                 return False
 
-        return _again(self._path(name), swap)
+        return _retry_missing_folder(self._path(name), swap)
 
     def discard(self, name: str, *, expected_content: bytes) -> bool:
         folder, last = self._split(name)
-        with _failing(self._path(name), "removed"):
+        with _converted_errors(self._path(name), "removed"):
             try:
                 with self.open_to_write(folder) as opened:
                     if not discard_file(opened, last, expected_content):
@@ -463,7 +463,7 @@ class LocalStore(Store):
         status = self._stat(name)
         return status.st_size if status else None
 
-    def modified(self, name: str) -> float | None:
+    def modified_time(self, name: str) -> float | None:
         status = self._stat(name)
         return status.st_mtime if status else None
 
@@ -471,7 +471,7 @@ class LocalStore(Store):
         """Returns whether a file or folder is a symbolic link."""
         folder, last = self._split(name)
         with (
-            _failing(self._path(name), "read"),
+            _converted_errors(self._path(name), "read"),
             suppress(*_NO_FILE),
             self._open_to_read(folder) as opened,
         ):
@@ -480,11 +480,11 @@ class LocalStore(Store):
         return False
 
     def list_level(self, folder: str = "") -> Level:
-        path, prefix = self._checked(folder), f"{folder}/" if folder else ""
+        path, prefix = self._folder_path(folder), f"{folder}/" if folder else ""
         files: dict[str, int] = {}
         folders, linked_folders = list[str](), list[str]()
         with (
-            _failing(path, "listed"),
+            _converted_errors(path, "listed"),
             suppress(*_NO_FILE),
             self._open_to_read(folder) as opened,
             os.scandir(opened.descriptor) as dir_entries,
@@ -513,7 +513,7 @@ class LocalStore(Store):
             lasts = [last for _, last in group]
             folders.add(folder)
             with (
-                _failing(self._checked(folder), "removed"),
+                _converted_errors(self._folder_path(folder), "removed"),
                 suppress(*_NO_FILE),
                 self.open_to_write(folder) as opened,
             ):
@@ -521,7 +521,7 @@ class LocalStore(Store):
                     # A name that is not a file is ignored.
                     with suppress(*_NO_FILE):
                         opened.unlink(last)
-        if self.synced:
+        if self.is_durable:
             self._remove_empty(folders)
 
     def remove_root(self) -> None:
@@ -531,7 +531,7 @@ class LocalStore(Store):
 
     def remove_tree(self, folder: str) -> None:
         above, last = self._split(folder)
-        with _failing(self._path(folder), "removed"):
+        with _converted_errors(self._path(folder), "removed"):
             try:
                 with self.open_to_write(above) as opened:
                     opened.remove_tree(last)
@@ -545,7 +545,7 @@ class LocalStore(Store):
             (from_folder, name), (to_folder, new_name) = map(
                 self._split, (source, target)
             )
-            with _failing(self._path(target), "written"):
+            with _converted_errors(self._path(target), "written"):
                 try:
                     with (
                         self.open_to_write(from_folder) as origin,
@@ -558,11 +558,11 @@ class LocalStore(Store):
             touched_folders |= {from_folder, to_folder}
         self._remove_empty(touched_folders)
 
-    def all_files(self, folder: str) -> dict[str, int]:
-        path, prefix = self._checked(folder), f"{folder}/" if folder else ""
+    def list_tree(self, folder: str) -> dict[str, int]:
+        path, prefix = self._folder_path(folder), f"{folder}/" if folder else ""
         files = dict[str, int]()
         with (
-            _failing(path, "listed"),
+            _converted_errors(path, "listed"),
             suppress(*_NO_FILE),
             self._open_to_read(folder) as opened,
         ):
@@ -600,7 +600,7 @@ class LocalStore(Store):
     def _path(self, name: str) -> Path:
         return Path(self.root, check_file_name(name, self.uri))
 
-    def _checked(self, folder: str) -> Path:
+    def _folder_path(self, folder: str) -> Path:
         """Returns the path of a folder, which may be the root."""
         return self._path(folder) if folder else Path(self.root)
 
@@ -623,7 +623,7 @@ class LocalStore(Store):
     def _opened_file(self, name: str) -> Iterator[int]:
         """Opens a regular file for reading; yields its descriptor."""
         folder, last = self._split(name)
-        with _reading(self._path(name)):
+        with _converted_read_errors(self._path(name)):
             with self._open_to_read(folder) as opened:
                 follows = not self._refuses_links(name)
                 file = opened.open_to_read(last, follows_link=follows)
@@ -634,7 +634,7 @@ class LocalStore(Store):
 
     def _stat(self, name: str) -> os.stat_result | None:
         folder, last = self._split(name)
-        with _failing(self._path(name), "read"):
+        with _converted_errors(self._path(name), "read"):
             try:
                 with self._open_to_read(folder) as opened:
                     refuses = self._refuses_links(name)
@@ -653,10 +653,10 @@ class LocalStore(Store):
         def write() -> None:
             with self.open_to_write(folder, create=True) as opened:
                 write_windows(opened.path_of(last), windows(), durable=durable)
-                if self.synced:
+                if self.is_durable:
                     opened.sync()
 
-        _again(self._path(name), write)
+        _retry_missing_folder(self._path(name), write)
 
     def _remove_empty(self, folders: Iterable[str]) -> None:
         """Removes empty folders, and makes all removals in them durable.

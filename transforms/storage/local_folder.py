@@ -65,7 +65,7 @@ class LocalFolder:
         Raises:
           LinkError: the file is a symbolic link.
         """
-        with self._naming(name):
+        with self._with_full_path(name):
             return os.open(
                 name,
                 flags | os.O_NOFOLLOW | os.O_CLOEXEC,
@@ -81,7 +81,7 @@ class LocalFolder:
             FIFO would block, and opening a device can have effects, so neither is opened.
         """
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-        with self._naming(name):
+        with self._with_full_path(name):
             status = os.stat(name, dir_fd=self.descriptor, follow_symlinks=follows_link)
             if stat.S_ISLNK(status.st_mode):
                 raise link_error(self.path / name)
@@ -98,7 +98,10 @@ class LocalFolder:
 
     def status(self, name: str, *, follows_link: bool = False) -> os.stat_result | None:
         """Returns the status of a file or folder; None if it does not exist."""
-        with suppress(FileNotFoundError, NotADirectoryError), self._naming(name):
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            self._with_full_path(name),
+        ):
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=follows_link)
         return None
 
@@ -108,19 +111,19 @@ class LocalFolder:
 
     def unlink(self, name: str) -> None:
         """Removes a file, or a link but not its target; ignores a missing file."""
-        with suppress(FileNotFoundError), self._naming(name):
+        with suppress(FileNotFoundError), self._with_full_path(name):
             os.unlink(name, dir_fd=self.descriptor)
 
     def rename(self, name: str, target: LocalFolder, new_name: str) -> None:
         """Moves a file to another folder, where it replaces a file or a link."""
-        with target._naming(new_name):
+        with target._with_full_path(new_name):
             os.replace(
                 name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=target.descriptor
             )
 
-    def add_name(self, name: str, target: LocalFolder, new_name: str) -> None:
+    def add_hard_link(self, name: str, target: LocalFolder, new_name: str) -> None:
         """Adds a name to a file (a hard link); the name must not exist."""
-        with target._naming(new_name):
+        with target._with_full_path(new_name):
             os.link(
                 name,
                 new_name,
@@ -131,7 +134,7 @@ class LocalFolder:
 
     def remove_folder(self, name: str) -> None:
         """Removes an empty folder; raises OSError if it is not empty."""
-        with self._naming(name):
+        with self._with_full_path(name):
             os.rmdir(name, dir_fd=self.descriptor)
 
     def remove_tree(self, name: str) -> None:
@@ -143,7 +146,7 @@ class LocalFolder:
         status = self.status(name)
         if status is not None and stat.S_ISLNK(status.st_mode):
             raise link_error(self.path / name)
-        with self._naming(name):
+        with self._with_full_path(name):
             shutil.rmtree(name, dir_fd=self.descriptor)
 
     def sync(self) -> None:
@@ -156,7 +159,7 @@ class LocalFolder:
         Raises:
           FileNotFoundError: this folder itself was removed.
         """
-        with suppress(FileExistsError), self._naming(name):
+        with suppress(FileExistsError), self._with_full_path(name):
             os.mkdir(name, dir_fd=self.descriptor)
             if durable:
                 self.sync()
@@ -169,7 +172,7 @@ class LocalFolder:
           FileNotFoundError: the subfolder is missing.
           NotADirectoryError: the name is a file.
         """
-        with self._naming(name):
+        with self._with_full_path(name):
             try:
                 flags = _FOLDER_FLAGS | os.O_NOFOLLOW
                 descriptor = os.open(name, flags, dir_fd=self.descriptor)
@@ -203,7 +206,7 @@ class LocalFolder:
         )
 
     @contextmanager
-    def _naming(self, name: str) -> Iterator[None]:
+    def _with_full_path(self, name: str) -> Iterator[None]:
         """Adds the whole path of a file to errors of the system."""
         try:
             yield

@@ -17,19 +17,21 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.input_files import Seen
-from recordmill.schemas.text import human_bytes
+from recordmill.schemas.input_files import FileStat
+from recordmill.schemas.text import format_bytes
 from recordmill.transforms.storage.input_stream import InputStream, ReadBytes
 from recordmill.transforms.temporary import TEMPORARY
 
 GUARDED_BYTES = 1 << 30  # beyond this unpacked size, the compression ratio is checked
 MOST_FILES = 64  # kept open; a process can open some 1,000
 IDLE_SECONDS = 3600.0  # an unused file is closed after this time: its job has ended
-MOST_TIMES = 250  # highest accepted compression ratio; no real input has more
+MAX_COMPRESSION_RATIO = (
+    250  # highest accepted compression ratio; no real input has more
+)
 
 
 @dataclass(slots=True)
-class _Unpacked:
+class _UnpackedFile:
     """An unpacked file, or a file that is being unpacked."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)  # held while unpacking
@@ -42,11 +44,11 @@ class UnpackedFiles:
     """The unpacked files of a process, one for each archive or large member."""
 
     def __init__(self) -> None:
-        self._files: dict[tuple[str, ...], _Unpacked] = {}
+        self._files: dict[tuple[str, ...], _UnpackedFile] = {}
         self._lock = threading.Lock()
 
     @contextmanager
-    def opened(
+    def open_unpacked(
         self, key: tuple[str, ...], uri: str, unpack: Callable[[], Iterator[bytes]]
     ) -> Iterator[int]:
         """Yields the descriptor of an unpacked file; unpacks it at first use.
@@ -59,7 +61,7 @@ class UnpackedFiles:
         with self._lock:
             if key not in self._files:
                 self._close_unused(time.monotonic() - IDLE_SECONDS)
-            unpacked_file = self._files.setdefault(key, _Unpacked())
+            unpacked_file = self._files.setdefault(key, _UnpackedFile())
             unpacked_file.num_readers += 1
         try:
             with unpacked_file.lock:
@@ -71,12 +73,12 @@ class UnpackedFiles:
                 unpacked_file.num_readers -= 1
                 unpacked_file.used_at = time.monotonic()
 
-    def archive(
-        self, uri: str, archive_stat: Seen, compression: str, read: ReadBytes
+    def open_archive(
+        self, uri: str, archive_stat: FileStat, compression: str, read: ReadBytes
     ) -> AbstractContextManager[int]:
         """Returns a context with the descriptor of an unpacked compressed archive."""
         key = (uri, str(archive_stat.size), archive_stat.version)
-        return self.opened(
+        return self.open_unpacked(
             key, uri, lambda: _decompress(uri, compression, archive_stat.size, read)
         )
 
@@ -102,7 +104,7 @@ class UnpackedFiles:
 
     def _write(self, uri: str, blocks: Iterator[bytes]) -> IO[bytes]:
         way_out = "; or unpack it yourself and use the folder as the input"
-        with TEMPORARY.writing(f"{uri}: cannot be unpacked", way_out) as file:
+        with TEMPORARY.open_file(f"{uri}: cannot be unpacked", way_out) as file:
             file.writelines(blocks)
         return file
 
@@ -118,18 +120,18 @@ def _decompress(
 ) -> Iterator[bytes]:
     stream = InputStream(read, size, uri=uri, compression=compression)
     total = 0
-    while block := stream.piece():
+    while block := stream.read_block():
         total += len(block)
-        require_plausible(uri, total, stream.consumed)
+        require_plausible(uri, total, stream.packed_bytes_read)
         yield block
 
 
 def require_plausible(uri: str, unpacked_bytes: int, packed_bytes: int) -> None:
     """Raises InputError if the compression ratio is implausible (decompression bomb)."""
-    if unpacked_bytes > max(GUARDED_BYTES, MOST_TIMES * packed_bytes):
+    if unpacked_bytes > max(GUARDED_BYTES, MAX_COMPRESSION_RATIO * packed_bytes):
         raise InputError(
-            f"{uri}: unpacks to more than {human_bytes(unpacked_bytes)}, over "
-            f"{MOST_TIMES} times its size, like archives that are designed to fill "
+            f"{uri}: unpacks to more than {format_bytes(unpacked_bytes)}, over "
+            f"{MAX_COMPRESSION_RATIO} times its size, like archives that are designed to fill "
             "disks. If it is intended, unpack it yourself and use the folder as the "
             "input"
         )

@@ -26,16 +26,16 @@ from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import (
     ArchiveMember,
     FileChecksum,
+    FileStat,
     InputFile,
-    Seen,
-    member_of,
+    parse_member,
 )
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.machine import usable_cores
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.storage.clouds import (
     AnotherVersionError,
     can_read_version,
@@ -58,8 +58,8 @@ TOGETHER_BYTES = 1 << 20  # total size of the files that one call of native loop
 MAX_GAP_BYTES = 1 << 20  # reading so many unused bytes is faster than another request
 SPAN_BYTES = 8 << 20  # read at once
 
-_Found = TypeVar("_Found")
-FileToRead = tuple[str, Seen]  # URI; size and version that are required
+_Outcome = TypeVar("_Outcome")
+FileToRead = tuple[str, FileStat]  # URI; size and version that are required
 
 
 def is_local(uri: str) -> bool:
@@ -92,15 +92,15 @@ def real_uri(uri: str) -> str:
 
 
 def open_input(
-    uri: str, options: StorageOptions = NO_OPTIONS, stat: Seen | None = None
+    uri: str, options: StorageOptions = NO_OPTIONS, stat: FileStat | None = None
 ) -> Input:
     """Returns the reader of a file; nothing is read yet.
 
     `stat` is the required size and version of the file; None if unknown. See
     `can_read_version`.
     """
-    if stat is not None and (member := member_of(stat.version)):
-        archive = open_input(member.archive_uri(uri), options, member.archive)
+    if stat is not None and (member := parse_member(stat.version)):
+        archive = open_input(member.archive_uri(uri), options, member.archive_stat)
         return MemberInput(uri, stat, member, archive)
     if is_local(uri):
         return LocalInput(uri, stat)
@@ -138,7 +138,7 @@ class Input(ABC):
         for rows, start, stop in row_spans(offsets, size):
             data = np.frombuffer(self.read(start, stop), np.uint8)
             if len(data) < stop - start:
-                raise _cut_short(self.uri, stop)
+                raise _cut_short_error(self.uri, stop)
             row_bytes = sliding_window_view(data, size)[offsets[rows] - start]
             target[positions[rows]] = row_bytes
 
@@ -148,18 +148,18 @@ class LocalInput(Input):
     """A file on this machine."""
 
     uri: str
-    seen: Seen | None
+    stat: FileStat | None
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
-        end = self.seen.size if stop is None and self.seen is not None else stop
+        end = self.stat.size if stop is None and self.stat is not None else stop
         if end is None:  # also for a pipe
-            return self._opened(lambda descriptor: _read_all(descriptor)[start:])
+            return self._read_opened(lambda descriptor: _read_all(descriptor)[start:])
         if start >= end:
             return b""
-        return self._opened(lambda descriptor: _read_part(descriptor, start, end))
+        return self._read_opened(lambda descriptor: _read_part(descriptor, start, end))
 
     def read_into(self, start: int, target: U8) -> int:
-        return self._opened(lambda file: fill_from(file, start, target.data))
+        return self._read_opened(lambda file: fill_from(file, start, target.data))
 
     def read_rows(self, offsets: I64, target: U8, positions: I64) -> None:
         size = target.shape[1]
@@ -171,20 +171,20 @@ class LocalInput(Input):
 
         `starts` are the offsets of the parts in the target.
         """
-        short = self._opened(
+        short = self._read_opened(
             lambda file: native.loops.gather(file, offsets, starts, lengths, target)
         )
         if short >= 0:
-            raise _cut_short(self.uri, int(offsets[short] + lengths[short]))
+            raise _cut_short_error(self.uri, int(offsets[short] + lengths[short]))
 
-    def _opened(self, read: Callable[[int], _Found]) -> _Found:
+    def _read_opened(self, read: Callable[[int], _Outcome]) -> _Outcome:
         """Calls a function with the open file; checks that the file has not changed."""
         try:
             # For 75 kB, pathlib and io take 12 us, and these calls take 6 us.
             descriptor = os.open(self.uri.removeprefix("file://"), os.O_RDONLY)
             try:
                 outcome = read(descriptor)
-                _require_seen(descriptor, self.uri, self.seen)
+                _require_unchanged(descriptor, self.uri, self.stat)
                 return outcome
             finally:
                 os.close(descriptor)
@@ -198,12 +198,12 @@ class ObjectInput(Input):
 
     uri: str
     options: StorageOptions
-    seen: Seen | None
+    stat: FileStat | None
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
         if stop is not None and start >= stop:
             return b""
-        uri, stat = self.uri, self.seen
+        uri, stat = self.uri, self.stat
 
         def read() -> bytes:
             file = remote_file(uri, self.options)
@@ -238,12 +238,12 @@ class MemberInput(Input):
     """
 
     uri: str
-    seen: Seen
+    stat: FileStat
     member: ArchiveMember
     archive: Input
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
-        member, size = self.member, self.seen.size
+        member, size = self.member, self.stat.size
         stop = size if stop is None else min(stop, size)
         if start >= stop:
             return b""
@@ -257,15 +257,15 @@ class MemberInput(Input):
             first = self._data_offset(self._header())
             data = self.archive.read(first + start, first + stop)
         elif member.kind != "deflated":
-            with UNPACKED.archive(
-                self.archive.uri, member.archive, member.kind, self.archive.read
+            with UNPACKED.open_archive(
+                self.archive.uri, member.archive_stat, member.kind, self.archive.read
             ) as file:
                 data = os.pread(file, stop - start, member.offset + start)
         elif is_whole and size <= INFLATED_BYTES:
             data = b"".join(self._inflate(io.BytesIO(self._with_header())))
         else:
             key = (self.archive.uri, member.version)
-            with UNPACKED.opened(
+            with UNPACKED.open_unpacked(
                 key, self.archive.uri, lambda: self._inflate(self._packed())
             ) as file:
                 data = os.pread(file, stop - start, start)
@@ -277,7 +277,9 @@ class MemberInput(Input):
     def _data_offset(self, head: bytes) -> int:
         """Returns the offset of a zip member's data in the archive."""
         if len(head) < _HEADER.size or head[:4] != b"PK\3\4":
-            raise self._damaged("has no header at the position in the archive's index")
+            raise self._damage_error(
+                "has no header at the position in the archive's index"
+            )
         *_, name_bytes, extra_bytes = _HEADER.unpack_from(head)
         return int(self.member.offset + _HEADER.size + name_bytes + extra_bytes)
 
@@ -298,7 +300,7 @@ class MemberInput(Input):
         return InputStream(self.archive.read, part[1], uri=self.uri, part=part)
 
     def _inflate(self, packed: IO[bytes] | InputStream) -> Iterator[bytes]:
-        inflater, size = Inflater(packed, "deflate"), self.seen.size
+        inflater, size = Inflater(packed, "deflate"), self.stat.size
         total = crc = 0
         try:
             while total <= size and (block := inflater.read(BLOCK_BYTES)):
@@ -308,14 +310,14 @@ class MemberInput(Input):
         except EOFError:
             total = -1
         except InflateError as error:
-            raise self._damaged(f"cannot be inflated: {error}") from error
+            raise self._damage_error(f"cannot be inflated: {error}") from error
         if total != size:
-            raise self._damaged(f"does not inflate to its {size:,} bytes")
+            raise self._damage_error(f"does not inflate to its {size:,} bytes")
         self._require_crc(crc)
 
     def _require_crc(self, crc32: int) -> None:
         if f"{crc32:08x}" != self.member.crc32:
-            raise self._damaged(
+            raise self._damage_error(
                 f"has the CRC {crc32:08x}, but its archive records {self.member.crc32}"
             )
 
@@ -327,7 +329,7 @@ class MemberInput(Input):
             )
         return data
 
-    def _damaged(self, problem: str) -> InputError:
+    def _damage_error(self, problem: str) -> InputError:
         return InputError(
             f"{self.uri}: {problem}. The archive is damaged: copy it again"
         )
@@ -345,14 +347,14 @@ def read_range(
     start: int,
     stop: int,
     options: StorageOptions = NO_OPTIONS,
-    stat: Seen | None = None,
+    stat: FileStat | None = None,
 ) -> bytes:
     """Returns the bytes from start to stop of a file; see `open_input` and `Input`."""
     return open_input(uri, options, stat).read(start, stop)
 
 
 def read_file(
-    uri: str, options: StorageOptions = NO_OPTIONS, stat: Seen | None = None
+    uri: str, options: StorageOptions = NO_OPTIONS, stat: FileStat | None = None
 ) -> bytes:
     """Returns all bytes of a file; see `open_input` and `Input`."""
     return open_input(uri, options, stat).read()
@@ -361,7 +363,7 @@ def read_file(
 def read_head(file: InputFile, size: int, options: StorageOptions) -> bytes:
     """Returns the first bytes of a file that was listed; b"" if it cannot be read."""
     stop = 0 if file.problem else min(file.size, size)
-    return read_range(file.uri, 0, stop, options, file.seen)
+    return read_range(file.uri, 0, stop, options, file.stat)
 
 
 def checksum_of(path: str, data: bytes) -> FileChecksum:
@@ -371,15 +373,15 @@ def checksum_of(path: str, data: bytes) -> FileChecksum:
 
 def read_summed(file: InputFile, options: StorageOptions) -> tuple[bytes, FileChecksum]:
     """Returns all bytes of a file that was listed, and their checksum."""
-    data = read_range(file.uri, 0, file.size, options, file.seen)
+    data = read_range(file.uri, 0, file.size, options, file.stat)
     return data, checksum_of(file.path, data)
 
 
 def size_of(file: InputFile | InputRange) -> int:
     """Returns the size of a file, or of the file of a range, in the inventory."""
-    if file.seen is None:
+    if file.stat is None:
         raise ValueError(f"{file.uri}: the range has no size of its file")
-    return file.seen.size
+    return file.stat.size
 
 
 def open_stream(
@@ -393,7 +395,7 @@ def open_stream(
 ) -> InputStream:
     """Opens a file or a part of it as a stream; see `InputStream`."""
     return InputStream(
-        open_input(file.uri, options, file.seen).read,
+        open_input(file.uri, options, file.stat).read,
         size_of(file),
         uri=file.uri,
         part=part,
@@ -423,7 +425,7 @@ def read_files(
                 for uri, stat in group[len(read) :]:
                     yield read_file(uri, options, stat)
         else:
-            yield from ahead(
+            yield from map_ahead(
                 remaining_files,
                 lambda file: read_file(file[0], options, file[1]),
                 REQUESTS,
@@ -461,7 +463,7 @@ def _read_together(files: Sequence[FileToRead]) -> list[bytes]:
         return []
     paths = tuple(os.fsencode(uri.removeprefix("file://")) for uri, _ in files)
     sizes = np.array([stat.size for _, stat in files], np.int64)
-    return native.loops.files(paths, sizes, modified)
+    return native.loops.read_files(paths, sizes, modified)
 
 
 def row_spans(
@@ -521,7 +523,7 @@ def fill_from(descriptor: int, start: int, target: memoryview) -> int:
     return done
 
 
-def _require_seen(descriptor: int, uri: str, stat: Seen | None) -> None:
+def _require_unchanged(descriptor: int, uri: str, stat: FileStat | None) -> None:
     """Checks, after reading, that a local file has not changed since it was listed."""
     if stat is None:
         return
@@ -538,14 +540,14 @@ def _require_seen(descriptor: int, uri: str, stat: Seen | None) -> None:
         )
 
 
-def _cut_short(uri: str, stop: int) -> ChangedInputError:
+def _cut_short_error(uri: str, stop: int) -> ChangedInputError:
     return ChangedInputError(
         f"{uri}: ends before byte {stop}; it was longer when the run began. Do not "
         "change inputs during a run; run again"
     )
 
 
-_AT_ONCE = 8192  # files per call
+_FILES_PER_CALL = 8192  # files per call
 
 
 def file_status(paths: Sequence[str]) -> tuple[I64, I64, I64]:
@@ -558,21 +560,21 @@ def file_status(paths: Sequence[str]) -> tuple[I64, I64, I64]:
     """
     facts = np.zeros((3, len(paths)), np.int64)
     facts[0] = -1
-    starts = range(0, len(paths), _AT_ONCE)
+    starts = range(0, len(paths), _FILES_PER_CALL)
     if len(starts) < 2:
-        _ask(paths, facts)
+        _read_status(paths, facts)
     else:
         with ThreadPoolExecutor(usable_cores(), "file-status") as threads:
-            slices = [slice(start, start + _AT_ONCE) for start in starts]
+            slices = [slice(start, start + _FILES_PER_CALL) for start in starts]
             parts = [(paths[part_slice], facts[:, part_slice]) for part_slice in slices]
-            list(threads.map(_ask, *zip(*parts, strict=True)))
+            list(threads.map(_read_status, *zip(*parts, strict=True)))
     sizes, modified, changed = facts
     return sizes, modified, changed
 
 
-def _ask(paths: Sequence[str], facts: I64) -> None:
+def _read_status(paths: Sequence[str], facts: I64) -> None:
     """Reads size and times of each path into a column of `facts`."""
     # Bytes that are not UTF-8 stay unchanged; a path with a zero byte names no file.
     names = ["" if "\0" in path else path for path in paths]
     joined = os.fsencode("".join([f"{name}\0" for name in names]))
-    native.loops.status(joined, *facts)
+    native.loops.read_status(joined, *facts)

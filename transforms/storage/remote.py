@@ -19,10 +19,10 @@ from uuid import uuid4
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.names import check_file_name
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.storage.clouds import (
     NO_FILE,
-    Info,
+    FileDescription,
     RemoteFile,
     cloud_of,
     filesystem_of,
@@ -42,7 +42,7 @@ from recordmill.transforms.storage.store import Data, Level, Store
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-_Entries = list[tuple[str, Info]]
+_Descriptions = list[tuple[str, FileDescription]]
 _PARALLEL = 16  # requests at once, each for another file
 
 
@@ -59,13 +59,13 @@ class RemoteStore(Store):
         return self.url
 
     @property
-    def exclusive(self) -> bool:
-        return self._cloud.exclusive
+    def swaps_exclusively(self) -> bool:
+        return self._cloud.supports_conditions
 
     def with_short_retries(self) -> RemoteStore:
         return replace(self, retry_policy=SHORT_RETRIES)
 
-    def below(self, folder: str) -> RemoteStore:
+    def subfolder_store(self, folder: str) -> RemoteStore:
         return replace(self, url=self.uri_of(check_file_name(folder, self.uri)))
 
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
@@ -76,24 +76,32 @@ class RemoteStore(Store):
 
     def put_bytes(self, data: Data, name: str) -> None:
         data = bytes(data)
-        if self._cloud.objects:  # one request: the complete object, or an error
-            self._do("written", name, lambda file: file.put(data))
+        if (
+            self._cloud.puts_in_one_step
+        ):  # one request: the complete object, or an error
+            self._with_file("written", name, lambda file: file.put(data))
         else:
             self._put(lambda file: file.put(data), name, len(data))
 
     def swap(self, data: Data, name: str, *, expected_content: bytes | None) -> bool:
         data = bytes(data)
-        if not self.exclusive:
+        if not self.swaps_exclusively:
             return self._swap_unguarded(data, name, expected_content)
-        return self._do("written", name, lambda file: file.swap(data, expected_content))
+        return self._with_file(
+            "written", name, lambda file: file.swap(data, expected_content)
+        )
 
     def discard(self, name: str, *, expected_content: bytes) -> bool:
-        if not self.exclusive:
+        if not self.swaps_exclusively:
             return Store.discard(self, name, expected_content=expected_content)
-        return self._do("removed", name, lambda file: file.discard(expected_content))
+        return self._with_file(
+            "removed", name, lambda file: file.discard(expected_content)
+        )
 
     def keeps_conditions(self, name: str) -> bool:
-        return self.exclusive and self._do("written", name, RemoteFile.keeps_conditions)
+        return self.swaps_exclusively and self._with_file(
+            "written", name, RemoteFile.keeps_conditions
+        )
 
     def read(self, name: str) -> bytes:
         return self._read(name, lambda file: file.read())
@@ -105,7 +113,7 @@ class RemoteStore(Store):
         description = self._info(name)
         return int(description["size"]) if description else None
 
-    def modified(self, name: str) -> float | None:
+    def modified_time(self, name: str) -> float | None:
         description = self._info(name)
         return modified_time(description) if description else None
 
@@ -113,11 +121,11 @@ class RemoteStore(Store):
         description = self._info(name)
         return stored_checksum(description) if description else None
 
-    def all_files(self, folder: str) -> dict[str, int]:
-        return _files(self._entries(folder, deep=True))
+    def list_tree(self, folder: str) -> dict[str, int]:
+        return _files(self._list_descriptions(folder, deep=True))
 
     def list_level(self, folder: str = "") -> Level:
-        listing = self._entries(folder, deep=False)
+        listing = self._list_descriptions(folder, deep=False)
         files = _files(listing)
         folders = {
             n.rstrip("/")
@@ -131,8 +139,10 @@ class RemoteStore(Store):
         }
         return Level.of(files, folders, checksums)
 
-    def unfinished(self, folder: str = "") -> dict[str, int]:
-        return {} if self._cloud.objects else Store.unfinished(self, folder)
+    def list_temp_files(self, folder: str = "") -> dict[str, int]:
+        return (
+            {} if self._cloud.puts_in_one_step else Store.list_temp_files(self, folder)
+        )
 
     def delete(self, names: Iterable[str]) -> None:
         def remove(file: RemoteFile) -> None:
@@ -144,10 +154,10 @@ class RemoteStore(Store):
             root = remote_file(self.url, self.options)
             remaining_paths = root.remove_together(tuple(paths))
             names = tuple(paths[path] for path in remaining_paths)
-        self.for_each(lambda name: self._do("removed", name, remove), names)
+        self.for_each(lambda name: self._with_file("removed", name, remove), names)
 
     def remove_tree(self, folder: str) -> None:
-        if self._cloud.objects:
+        if self._cloud.puts_in_one_step:
             Store.remove_tree(self, folder)
             return
 
@@ -155,18 +165,20 @@ class RemoteStore(Store):
             with suppress(*NO_FILE):  # missing, or removed by an earlier try
                 file.system.rm(file.path, recursive=True)
 
-        self._do("removed", folder, remove)
+        self._with_file("removed", folder, remove)
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
         pairs = tuple(pairs)
         self.for_each(lambda pair: self._move(*pair), pairs)
-        if self._cloud.objects:  # object stores cannot move: the files were copied
+        if (
+            self._cloud.puts_in_one_step
+        ):  # object stores cannot move: the files were copied
             self.delete(source for source, _ in pairs)
 
     def for_each(
         self, action: Callable[[_Item], _Result], arguments: Iterable[_Item]
     ) -> Sequence[_Result]:
-        return list(ahead(arguments, action, _PARALLEL))
+        return list(map_ahead(arguments, action, _PARALLEL))
 
     @property
     def _cloud(self) -> type[RemoteFile]:
@@ -177,7 +189,7 @@ class RemoteStore(Store):
         url = self.uri_of(check_file_name(name, self.url))
         return filesystem_of(url, self.options)[1]
 
-    def _do(
+    def _with_file(
         self, done: str, name: str | None, action: Callable[[RemoteFile], _Result]
     ) -> _Result:
         """Calls `action(file)`, again after transient errors.
@@ -207,12 +219,12 @@ class RemoteStore(Store):
                 missing = MissingFileError(f"{self.uri_of(name)}: is missing")
                 raise missing from safe_cause(error)
 
-        return self._do("read", name, read)
+        return self._with_file("read", name, read)
 
     def _info(self, name: str) -> dict[str, Any] | None:
-        return self._do("read", name, RemoteFile.info)
+        return self._with_file("read", name, RemoteFile.describe)
 
-    def _entries(self, folder: str, *, deep: bool) -> _Entries:
+    def _list_descriptions(self, folder: str, *, deep: bool) -> _Descriptions:
         """Returns the names in a folder, relative to the root, and their descriptions.
 
         The file systems differ: some show a folder as an empty file of that name, some
@@ -220,10 +232,10 @@ class RemoteStore(Store):
         slash.
         """
 
-        def list_descriptions(file: RemoteFile) -> _Entries:
+        def list_descriptions(file: RemoteFile) -> _Descriptions:
             file.system.invalidate_cache()
             try:
-                descriptions = [*file.entries(deep=deep)]
+                descriptions = [*file.list_files(deep=deep)]
             except (FileNotFoundError, NotADirectoryError):
                 return []
             above = file.path.rstrip("/") + "/"
@@ -235,15 +247,17 @@ class RemoteStore(Store):
                 and description["name"] != above
             ]
 
-        return self._do("listed", folder or None, list_descriptions)
+        return self._with_file("listed", folder or None, list_descriptions)
 
     def _swap_unguarded(
         self, data: bytes, name: str, expected_content: bytes | None
     ) -> bool:
         """Reads, puts and reads again, in a store without conditional requests."""
-        if (content := self.find(name)) == expected_content and content != data:
+        if (
+            content := self.read_if_exists(name)
+        ) == expected_content and content != data:
             self.put_bytes(data, name)
-            content = self.find(name)
+            content = self.read_if_exists(name)
         return content == data
 
     def _put(
@@ -253,8 +267,8 @@ class RemoteStore(Store):
         size: int,
         crc32c: int | None = None,
     ) -> None:
-        if self._cloud.objects:
-            self._do("written", name, send)
+        if self._cloud.puts_in_one_step:
+            self._with_file("written", name, send)
         else:
             self._put_by_rename(send, name, size)
         description = self._info(name)
@@ -298,7 +312,7 @@ class RemoteStore(Store):
             file.system.mv(first.path, file.path)
 
         try:
-            self._do("written", name, put_whole)
+            self._with_file("written", name, put_whole)
         except BaseException:
             with suppress(OutputError):
                 self.delete([temporary])
@@ -313,7 +327,7 @@ class RemoteStore(Store):
 
         def move(file: RemoteFile) -> None:
             source_path = self._path_of(source)
-            if self._cloud.objects:
+            if self._cloud.puts_in_one_step:
                 file.system.cp_file(source_path, file.path)
                 file.wait_for_copy()
                 return
@@ -321,7 +335,7 @@ class RemoteStore(Store):
             with suppress(FileNotFoundError):  # an earlier try did it
                 file.system.mv(source_path, file.path)
 
-        self._do("written", target, move)
+        self._with_file("written", target, move)
         description = self._info(target)
         if description is None or (
             int(description["size"]),
@@ -334,7 +348,7 @@ class RemoteStore(Store):
             )
 
 
-def _files(listing: Iterable[tuple[str, Info]]) -> dict[str, int]:
+def _files(listing: Iterable[tuple[str, FileDescription]]) -> dict[str, int]:
     """Returns the names and sizes of the files in a listing, sorted by name."""
     return {
         name: int(description["size"])

@@ -30,12 +30,12 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import FULL, OutputError, UsageError
-from recordmill.schemas.text import count
+from recordmill.schemas.errors import FULL_ERRNOS, OutputError, UsageError
+from recordmill.schemas.text import format_count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import U8, array_parts, extract_binary
-from recordmill.transforms.encode.waiting_rows import Window
-from recordmill.transforms.storage.local import renamed
+from recordmill.transforms.encode.waiting_rows import RecordWindow
+from recordmill.transforms.storage.local import write_then_rename
 from recordmill.transforms.storage.local_folder import sync, sync_folder
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, crc32c
 
@@ -77,19 +77,19 @@ class BlockWriter:
         """Creates the file; errors contain its final name, if it is renamed later."""
         self._name = str(name or path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        self._descriptor, self.direct = _open(path, flags)
+        self._descriptor, self.is_direct = _open(path, flags)
         self._buffer, *self._free = (_aligned_buffer() for _ in range(_WRITE_BUFFERS))
         self._filled = 0
         self.size = 0
-        self._behind: ThreadPoolExecutor | None = None
+        self._background_writer: ThreadPoolExecutor | None = None
         self._pending: deque[tuple[Future[None], U8]] = deque()  # oldest first
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
-        if self._behind is not None:
-            self._behind.shutdown(wait=True)
+        if self._background_writer is not None:
+            self._background_writer.shutdown(wait=True)
         if error is None:
             _spare_buffers.extend([self._buffer, *self._free])
         os.close(self._descriptor)  # may fail if the disk is full
@@ -98,7 +98,7 @@ class BlockWriter:
         """Appends the bytes of all pieces."""
         done, total = 0, sum(map(len, pieces))
         self.size += total
-        if not self.direct:
+        if not self.is_direct:
             for piece in pieces:
                 self._write_now(piece)
             return
@@ -111,10 +111,10 @@ class BlockWriter:
                 self._write_behind()
 
     def _write_behind(self) -> None:
-        if self._behind is None:
-            self._behind = ThreadPoolExecutor(1, "write-behind")
+        if self._background_writer is None:
+            self._background_writer = ThreadPoolExecutor(1, "write-behind")
         full = self._buffer
-        write = self._behind.submit(self._write_now, full.data)
+        write = self._background_writer.submit(self._write_now, full.data)
         self._pending.append((write, full))
         if not self._free:
             self._wait()
@@ -171,7 +171,7 @@ class BlockWriter:
 
 DEFAULT_LEVEL = 6
 _WITH_HEADER = 16 + 15  # a gzip header without name, with mtime 0; a window of 32 KiB
-_BLOCK_BYTES = 256 << 10  # compressed at once
+_GZIP_BLOCK_BYTES = 256 << 10  # compressed at once
 
 
 def gzip_packer(level: int = DEFAULT_LEVEL) -> Any:
@@ -199,7 +199,7 @@ class WrittenFile:
 
 def write_records(
     path: Path,
-    records: Iterable[pa.BinaryArray | Window],
+    records: Iterable[pa.BinaryArray | RecordWindow],
     compression: str,
     gzip_level: int = DEFAULT_LEVEL,
     *,
@@ -212,14 +212,17 @@ def write_records(
 
     The compression is "none" or "gzip"; the level is from 1 (fast) to 9 (small).
     """
-    tally, windows = _Tally(), map(Window.of, records)
+    tally, windows = _Tally(), map(RecordWindow.from_records, records)
     digest = sha256() if with_sha256 else None
     if compression == "gzip":
-        parts = _packed(windows, tally, gzip_level)
+        parts = _compressed_pieces(windows, tally, gzip_level)
     else:
-        parts = _plain(windows, tally)
+        parts = _plain_pieces(windows, tally)
     # A shard counts only once it is on disk, so the page cache is of no use.
-    with renamed(path) as temporary, BlockWriter(temporary, name=path) as file:
+    with (
+        write_then_rename(path) as temporary,
+        BlockWriter(temporary, name=path) as file,
+    ):
         for pieces in parts:
             file.write(pieces)
             if digest:
@@ -240,49 +243,51 @@ class _Tally:
     framed_bytes: int = 0
     crc32c: int = 0
 
-    def add(self, window: Window) -> None:
+    def add(self, window: RecordWindow) -> None:
         self.records += len(window)
         self.framed_bytes += int(window.lengths.sum())
 
-    def summed(self, data: bytes) -> list[memoryview]:
+    def add_to_checksum(self, data: bytes) -> list[memoryview]:
         """Adds bytes of the file to its checksum; returns them as pieces."""
         self.crc32c = crc32c(data, self.crc32c)
         return [memoryview(data)]
 
 
-def _plain(windows: Iterable[Window], tally: _Tally) -> Iterator[list[memoryview]]:
+def _plain_pieces(
+    windows: Iterable[RecordWindow], tally: _Tally
+) -> Iterator[list[memoryview]]:
     for window in windows:
         tally.add(window)
         tally.crc32c = window.crc32c_after(tally.crc32c)
-        yield list(window.pieces())
+        yield list(window.iterate_pieces())
 
 
-def _packed(
-    windows: Iterable[Window], tally: _Tally, level: int
+def _compressed_pieces(
+    windows: Iterable[RecordWindow], tally: _Tally, level: int
 ) -> Iterator[list[memoryview]]:
     packer = gzip_packer(level)
     for block in _blocks_of(windows, tally):
-        yield tally.summed(packer.compress(block))
-    yield tally.summed(packer.flush())
+        yield tally.add_to_checksum(packer.compress(block))
+    yield tally.add_to_checksum(packer.flush())
 
 
-def _blocks_of(windows: Iterable[Window], tally: _Tally) -> Iterator[memoryview]:
+def _blocks_of(windows: Iterable[RecordWindow], tally: _Tally) -> Iterator[memoryview]:
     """Yields the bytes of windows in blocks of equal size; the last one is shorter.
 
     At level 1, zlib-ng looks for matches within the bytes of one call, so the compressed
     bytes would otherwise depend on the windows.
     """
-    block, filled = memoryview(bytearray(_BLOCK_BYTES)), 0
+    block, filled = memoryview(bytearray(_GZIP_BLOCK_BYTES)), 0
     for window in windows:
         tally.add(window)
-        for piece in window.pieces():
+        for piece in window.iterate_pieces():
             source = memoryview(piece)
             while source:
-                fragment = source[: _BLOCK_BYTES - filled]
+                fragment = source[: _GZIP_BLOCK_BYTES - filled]
                 block[filled : filled + len(fragment)] = fragment
                 filled += len(fragment)
                 source = source[len(fragment) :]
-                if filled == _BLOCK_BYTES:
+                if filled == _GZIP_BLOCK_BYTES:
                     yield block
                     filled = 0
     yield block[:filled]
@@ -324,7 +329,10 @@ def _module() -> Any:
 
 
 def write_array_records(
-    path: Path, windows: Iterable[pa.BinaryArray | Window], *, with_sha256: bool = False
+    path: Path,
+    windows: Iterable[pa.BinaryArray | RecordWindow],
+    *,
+    with_sha256: bool = False,
 ) -> WrittenFile:
     """Writes the payloads of framed records to an ArrayRecord file.
 
@@ -333,13 +341,15 @@ def write_array_records(
     """
     module = _module()
     records = num_bytes = 0
-    with renamed(path) as temporary:
+    with write_then_rename(path) as temporary:
         writer = module.ArrayRecordWriter(str(temporary), _WRITER)
         try:
             for window in windows:
                 # One Python call per record takes 2 us, or 5 us for 3 kB: the package
                 # has no call for several records.
-                offsets, data = array_parts(Window.of(window).joined())
+                offsets, data = array_parts(
+                    RecordWindow.from_records(window).join_records()
+                )
                 starts, lengths = offsets[:-1] + HEAD_BYTES, np.diff(offsets)
                 payloads = extract_binary(data, starts, lengths - FRAME_BYTES)
                 for record in payloads.to_pylist():
@@ -352,11 +362,13 @@ def write_array_records(
             raise _os_error(path, str(error)) from error
         if num_read_records != records:
             raise OSError(
-                f"{path}: {count(num_read_records, 'record')} in the written file, expected "
+                f"{path}: {format_count(num_read_records, 'record')} in the written file, expected "
                 f"{records:,}"
             )
         digest = sha256() if with_sha256 else None
-        size, checksum = _synced(temporary, digest.update if digest else None)
+        size, checksum = _sync_and_checksum(
+            temporary, digest.update if digest else None
+        )
     sync_folder(path.parent)
     found_sha256 = digest.hexdigest() if digest else ""
     return WrittenFile(records, size, num_bytes, checksum, found_sha256)
@@ -364,13 +376,15 @@ def write_array_records(
 
 def _os_error(path: Path, message: str) -> OSError:
     """Returns the error of the system for a message of the package."""
-    for code in (*FULL, errno.EIO, errno.EACCES):
+    for code in (*FULL_ERRNOS, errno.EIO, errno.EACCES):
         if os.strerror(code) in message:
             return OSError(code, message, str(path))
     return OSError(f"{path}: cannot be written: {message}")
 
 
-def _synced(path: Path, see: Callable[[bytes], None] | None) -> tuple[int, int]:
+def _sync_and_checksum(
+    path: Path, see: Callable[[bytes], None] | None
+) -> tuple[int, int]:
     """Writes a file to disk (fsync); returns its size and CRC-32C.
 
     `see` is called with each block of its bytes.
@@ -403,7 +417,7 @@ class ArrayRecordFile:
         self.records = int(self._reader.num_records())
 
     def _open(self) -> None:
-        self._process, self._turn = os.getpid(), threading.Lock()
+        self._process, self._read_lock = os.getpid(), threading.Lock()
         self._reader = _module().ArrayRecordReader(
             str(self._path), _READER, file_reader_buffer_size=_BUFFER_BYTES
         )
@@ -413,7 +427,7 @@ class ArrayRecordFile:
         if self._process != os.getpid():
             self._open()
         try:
-            with self._turn:
+            with self._read_lock:
                 return list(self._reader.read(*positions))
         except (RuntimeError, IndexError) as error:
             raise OutputError(

@@ -26,7 +26,7 @@ SWAP_FOLDER = f"{WORK_FOLDER}/swap"  # on local disk, during a swap
 Data = bytes | memoryview
 """All bytes of a file, or a view of a memory-mapped file."""
 
-_Item = TypeVar("_Item")
+_Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
 _TEMP_NAME = re.compile(r"(?:.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
@@ -80,11 +80,11 @@ class Store(ABC):
 
     @property
     @abstractmethod
-    def exclusive(self) -> bool:
+    def swaps_exclusively(self) -> bool:
         """Returns whether this kind of store is expected to swap exclusively."""
 
     @abstractmethod
-    def below(self, folder: str) -> Store:
+    def subfolder_store(self, folder: str) -> Store:
         """Returns the store of a folder in this one."""
 
     @abstractmethod
@@ -128,17 +128,17 @@ class Store(ABC):
         Returns whether the file is missing now. Safe to repeat after a lost response. If
         `exclusive` is false, a version that is put at the same moment is also removed.
         """
-        content = self.find(name)
+        content = self.read_if_exists(name)
         if content is None or content != expected_content:
             return content is None
         self.delete([name])
         return True
 
-    def forget(self, name: str) -> bool:
+    def remove_from_cache(self, name: str) -> bool:
         """Removes a file from the cache, if any; returns whether it was cached."""
         return False
 
-    def find(self, name: str) -> bytes | None:
+    def read_if_exists(self, name: str) -> bytes | None:
         """Returns all bytes of a file, or None if there is no such file."""
         try:
             return self.read(name)
@@ -158,16 +158,16 @@ class Store(ABC):
         """Returns the size of a file in bytes, or None if there is no such file."""
 
     @abstractmethod
-    def modified(self, name: str) -> float | None:
+    def modified_time(self, name: str) -> float | None:
         """Returns a file's modification time (Unix seconds, store's clock), or None."""
 
     @abstractmethod
-    def all_files(self, folder: str) -> dict[str, int]:
+    def list_tree(self, folder: str) -> dict[str, int]:
         """Returns names and sizes of all files in a folder and below it, by name."""
 
     def list(self, folder: str = "") -> dict[str, int]:
         """Returns names and sizes of the finished files in a folder and below it."""
-        sizes = self.all_files(folder)
+        sizes = self.list_tree(folder)
         return {name: size for name, size in sizes.items() if not is_temp_file(name)}
 
     @abstractmethod
@@ -194,7 +194,7 @@ class Store(ABC):
         """
 
     def for_each(
-        self, action: Callable[[_Item], _Result], arguments: Iterable[_Item]
+        self, action: Callable[[_Argument], _Result], arguments: Iterable[_Argument]
     ) -> Sequence[_Result]:
         """Returns the results of a function that uses this store, one per argument.
 
@@ -211,7 +211,7 @@ class Store(ABC):
 
         The file must exist; its content may be changed.
         """
-        return self.exclusive and not self.swap(
+        return self.swaps_exclusively and not self.swap(
             uuid.uuid4().bytes, name, expected_content=None
         )
 
@@ -219,12 +219,12 @@ class Store(ABC):
         """Returns the CRC-32C that the store keeps for a file, or None."""
         return None
 
-    def unfinished(self, folder: str = "") -> dict[str, int]:
+    def list_temp_files(self, folder: str = "") -> dict[str, int]:
         """Returns names and sizes of the temporary files in a folder and below it.
 
         They belong to active writers, or were left by killed ones.
         """
-        sizes = self.all_files(folder)
+        sizes = self.list_tree(folder)
         return {name: size for name, size in sizes.items() if is_temp_file(name)}
 
     def with_short_retries(self) -> Store:
@@ -271,19 +271,21 @@ def new_probe() -> str:
 _adapter: Callable[[type], TypeAdapter[Any]] = cache(
     TypeAdapter
 )  # takes milliseconds to build
-_Value = TypeVar("_Value")
+_Parsed = TypeVar("_Parsed")
 
 
-def value_of(data: bytes, kind: type[_Value], *, strict: bool = True) -> _Value | None:
+def parse_json(
+    data: bytes, kind: type[_Parsed], *, strict: bool = True
+) -> _Parsed | None:
     """Returns the dataclass instance in a JSON file; None if the JSON is not valid."""
     try:
-        return cast("_Value", _adapter(kind).validate_json(data, strict=strict))
+        return cast("_Parsed", _adapter(kind).validate_json(data, strict=strict))
     except ValidationError:
         return None
 
 
-def bytes_of(value: object) -> bytes:
-    """Returns a dataclass instance as JSON, which `value_of` reads."""
+def to_json(value: object) -> bytes:
+    """Returns a dataclass instance as JSON, which `parse_json` reads."""
     return _adapter(type(value)).dump_json(value, by_alias=True)
 
 

@@ -15,7 +15,12 @@ from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.local import LocalStore
 from recordmill.transforms.storage.store import Store
-from recordmill.transforms.temporary import BATCH_ROWS, TEMPORARY, gather, is_long
+from recordmill.transforms.temporary import (
+    BATCH_ROWS,
+    TEMPORARY,
+    gather_batches,
+    is_long,
+)
 
 
 def put_table(store: Store, name: str, table: pa.Table, rows: int = BATCH_ROWS) -> None:
@@ -30,7 +35,7 @@ def put_table(store: Store, name: str, table: pa.Table, rows: int = BATCH_ROWS) 
         write(sink := io.BytesIO())
         store.put_bytes(sink.getvalue(), name)
         return
-    with TEMPORARY.writing("the list of input files cannot be written") as file:
+    with TEMPORARY.open_file("the list of input files cannot be written") as file:
         write(file)
     with file:
         file.seek(0)
@@ -64,4 +69,4 @@ def read_table(store: Store, name: str) -> pa.Table:
     """Reads an Arrow file; a long table is memory-mapped."""
     with open_table(store, name) as reader:
         numbers = range(reader.num_record_batches)
-        return gather(map(reader.get_batch, numbers), reader.schema)
+        return gather_batches(map(reader.get_batch, numbers), reader.schema)

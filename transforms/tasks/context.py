@@ -22,13 +22,13 @@ from recordmill.schemas.ranges import (
     RowIssue,
     ShardPlan,
     TypeFlags,
-    unpack,
+    unpack_value,
 )
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.dataset.files import require_schema
 from recordmill.transforms.exchange.exact_splits import SplitLimits
 from recordmill.transforms.exchange.keys import assign_splits
-from recordmill.transforms.sources.base import Findings, RowSource
+from recordmill.transforms.sources.base import InputFindings, RowSource
 from recordmill.transforms.sources.file_splits import TRAIN_NAMES
 from recordmill.transforms.tasks.workspace import Workspace
 
@@ -40,18 +40,20 @@ Exchange = Literal["reference", "scratch", "engine"]
 
 
 @dataclass(frozen=True, slots=True)
-class Publishing:
+class PublicationSettings:
     """The settings with which the last step of a run publishes the dataset."""
 
     # nonce of the launcher's lease, under which the run publishes; "" for a detached
     # run, whose last step acquires its own lease
-    lease: str = ""
+    lease_nonce: str = ""
     overwrite: bool = False  # whether the run may replace another dataset
     # digest of the manifest that existed when the run was allowed to begin, "" for no
     # manifest; None if that is decided at publication
-    replaces: str | None = None
+    replaced_manifest_digest: str | None = None
     grace: Grace = "next-run"  # how long the files of a replaced dataset stay
-    base: str = ""  # fingerprint of the dataset to which the part is appended, or ""
+    base_fingerprint: str = (
+        ""  # fingerprint of the dataset to which the part is appended, or ""
+    )
     # level of verification before publishing: "quick" (sizes) or "full" (every byte)
     verify: VerifyLevel = "quick"
     # reaction to equal content in several splits
@@ -61,7 +63,9 @@ class Publishing:
     inputs: tuple[str, ...] = ()
     input_root: str = ""  # common parent folder of all inputs
     input_roots: tuple[str, ...] = ()  # roots that are reported to lineage
-    reading: str = ""  # description of the inventory by `registry.describe_inputs`
+    inventory_description: str = (
+        ""  # description of the inventory by `registry.describe_inputs`
+    )
     description: Description = NO_DESCRIPTION  # of the whole dataset
 
 
@@ -84,9 +88,13 @@ class RunContext:
     # number of the part that the run writes (see recordmill.schemas.names); 0 for a
     # whole dataset
     part: int = 0
-    limits: SplitLimits | None = None  # the ends of the job's splits, if they are exact
-    copies: BalancedClasses | None = None  # the number of copies of rows of a split
-    publishing: Publishing = Publishing()  # for the last step
+    split_limits: SplitLimits | None = (
+        None  # the ends of the job's splits, if they are exact
+    )
+    balanced_classes: BalancedClasses | None = (
+        None  # the number of copies of rows of a split
+    )
+    publishing: PublicationSettings = PublicationSettings()  # for the last step
     # the processes that execute the tasks; None if the runner's workers execute them
     processes: TaskProcesses | None = None
 
@@ -102,7 +110,7 @@ class RunContext:
         Returns the packed results. Only the executing process unpacks the arguments; the
         launcher passes on bytes.
         """
-        result: bytes = self.execute(_packed, task, packed)
+        result: bytes = self.execute(_execute_packed, task, packed)
         return result
 
     def publishing_with(self, **changes: Any) -> RunContext:
@@ -110,7 +118,7 @@ class RunContext:
         return replace(self, publishing=replace(self.publishing, **changes))
 
     @property
-    def readings(self) -> int:
+    def num_readings(self) -> int:
         """Returns the number of times that each range is read."""
         return 2 if self.exchange == "engine" else 1
 
@@ -144,16 +152,16 @@ class RunContext:
         rows: int,
         *,
         is_all: bool = True,
-    ) -> Findings:
+    ) -> InputFindings:
         """Returns the findings about rows that were read."""
         schema = self.schema(observed, nulls)
-        return Findings(schema, issues, observed, nulls, rows, is_all)
+        return InputFindings(schema, issues, observed, nulls, rows, is_all)
 
-    def require(self, range_findings: Findings) -> None:
+    def require_acceptable_rows(self, range_findings: InputFindings) -> None:
         """Raises SchemaError for unacceptable row issues, or for another schema."""
-        if problem := self.source.input.issue_problem(range_findings):
+        if problem := self.source.input_source.issue_problem(range_findings):
             raise SchemaError(problem)
-        notes = self.source.input.issue_notes(range_findings)
+        notes = self.source.input_source.type_notes(range_findings)
         require_schema(self.expected_schema, range_findings.schema, self.job, notes)
 
     def warn_empty(self, records: Mapping[str, int]) -> list[InputWarning]:
@@ -163,7 +171,7 @@ class RunContext:
             return []
         return [InputWarning("empty-split", f"no row is in {', '.join(empty)}")]
 
-    def splits_of(
+    def assign_splits(
         self, groups: U64, input_range: InputRange, classes: U64 | None = None
     ) -> npt.NDArray[np.uint8]:
         """Returns the index of each row's split, shape (rows,).
@@ -171,15 +179,17 @@ class RunContext:
         Rows with equal hashes in `groups` share a split. All rows of a range in an input
         split have this split. `classes` are hashes, given if splits are exact.
         """
-        if input_range.split in self.own_splits:
+        if input_range.split in self.input_splits:
             index = self.split_names.index(input_range.split)
             return np.full(len(groups), index, np.uint8)
-        if self.limits is not None and classes is not None:
-            return self.limits.assign(groups, classes, self.fractions, self.job.seed)
+        if self.split_limits is not None and classes is not None:
+            return self.split_limits.assign(
+                groups, classes, self.fractions, self.job.seed
+            )
         return assign_splits(groups, self.fractions, self.job.seed)
 
     @property
-    def own_splits(self) -> tuple[str, ...]:
+    def input_splits(self) -> tuple[str, ...]:
         """Returns the input splits: the splits that the input has, but not the job."""
         names = {split.name for split in self.job.splits}
         return tuple(name for name in self.split_names if name not in names)
@@ -189,9 +199,11 @@ class RunContext:
         return [Fraction(split.fraction) for split in self.job.splits]
 
 
-def _packed(context: RunContext, task: Callable[..., Any], packed: bytes) -> bytes:
+def _execute_packed(
+    context: RunContext, task: Callable[..., Any], packed: bytes
+) -> bytes:
     return RangeResult.pack(
-        [task(context, *task_arguments) for task_arguments in unpack(packed)]
+        [task(context, *task_arguments) for task_arguments in unpack_value(packed)]
     )
 
 
@@ -201,7 +213,7 @@ class ShardsToWrite:
 
     context: RunContext  # the run
     plan: ShardPlan  # the plan of the shards
-    finished: frozenset[int]  # numbers of the shards that an earlier try wrote
+    finished_shards: frozenset[int]  # numbers of the shards that an earlier try wrote
 
 
 def choose_exchange(
@@ -270,12 +282,12 @@ def split_names(
     if both := [name for name in input_splits if name in names]:
         raise UsageError(
             f"the input defines a split {both[0]!r}, and the job has a split of the "
-            f"same name: rename it in `splits`, or {job.source_options.undo_splits()}"
+            f"same name: rename it in `splits`, or {job.source_options.undo_splits_hint()}"
         )
     if source_splits and len(input_splits) == len(source_splits):
         raise UsageError(
             "`splits` has no rows to divide, because the input defines the splits "
             f"{', '.join(input_splits)}: leave out `splits`, or "
-            f"{job.source_options.undo_splits()}"
+            f"{job.source_options.undo_splits_hint()}"
         )
     return (*names, *input_splits)

@@ -23,9 +23,9 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64
-from recordmill.transforms.cast.side_files import SideFiles
+from recordmill.transforms.cast.side_files import SidecarFiles
 from recordmill.transforms.encode.waiting_rows import lengths_of, payload_rows
 from recordmill.transforms.exchange.keys import copy_origins, text_hash, value_hashes
 from recordmill.transforms.exchange.pieces import cut_block, reject_pieces
@@ -37,8 +37,8 @@ from recordmill.transforms.exchange.plan import (
 )
 from recordmill.transforms.exchange.sorted_runs import Block
 from recordmill.transforms.file_content import Checksums
-from recordmill.transforms.parallel import ahead
-from recordmill.transforms.sources.base import REFERENCE, Rows, RowSink
+from recordmill.transforms.parallel import map_ahead
+from recordmill.transforms.sources.base import REFERENCE, RangeFindings, Rows
 from recordmill.transforms.sources.label_split import (
     MISSING_KEY,
     class_hashes,
@@ -47,18 +47,18 @@ from recordmill.transforms.sources.label_split import (
 from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.workspace import (
-    CHECKPOINTS,
+    CHECKPOINT_FOLDER,
     NO_COUNTS,
     Counts,
     LiveCounts,
     checksums_of,
-    counting,
     discard_checkpoint,
-    keeps_files,
+    has_task_files,
     load_checkpoint,
     save_checkpoint,
     save_checksums,
     save_rejects,
+    write_live_counts,
 )
 from recordmill.transforms.tfrecord import crc32c
 
@@ -74,18 +74,18 @@ class RangeReader:
     input_range: InputRange  # the range
     by_reference: bool  # whether payloads are references to unread rows, not records
     # findings about the rows so far; rows that cannot be encoded are added to the rejects
-    sink: RowSink = field(default_factory=RowSink)
+    range_findings: RangeFindings = field(default_factory=RangeFindings)
     encoded_types: TypeFlags = ()  # the type with which each column was encoded
     # whether all rows were read; if not, read again with `encoded_types`
     is_whole: bool = False
-    live: LiveCounts = NO_COUNTS  # gets the progress
+    live_counts: LiveCounts = NO_COUNTS  # gets the progress
     max_rows: int = sys.maxsize  # most rows encoded per batch; limited for estimates
-    rows_given: int = 0  # number of rows from the source
-    rows_invalid: int = 0  # number of rejects among these, found during encoding
-    _files: SideFiles | None = field(init=False)
+    num_source_rows: int = 0  # number of rows from the source
+    num_invalid_rows: int = 0  # number of rejects among these, found during encoding
+    _sidecar_files: SidecarFiles | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self._files = _side_files_of(self.context, self.input_range)
+        self._sidecar_files = _sidecar_files_of(self.context, self.input_range)
 
     def blocks(self, assumed_types: TypeFlags, num_bytes: int) -> Iterator[list[Block]]:
         """Yields all rows as lists of blocks; stops if a batch needs wider types.
@@ -96,13 +96,15 @@ class RangeReader:
         """
         source = self.context.source
         self.encoded_types = assumed_types
-        sink, observed = self.sink, self.sink.observed
+        sink, observed = self.range_findings, self.range_findings.type_flags
         if self.by_reference:
             batches = list_rows(self.context, self.input_range, sink)
-        elif source.lists_rows and self.context.copies:  # each copy may be a reject
+        elif (
+            source.lists_rows and self.context.balanced_classes
+        ):  # each copy may be a reject
             references = list_rows(self.context, self.input_range, sink)
             batches = chain.from_iterable(
-                source.read_listed(r, sink) for r in references
+                source.read_listed_rows(r, sink) for r in references
             )
         else:
             batches = with_copies(
@@ -115,19 +117,21 @@ class RangeReader:
         held_bytes = 0
         for rows in batches:
             types_before = self.encoded_types
-            self.encoded_types = merge_type_flags(types_before, sink.observed)
+            self.encoded_types = merge_type_flags(types_before, sink.type_flags)
             # A wider type is no problem if nothing was encoded with the narrower type
             # yet: in the first batch, or in a column that was empty so far.
             if source.needs_reencode(observed, types_before, self.encoded_types):
                 return
-            observed = sink.observed
-            self.rows_given += rows.batch.num_rows
+            observed = sink.type_flags
+            self.num_source_rows += rows.batch.num_rows
             if len(rows.positions):
                 done = int(rows.positions[-1]) + 1
-                self.live.note(Counts(done, self.rows_read, len(sink.rejects)))
+                self.live_counts.write_counts(
+                    Counts(done, self.rows_read, len(sink.rejects))
+                )
             if rows.batch.num_rows == 0:
                 continue
-            for block, size in self._encoded(
+            for block, size in self._encoded_blocks(
                 rows, self.context.schema(self.encoded_types)
             ):
                 # An Arrow array is limited to 2 GiB: a huge record gets its own list.
@@ -147,16 +151,28 @@ class RangeReader:
     @property
     def rows_read(self) -> int:
         """Returns the number of rows of the input that were read, rejects included."""
-        sink = self.sink
-        unread = len(sink.rejects) - self.rows_invalid + sink.dropped - sink.added
-        return self.rows_given + unread + sink.left_out - sink.copied
+        sink = self.range_findings
+        unread = (
+            len(sink.rejects)
+            - self.num_invalid_rows
+            + sink.num_dropped_rows
+            - sink.num_added_rows
+        )
+        return (
+            self.num_source_rows
+            + unread
+            + sink.num_sampled_out_rows
+            - sink.num_copied_rows
+        )
 
     @property
     def checksums(self) -> Checksums:
         """Returns the checksums of all files, or parts of files, that were read."""
-        if self._files is None:
-            return self.sink.checksums
-        return Checksums((*self.sink.checksums, *self._files.checksums()))
+        if self._sidecar_files is None:
+            return self.range_findings.checksums
+        return Checksums(
+            (*self.range_findings.checksums, *self._sidecar_files.checksums())
+        )
 
     def save(
         self, name: str, rejects_name: str = "", runs: Sequence[SortedRunRef] = ()
@@ -165,31 +181,33 @@ class RangeReader:
 
         `rejects_name` is the task for which rejects are saved, if it is not `name`.
         """
-        sink, workspace = self.sink, self.context.workspace
+        sink, workspace = self.range_findings, self.context.workspace
         rejects = save_rejects(workspace, rejects_name or name, sink.rejects)
         return RangeResult(
             range=self.input_range,
             rows_read=self.rows_read,
             rows_rejected=len(sink.rejects),
-            runs=tuple(runs),
-            observed_types=sink.observed,
+            sorted_runs=tuple(runs),
+            observed_types=sink.type_flags,
             issues=sink.issues,
             encoded_types=self.encoded_types,
-            nulls=sink.nulls,
+            null_counts=sink.null_counts,
             rejects=rejects,
             checksums=save_checksums(workspace, name, self.checksums),
-            rows_dropped=sink.dropped,
-            rows_added=sink.added,
-            rows_left_out=sink.left_out,
-            rows_copied=sink.copied,
+            rows_dropped=sink.num_dropped_rows,
+            rows_added=sink.num_added_rows,
+            rows_sampled_out=sink.num_sampled_out_rows,
+            rows_copied=sink.num_copied_rows,
         )
 
-    def _encoded(self, rows: Rows, schema: Schema) -> Iterator[tuple[Block, int]]:
+    def _encoded_blocks(
+        self, rows: Rows, schema: Schema
+    ) -> Iterator[tuple[Block, int]]:
         """Yields blocks of a batch, each with the total size of its payloads in bytes."""
         if (num_rows := rows.batch.num_rows) > self.max_rows:
-            rows = rows.taken(np.arange(self.max_rows) * num_rows // self.max_rows)
+            rows = rows.take_rows(np.arange(self.max_rows) * num_rows // self.max_rows)
         keys, splits = keys_and_splits(self.context, self.input_range, rows)
-        for deferred_rows, row_indices in self._waiting(rows, schema):
+        for deferred_rows, row_indices in self._deferred_rows(rows, schema):
             lengths = planned_bytes = lengths_of(deferred_rows)
             if rows.planned_bytes is not None:
                 planned_bytes = rows.planned_bytes[row_indices]
@@ -198,7 +216,7 @@ class RangeReader:
             )
             yield block, int(lengths.sum())
 
-    def _waiting(
+    def _deferred_rows(
         self, rows: Rows, schema: Schema
     ) -> Iterator[tuple[pa.RecordBatch, I64]]:
         """Yields deferred rows, and their indices in the batch."""
@@ -211,23 +229,27 @@ class RangeReader:
             rows.batch,
             schema,
             context.job,
-            files=self._files,
+            files=self._sidecar_files,
             expected_schema=context.expected_schema,
         ):
-            self.sink.add_rejects(rows, dict(framed.invalid_rows), self.input_range)
-            self.rows_invalid += len(framed.invalid_rows)
-            yield framed.rows, framed.kept
+            self.range_findings.add_rejects(
+                rows, dict(framed.invalid_rows), self.input_range
+            )
+            self.num_invalid_rows += len(framed.invalid_rows)
+            yield framed.rows, framed.row_indices
 
 
-def _side_files_of(context: RunContext, input_range: InputRange) -> SideFiles | None:
+def _sidecar_files_of(
+    context: RunContext, input_range: InputRange
+) -> SidecarFiles | None:
     """Returns a reader of the sidecar files that cells name; None if no cell does."""
     if not context.job.reads_files:
         return None
-    source = context.source.input
+    source = context.source.input_source
     if source.files_roots:
-        return SideFiles.below(source.files_roots, source.storage)
+        return SidecarFiles.below_roots(source.files_roots, source.storage)
     root = input_range.uri.removesuffix(input_range.path)
-    return SideFiles.beside(input_range.uri, root, source.storage)
+    return SidecarFiles.next_to_table(input_range.uri, root, source.storage)
 
 
 def keys_and_splits(
@@ -237,21 +259,24 @@ def keys_and_splits(
     keys = rows.order_keys(input_range, context.job)
     if shift := context.source.key_shift:
         keys <<= np.uint64(shift)
-    if rows.splits is not None:
-        return keys, rows.splits
+    if rows.split_indices is not None:
+        return keys, rows.split_indices
     groups, classes = _groups(context, rows), _classes(context, rows)
-    return keys, context.splits_of(groups, input_range, classes)
+    return keys, context.assign_splits(groups, input_range, classes)
 
 
 def with_copies(
-    context: RunContext, input_range: InputRange, batches: Iterator[Rows], sink: RowSink
+    context: RunContext,
+    input_range: InputRange,
+    batches: Iterator[Rows],
+    sink: RangeFindings,
 ) -> Iterator[Rows]:
     """Returns batches of rows, each row followed by its copies, which share its split.
 
     A copy has its own order key. If the order key is the position, a copy follows its
     row.
     """
-    balance = context.copies
+    balance = context.balanced_classes
     if balance is None:
         return batches
 
@@ -259,17 +284,17 @@ def with_copies(
         _, splits = keys_and_splits(context, input_range, rows)
         row_indices = np.flatnonzero(splits == balance.split)
         times = np.ones(len(splits), np.int64)
-        times[row_indices] = balance.times_of(rows.taken(row_indices))
-        repeated_rows = rows.taken(np.repeat(np.arange(len(times)), times))
+        times[row_indices] = balance.copies_of_rows(rows.take_rows(row_indices))
+        repeated_rows = rows.take_rows(np.repeat(np.arange(len(times)), times))
         # Three rows, the second one twice: repeated_rows 0 1 1 2, copies 0 0 1 0.
         copies = np.arange(len(repeated_rows.origins)) - np.repeat(
             times.cumsum() - times, times
         )
-        sink.copied += len(copies) - len(times)
-        repeated_rows.groups = (
+        sink.num_copied_rows += len(copies) - len(times)
+        repeated_rows.group_hashes = (
             repeated_rows.origins
-            if repeated_rows.groups is None
-            else repeated_rows.groups
+            if repeated_rows.group_hashes is None
+            else repeated_rows.group_hashes
         )
         repeated_rows.origins = copy_origins(repeated_rows.origins, copies)
         return repeated_rows
@@ -278,7 +303,7 @@ def with_copies(
 
 
 def list_rows(
-    context: RunContext, input_range: InputRange, sink: RowSink
+    context: RunContext, input_range: InputRange, sink: RangeFindings
 ) -> Iterator[Rows]:
     """Yields references to the rows of a range, and to their copies."""
     references = context.source.list_references(input_range, sink)
@@ -289,14 +314,14 @@ def _groups(context: RunContext, rows: Rows) -> U64:
     """Returns a hash per row; rows with equal hashes share a split."""
     column = context.job.split_by
     if column is None:
-        return rows.origins if rows.groups is None else rows.groups
+        return rows.origins if rows.group_hashes is None else rows.group_hashes
     require_column("split_by", column, rows.batch.schema.names)
     return value_hashes(rows.batch[column])
 
 
 def _classes(context: RunContext, rows: Rows) -> U64 | None:
     """Returns the hash of each row's class, if the splits are exact."""
-    if context.limits is None:
+    if context.split_limits is None:
         return None
     column = context.job.stratify_by
     if column is None:
@@ -314,7 +339,7 @@ def require_column(option: str, column: str, names: Sequence[str]) -> None:
         )
 
 
-def _read_whole(
+def _read_all_rows(
     context: RunContext,
     input_range: InputRange,
     live: LiveCounts,
@@ -338,9 +363,9 @@ def _read_whole(
       num_bytes: least size of the payloads in one call of `keep`, but for the last.
     """
     if context.source.infers_types and not assumed_types:
-        assumed_types = context.source.sample(input_range)
+        assumed_types = context.source.sample_type_flags(input_range)
     while True:
-        reader = RangeReader(context, input_range, by_reference, live=live)
+        reader = RangeReader(context, input_range, by_reference, live_counts=live)
         begin()
         began = time.monotonic()
         for blocks in reader.blocks(assumed_types, num_bytes):
@@ -349,25 +374,25 @@ def _read_whole(
             began = time.monotonic()
         types_before, assumed_types = assumed_types, reader.encoded_types
         if reader.is_whole:
-            settled = _settled_alone(reader)
-            if settled in (reader.sink.observed, types_before):
+            settled = _settle_types(reader)
+            if settled in (reader.range_findings.type_flags, types_before):
                 return reader
             assumed_types = settled
 
 
-def _settled_alone(reader: RangeReader) -> TypeFlags:
+def _settle_types(reader: RangeReader) -> TypeFlags:
     """Returns the final types of the whole input, or the observed types of a range."""
-    sink, input_range = reader.sink, reader.input_range
+    sink, input_range = reader.range_findings, reader.input_range
     if input_range.num_positions < input_range.total_positions:
-        return sink.observed
+        return sink.type_flags
     rows = reader.rows_read - len(sink.rejects)
     range_findings = reader.context.findings(
-        sink.observed, sink.nulls, sink.issues, rows
+        sink.type_flags, sink.null_counts, sink.issues, rows
     )
-    return reader.context.source.input.settle_types(range_findings)
+    return reader.context.source.input_source.final_type_flags(range_findings)
 
 
-def _earlier(
+def _load_earlier_result(
     context: RunContext, input_range: InputRange, name: str
 ) -> RangeResult | None:
     """Returns the result of an earlier try of a task for this range, or None."""
@@ -380,29 +405,29 @@ def _earlier(
 
 
 @dataclass(frozen=True)
-class SurveyResult:
+class BoundaryScan:
     """The boundary scan of one range, as stored in its checkpoint."""
 
     range: InputRange
-    found: int
+    boundary: int
 
 
-SURVEYS_AT_ONCE = 4  # some read a whole range
+PARALLEL_SCANS = 4  # some read a whole range
 
 
-def survey_ranges(context: RunContext, ranges: Sequence[InputRange]) -> list[int]:
+def scan_boundaries(context: RunContext, ranges: Sequence[InputRange]) -> list[int]:
     """Scans ranges, several at once: in a store, scans mostly wait for responses."""
-    return list(ahead(ranges, partial(_survey_range, context), SURVEYS_AT_ONCE))
+    return list(map_ahead(ranges, partial(_scan_boundary, context), PARALLEL_SCANS))
 
 
-def _survey_range(context: RunContext, input_range: InputRange) -> int:
+def _scan_boundary(context: RunContext, input_range: InputRange) -> int:
     """Scans the boundary of a range, or loads the result of an earlier try."""
     name = f"survey-{input_range.index:06d}"
-    checkpoint = load_checkpoint(context.workspace, name, SurveyResult)
+    checkpoint = load_checkpoint(context.workspace, name, BoundaryScan)
     if checkpoint is not None and checkpoint.range == input_range:
-        return checkpoint.found
-    boundary = context.source.input.survey(input_range)
-    save_checkpoint(context.workspace, name, SurveyResult(input_range, boundary))
+        return checkpoint.boundary
+    boundary = context.source.input_source.scan_boundaries(input_range)
+    save_checkpoint(context.workspace, name, BoundaryScan(input_range, boundary))
     return boundary
 
 
@@ -418,14 +443,14 @@ def convert_range(
     With `redo`, an earlier result is ignored, because it has other types.
     """
     name = f"range-{context.exchange}-{input_range.index:06d}"
-    folder = context.workspace.runs
+    folder = context.workspace.sorted_run_folder
     by_reference = context.exchange == "reference"
-    earlier_result = None if redo else _earlier(context, input_range, name)
+    earlier_result = None if redo else _load_earlier_result(context, input_range, name)
     if earlier_result is not None:
         # References have no checksums themselves, but are small enough to read.
         check = folder.is_whole if by_reference else folder.is_present
-        is_kept = keeps_files(context.workspace, name, earlier_result, context.part)
-        if is_kept and all(map(check, earlier_result.runs)):
+        is_kept = has_task_files(context.workspace, name, earlier_result, context.part)
+        if is_kept and all(map(check, earlier_result.sorted_runs)):
             return earlier_result
     runs: list[SortedRunRef] = []
 
@@ -433,8 +458,8 @@ def convert_range(
         stem = f"{name}-{len(runs):03d}"
         runs.append(folder.save(stem, blocks, context.num_splits, seconds))
 
-    with counting(context.workspace, name) as live:
-        reader = _read_whole(
+    with write_live_counts(context.workspace, name) as live:
+        reader = _read_all_rows(
             *(context, input_range, live, assumed_types, keep, runs.clear),
             by_reference=by_reference,
             num_bytes=RUN_BYTES,
@@ -452,36 +477,38 @@ def range_histogram(context: RunContext, packed: bytes) -> Iterator[PackedHistog
     every exchange.
     """
     for result in RangeResult.unpack([packed]):
-        yield from _histogram(context, result)
+        yield from _histograms_of(context, result)
 
 
-def _histogram(context: RunContext, result: RangeResult) -> Iterator[PackedHistogram]:
+def _histograms_of(
+    context: RunContext, result: RangeResult
+) -> Iterator[PackedHistogram]:
     if context.exchange == "engine":
-        histogram = _kept_histogram(context, result.range)
+        histogram = _load_histogram(context, result.range)
         if histogram is None:  # lost meanwhile
             measure_range(context, result.range, result.encoded_types, redo=True)
-            histogram = _kept_histogram(context, result.range)
+            histogram = _load_histogram(context, result.range)
         yield histogram or b""
         return
-    if not result.runs:
+    if not result.sorted_runs:
         yield Histogram.empty(context.num_splits, context.bucket_bits).to_bytes()
     # Runs of references contain the planned bytes of all rows: no need to list them
     # again.
-    is_listed = context.exchange == "reference" and result.runs
+    is_listed = context.exchange == "reference" and result.sorted_runs
     if context.source.sizes_known_upfront and not is_listed:
-        yield from listed_histogram(context, result.range)
+        yield from histograms_from_sizes(context, result.range)
         return
-    for run in result.runs:
-        keys, planned_bytes = context.workspace.runs.keys_and_sizes(run)
+    for run in result.sorted_runs:
+        keys, planned_bytes = context.workspace.sorted_run_folder.keys_and_sizes(run)
         splits = np.repeat(np.arange(len(run.counts), dtype=np.uint8), run.counts)
         yield make_histogram(context, keys, splits, planned_bytes)
 
 
-def listed_histogram(
+def histograms_from_sizes(
     context: RunContext, input_range: InputRange
 ) -> Iterator[PackedHistogram]:
     """Yields the histograms of a range whose sizes are known before it is read."""
-    for rows in list_rows(context, input_range, RowSink()):
+    for rows in list_rows(context, input_range, RangeFindings()):
         assert rows.planned_bytes is not None  # known before reading
         keys, splits = keys_and_splits(context, input_range, rows)
         yield make_histogram(context, keys, splits, rows.planned_bytes)
@@ -510,8 +537,8 @@ def measure_range(
 ) -> RangeResult:
     """Measures a range, or loads the result of an earlier try; see `convert_range`."""
     name, workspace = _measured_name(input_range), context.workspace
-    earlier_result = None if redo else _earlier(context, input_range, name)
-    if earlier_result is not None and _kept_histogram(context, input_range) is not None:
+    earlier_result = None if redo else _load_earlier_result(context, input_range, name)
+    if earlier_result is not None and _load_histogram(context, input_range) is not None:
         return earlier_result
     total = Histogram.empty(context.num_splits, context.bucket_bits)
 
@@ -523,35 +550,37 @@ def measure_range(
             part = (block.keys, block.splits, block.planned_bytes)
             total.add(make_histogram(context, *part))
 
-    with counting(workspace, name) as live:
-        reader = _read_whole(
+    with write_live_counts(workspace, name) as live:
+        reader = _read_all_rows(
             *(context, input_range, live, assumed_types, add, begin),
             by_reference=can_plan_from_sizes(context.job, context.source),
             num_bytes=BLOCK_BYTES,
         )
         result = reader.save(name, _sent_name(input_range))
-        workspace.put(_histogram_file(input_range), _sealed(total.to_bytes()))
+        workspace.write_file(
+            _histogram_file(input_range), _with_checksum(total.to_bytes())
+        )
         save_checkpoint(workspace, name, result)
     return result
 
 
 def _histogram_file(input_range: InputRange) -> str:
-    return f"{CHECKPOINTS}/{_measured_name(input_range)}.histogram"
+    return f"{CHECKPOINT_FOLDER}/{_measured_name(input_range)}.histogram"
 
 
-def _kept_histogram(
+def _load_histogram(
     context: RunContext, input_range: InputRange
 ) -> PackedHistogram | None:
     """Returns the histogram of a measured range; None if its file is damaged."""
-    histogram = context.workspace.get(_histogram_file(input_range)) or b""
+    histogram = context.workspace.read_file(_histogram_file(input_range)) or b""
     return (
         histogram[:-4]
-        if histogram[:-4] and _sealed(histogram[:-4]) == histogram
+        if histogram[:-4] and _with_checksum(histogram[:-4]) == histogram
         else None
     )
 
 
-def _sealed(data: bytes) -> bytes:
+def _with_checksum(data: bytes) -> bytes:
     """Returns bytes with their checksum: a file that is not synced may be torn."""
     return data + crc32c(data).to_bytes(4, "little")
 
@@ -575,33 +604,36 @@ def send_range(
     input_range = measured.range
     name = _sent_name(input_range)
     if len(skip) == plan.num_shards:  # an earlier try failed after writing them
-        earlier_result = _earlier(context, input_range, name)
-        if earlier_result is not None and keeps_files(
+        earlier_result = _load_earlier_result(context, input_range, name)
+        if earlier_result is not None and has_task_files(
             context.workspace, name, earlier_result, context.part
         ):
             yield earlier_result
             return
-    with counting(context.workspace, name) as live:
+    with write_live_counts(context.workspace, name) as live:
         by_reference = context.sends_references
-        reader = RangeReader(context, input_range, by_reference, live=live)
+        reader = RangeReader(context, input_range, by_reference, live_counts=live)
         from_sizes = can_plan_from_sizes(context.job, context.source)
         sent = np.zeros(plan.num_shards, np.int64)
         num_blocks = 0
         for blocks in reader.blocks(final_types, BLOCK_BYTES):
-            block = Block.joined(blocks)
+            block = Block.join_blocks(blocks)
             yield from cut_block(block, plan, (input_range.index, num_blocks), skip)
             num_blocks += 1
             if from_sizes:
                 sent += _rows_of_shards(plan, block.keys, block.splits)
-        _check_same(context, reader, measured, final_types)
-        if num_new_rejects := len(reader.sink.rejects) - measured.rows_rejected:
+        _require_same_rows(context, reader, measured, final_types)
+        if (
+            num_new_rejects := len(reader.range_findings.rejects)
+            - measured.rows_rejected
+        ):
             # Only if the plan was computed from sizes, which does not include rejects.
             lost = -sent
-            for rows in list_rows(context, input_range, RowSink()):
+            for rows in list_rows(context, input_range, RangeFindings()):
                 keys, splits = keys_and_splits(context, input_range, rows)
                 lost += _rows_of_shards(plan, keys, splits)
             if (lost < 0).any() or lost.sum() != num_new_rejects:
-                raise _changed(input_range, "other rows than before")
+                raise _changed_input_error(input_range, "other rows than before")
             yield from reject_pieces(lost, (input_range.index, num_blocks), skip)
         result = reader.save(name)
         measured_name = _measured_name(input_range)
@@ -610,43 +642,48 @@ def send_range(
         )
         if set(measured_checksums) - set(reader.checksums):
             discard_checkpoint(context.workspace, measured_name)
-            raise _changed(input_range, "other bytes than before")
+            raise _changed_input_error(input_range, "other bytes than before")
         save_checkpoint(context.workspace, name, result)
         yield result
 
 
-def _check_same(
+def _require_same_rows(
     context: RunContext, reader: RangeReader, measured: RangeResult, types: TypeFlags
 ) -> None:
     """Checks that the second reading of a range agrees with the measured result."""
-    sink, source = reader.sink, context.source
+    sink, source = reader.range_findings, context.source
     if not reader.is_whole or source.needs_reencode(
-        sink.observed, reader.encoded_types, types
+        sink.type_flags, reader.encoded_types, types
     ):
-        raise _changed(measured.range, "a column has other types")
+        raise _changed_input_error(measured.range, "a column has other types")
     if reader.rows_read != measured.rows_read:
-        actual_count = count(reader.rows_read, "row")
-        raise _changed(measured.range, f"{actual_count}, before {measured.rows_read:,}")
+        actual_count = format_count(reader.rows_read, "row")
+        raise _changed_input_error(
+            measured.range, f"{actual_count}, before {measured.rows_read:,}"
+        )
     # A plan computed from sizes does not include rejects: there may be more now.
     if len(sink.rejects) != measured.rows_rejected and not can_plan_from_sizes(
         context.job, source
     ):
-        actual_count = count(len(sink.rejects), "reject")
-        raise _changed(
+        actual_count = format_count(len(sink.rejects), "reject")
+        raise _changed_input_error(
             measured.range, f"{actual_count}, before {measured.rows_rejected:,}"
         )
-    if (sink.dropped, sink.added) != (measured.rows_dropped, measured.rows_added):
-        raise _changed(
+    if (sink.num_dropped_rows, sink.num_added_rows) != (
+        measured.rows_dropped,
+        measured.rows_added,
+    ):
+        raise _changed_input_error(
             measured.range,
-            f"the function of `map` dropped {sink.dropped:,} and added {sink.added:,} "
+            f"the function of `map` dropped {sink.num_dropped_rows:,} and added {sink.num_added_rows:,} "
             f"rows, before {measured.rows_dropped:,} and {measured.rows_added:,}. It must "
             "return the same rows for the same input",
         )
 
 
-def _changed(input_range: InputRange, problem: str) -> ChangedInputError:
+def _changed_input_error(input_range: InputRange, problem: str) -> ChangedInputError:
     return ChangedInputError(
-        f"{input_range.where} changed during the run: {problem}. Run the job again when "
+        f"{input_range.location} changed during the run: {problem}. Run the job again when "
         "nothing writes to its inputs"
     )
 

@@ -21,14 +21,19 @@ from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.encode.waiting_rows import binary_payloads, lengths_of
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.exchange.sorted_runs import Block
-from recordmill.transforms.sources.base import Findings, Rows, RowSink, map_readable
+from recordmill.transforms.sources.base import (
+    InputFindings,
+    RangeFindings,
+    Rows,
+    read_sample_ranges,
+)
 from recordmill.transforms.storage.shard_file import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import (
     BLOCK_BYTES,
     RangeReader,
+    histograms_from_sizes,
     list_rows,
-    listed_histogram,
     make_histogram,
 )
 
@@ -58,13 +63,13 @@ class Estimate:
     # bytes nearly so
     is_exact: bool
     rows: int  # rows of the input, rejects included
-    rejected: int  # rows that would be rejected
+    num_rejects: int  # rows that would be rejected
     reason: str  # the reason of the first reject, or ""
     splits: tuple[SplitEstimate, ...]  # in the order of the job
     # size of deferred records, in memory or in scratch; references are small
     scratch_bytes: int
     # the findings about the sampled rows, if types are inferred
-    found: Findings | None = None
+    range_findings: InputFindings | None = None
 
     @property
     def records(self) -> int:
@@ -86,18 +91,18 @@ def estimate_run(
     source, share, sampled = context.source, 1.0, context
     whole = num_bytes <= WHOLE_BYTES
     if whole:
-        input_ranges = source.input.surveyed(ranges)
+        input_ranges = source.input_source.with_boundaries(ranges)
     else:
-        input_ranges = source.input.sample_ranges(ranges)
+        input_ranges = source.input_source.sample_ranges(ranges)
         unsampled_source, share = (
-            source.unsampled()
+            source.source_before_sampling()
         )  # sampling might drop all these rows
         sampled = replace(context, source=unsampled_source)
     sample = _Sample(sampled, input_ranges, whole=whole)
     histogram = sample.histogram
     if source.sizes_known_upfront:
         parts = chain.from_iterable(
-            listed_histogram(context, input_range) for input_range in ranges
+            histograms_from_sizes(context, input_range) for input_range in ranges
         )
         histogram = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
     if histogram is not None:
@@ -111,11 +116,11 @@ def estimate_run(
     return Estimate(
         is_exact=is_exact,
         rows=round(sample.rows * scale),
-        rejected=round(sample.rejected * scale * share),
+        num_rejects=round(sample.rejected * scale * share),
         reason=sample.reason,
         splits=tuple(splits),
         scratch_bytes=round(in_scratch * scale * share),
-        found=sample.found,
+        range_findings=sample.range_findings,
     )
 
 
@@ -135,34 +140,38 @@ class _Sample:
         if not whole and context.job.reads_files:
             self._max_rows = max(1, FILE_ROWS // len(input_ranges))
         self._head = bytearray()  # first records, to measure the compression
-        self.positions = self.rows = self.rejected = self.records = self.left_out = 0
+        self.positions = self.rows = self.rejected = self.records = (
+            self.num_left_out
+        ) = 0
         self.framed_bytes = self.planned_bytes = 0
         self.reason = ""
         self.histogram: Histogram | None = None
         if whole and not source.sizes_known_upfront:
             self.histogram = Histogram.empty(context.num_splits, context.bucket_bits)
-        self.found: Findings | None = None
-        map_function: Any = map if whole else map_readable
-        total, final_types, rows = RowSink(), tuple[int, ...](), 0
+        self.range_findings: InputFindings | None = None
+        map_function: Any = map if whole else read_sample_ranges
+        total, final_types, rows = RangeFindings(), tuple[int, ...](), 0
         if source.infers_types:
-            for batches, sink in map_function(self._typed, input_ranges):
+            for batches, sink in map_function(self._read_for_types, input_ranges):
                 rows += sum(batch_rows.batch.num_rows for batch_rows in batches)
-                issues, nulls = sink.issues, sink.nulls
-                total.add(observed=sink.observed, nulls=nulls, issues=issues)
-            self.found = context.findings(
-                total.observed, total.nulls, total.issues, rows, is_all=whole
+                issues, nulls = sink.issues, sink.null_counts
+                total.add_batch_findings(
+                    observed=sink.type_flags, nulls=nulls, issues=issues
+                )
+            self.range_findings = context.findings(
+                total.type_flags, total.null_counts, total.issues, rows, is_all=whole
             )
             if whole:
-                context.require(self.found)
-            final_types = source.input.settle_types(self.found)
-        encoded = partial(self._encoded, final_types)
+                context.require_acceptable_rows(self.range_findings)
+            final_types = source.input_source.final_type_flags(self.range_findings)
+        encoded = partial(self._encode_range, final_types)
         for reader, blocks in map_function(encoded, input_ranges):
             self._add(reader, blocks)
-            total.add(issues=reader.sink.issues)
+            total.add_batch_findings(issues=reader.range_findings.issues)
         if whole and not source.infers_types:
             rows = self.rows - self.rejected
             range_findings = context.findings((), (), total.issues, rows)
-            if problem := source.input.issue_problem(range_findings):
+            if problem := source.input_source.issue_problem(range_findings):
                 raise SchemaError(problem)
         self.compression_ratio = 1.0
         if head := bytes(self._head):
@@ -170,12 +179,14 @@ class _Sample:
             packed = packer.compress(head) + packer.flush()
             self.compression_ratio = len(packed) / len(head)
 
-    def _typed(self, input_range: InputRange) -> tuple[list[Rows], RowSink]:
+    def _read_for_types(
+        self, input_range: InputRange
+    ) -> tuple[list[Rows], RangeFindings]:
         """Reads the rows of a range, to infer the types of their columns."""
-        sink = RowSink()
+        sink = RangeFindings()
         return list(self._context.source.read(input_range, (), sink)), sink
 
-    def _encoded(
+    def _encode_range(
         self, types: TypeFlags, input_range: InputRange
     ) -> tuple[RangeReader, list[Block]]:
         """Reads and encodes the rows of a range, as in the run."""
@@ -186,18 +197,21 @@ class _Sample:
         return reader, [block for blocks in lists for block in blocks]
 
     def _add(self, reader: RangeReader, blocks: Sequence[Block]) -> None:
-        context, rejects = self._context, reader.sink.rejects
+        context, rejects = self._context, reader.range_findings.rejects
         records = sum(len(block.keys) for block in blocks)
-        encoded = records + reader.rows_invalid
-        rows_each = reader.rows_given / encoded if encoded else 1.0
+        encoded = records + reader.num_invalid_rows
+        rows_each = reader.num_source_rows / encoded if encoded else 1.0
         lengths = [lengths_of(block.rows) for block in blocks]
         framed_bytes = sum(int(block_lengths.sum()) for block_lengths in lengths)
         self.positions += reader.input_range.num_positions
         self.rows += reader.rows_read
-        self.left_out += reader.sink.left_out - reader.sink.copied
+        self.num_left_out += (
+            reader.range_findings.num_sampled_out_rows
+            - reader.range_findings.num_copied_rows
+        )
         self.records += round(records * rows_each)
         self.framed_bytes += round(framed_bytes * rows_each)
-        self.rejected += len(rejects) + round(reader.rows_invalid * (rows_each - 1))
+        self.rejected += len(rejects) + round(reader.num_invalid_rows * (rows_each - 1))
         self.reason = self.reason or next((reject.reason for reject in rejects), "")
         for block, block_lengths in zip(blocks, lengths, strict=True):
             if self.histogram is not None:
@@ -209,7 +223,7 @@ class _Sample:
                 offsets, data = array_parts(binary_payloads(block.rows))
                 self._head += data.data[offsets[0] : offsets[-1]]
         if context.source.sizes_known_upfront:
-            for rows in list_rows(context, reader.input_range, RowSink()):
+            for rows in list_rows(context, reader.input_range, RangeFindings()):
                 assert rows.planned_bytes is not None  # known before reading
                 self.planned_bytes += int(rows.planned_bytes.sum())
 
@@ -223,7 +237,7 @@ def _from_plan(
     """
     record_share = growth = 1.0
     if context.source.sizes_known_upfront:
-        rows = sample.rows - sample.left_out
+        rows = sample.rows - sample.num_left_out
         record_share = sample.records / rows if rows else 1.0
         if sample.planned_bytes:
             growth = sample.framed_bytes / sample.planned_bytes
@@ -250,7 +264,7 @@ def _extrapolate(
         )
         records = round(sample.records * share)
         num_bytes = round(sample.framed_bytes * share)
-        shards = context.job.sharding.shards_for(num_bytes, records)
+        shards = context.job.sharding.count_shards(num_bytes, records)
         stored = round(num_bytes * sample.compression_ratio)
         yield SplitEstimate(name, records, stored, shards)
 
@@ -262,16 +276,16 @@ def _positions(
     by_split = Counter[str]()
     for input_range in ranges:
         by_split[input_range.split] += input_range.num_positions
-    if rows := context.source.own_split_rows():
+    if rows := context.source.input_split_rows():
         for name, own_rows in zip(context.split_names, rows, strict=True):
             yield name, by_split.total() * own_rows / sum(rows)
         return
     divided_positions = by_split.total() - sum(
-        by_split[name] for name in context.own_splits
+        by_split[name] for name in context.input_splits
     )
     for split, fraction in zip(context.job.splits, context.fractions, strict=True):
         # Without the default split if the input has splits.
         if split.name in context.split_names:
             yield split.name, divided_positions * float(fraction)
-    for name in context.own_splits:
+    for name in context.input_splits:
         yield name, by_split[name]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from recordmill.schemas.job import JobSpec
-from recordmill.transforms.inventory import NO_FILES, FileTable, joined
+from recordmill.transforms.inventory import NO_FILES, FileTable, join_texts
 
 FORMAT_VERSION = 1  # increment it when the same job would write other bytes
 
@@ -67,5 +67,5 @@ def _digest(head: str, *tables: FileTable) -> str:
     for batch in chain.from_iterable(files.batches() for files in tables):
         size = batch["size"].cast(pa.string())
         version = batch["version"].fill_null("")
-        digest.update(joined("\n", batch["path"], "\0", size, "\0", version))
+        digest.update(join_texts("\n", batch["path"], "\0", size, "\0", version))
     return digest.hexdigest()

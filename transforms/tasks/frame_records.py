@@ -14,20 +14,20 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.options import Payload
 from recordmill.transforms.arrow import I64, value_lengths
 from recordmill.transforms.cast.cast_batch import CastBatch, cast
-from recordmill.transforms.cast.side_files import SideFiles
+from recordmill.transforms.cast.side_files import SidecarFiles
 from recordmill.transforms.dataset.files import require_values
 from recordmill.transforms.encode.payloads import encode_payload
-from recordmill.transforms.encode.row_errors import mask_of
+from recordmill.transforms.encode.row_errors import error_mask
 from recordmill.transforms.encode.waiting_rows import (
-    Window,
-    encode_around,
+    RecordWindow,
+    defer_rows,
+    encode_without_values,
     large_column,
-    load_rows,
     payload_rows,
 )
 from recordmill.transforms.native.numpy_loops import U32
 from recordmill.transforms.sources.base import FRAMED
-from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, frame_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class FramedRows:
     """The encoded and the invalid rows of a part of a batch."""
 
     rows: pa.RecordBatch  # the encoded rows, as deferred rows
-    kept: I64  # indices of these rows in the batch, ascending
+    row_indices: I64  # indices of these rows in the batch, ascending
     # (index, reason) of each row that could not be encoded
     invalid_rows: list[tuple[int, str]]
 
@@ -45,7 +45,7 @@ def frame_rows(
     schema: Schema,
     job: JobSpec,
     *,
-    files: SideFiles | None = None,
+    files: SidecarFiles | None = None,
     expected_schema: Schema | None = None,
 ) -> Iterator[FramedRows]:
     """Yields the rows of a batch that can be encoded, as deferred rows.
@@ -74,9 +74,10 @@ def frame_rows(
             if expected_schema is not None:
                 require_values(part.batch, schema, expected_schema)
             framed = _frame(part.batch, schema, job.payload)
-            row_indices = part.kept[framed.kept]
+            row_indices = part.row_indices[framed.row_indices]
             framing_errors = [
-                (int(part.kept[row]), reason) for row, reason in framed.invalid_rows
+                (int(part.row_indices[row]), reason)
+                for row, reason in framed.invalid_rows
             ]
             invalid = sorted(part.invalid_rows + framing_errors)
             yield FramedRows(
@@ -94,7 +95,7 @@ def frame_around(
     crcs: U32 | None = None,
     values: Sequence[bytes] | None = None,
     expected_schema: Schema | None = None,
-) -> Window | None:
+) -> RecordWindow | None:
     """Returns the records of a batch with one large column of views, without copying it.
 
     `values` and `crcs` (CRC-32C) of the column may be passed separately, which saves 2 us
@@ -108,7 +109,7 @@ def frame_around(
     if expected_schema is not None:
         require_values(batch, schema, expected_schema)
     try:
-        return encode_around(batch, schema, column, values, crcs)
+        return encode_without_values(batch, schema, column, values, crcs)
     except RowsError:
         return None
 
@@ -119,16 +120,16 @@ def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRow
     while True:
         try:
             if payload == "example":
-                rows = load_rows(batch, schema)
+                rows = defer_rows(batch, schema)
             else:
                 records = encode_payload(
                     batch, schema, payload, head_room=HEAD_BYTES, tail_room=TAIL_BYTES
                 )
-                seal(records)
+                frame_records(records)
                 rows = payload_rows(records)
             return FramedRows(rows, row_indices, sorted(invalid_rows))
         except RowsError as error:
-            wrong = mask_of(error.errors, len(row_indices))
+            wrong = error_mask(error.errors, len(row_indices))
             reasons = error.errors.values()
             invalid_rows += zip(row_indices[wrong].tolist(), reasons, strict=True)
             mask = ~wrong

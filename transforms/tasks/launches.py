@@ -40,19 +40,19 @@ from recordmill.schemas.errors import (
     BusyError,
     OutputError,
     RecordmillError,
-    kind_of,
+    error_kind,
 )
 from recordmill.schemas.names import run_metadata_name
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.lease import RunProcess, seconds_since
-from recordmill.transforms.storage.store import WORK_FOLDER, bytes_of, value_of
+from recordmill.transforms.storage.store import WORK_FOLDER, parse_json, to_json
 from recordmill.transforms.tasks.workspace import Workspace
 
 LIFE_SECONDS = 24 * 3600.0  # a job may wait for its cluster, and sort for hours
 RENEW_SECONDS = 600.0  # in each process that executes tasks
-SIGN_NAME = "alive.json"
+HEARTBEAT_NAME = "alive.json"
 
 _JOB = re.compile(r"job-[0-9a-f]{12}")
 _PIPELINE = re.compile(r"rows-[0-9a-f]{11}")
@@ -62,7 +62,7 @@ _Time = Annotated[float, Field(ge=0, lt=1e11)]
 
 
 @dataclass(frozen=True, slots=True)
-class SignOfLife:
+class Heartbeat:
     """A heartbeat, as stored in the file of a launch; contains no secrets."""
 
     run_key: str  # of the job; "" for a pipeline that has not read all rows
@@ -80,21 +80,21 @@ class Launch:
     """A detached job or a pipeline with a heartbeat in an output."""
 
     name: str  # of its workspace
-    data: bytes  # content of the heartbeat file
+    heartbeat_bytes: bytes  # content of the heartbeat file
     is_live: bool  # whether the job may still be active
 
     @property
-    def sign(self) -> SignOfLife | None:
-        return value_of(self.data, SignOfLife)
+    def heartbeat(self) -> Heartbeat | None:
+        return parse_json(self.heartbeat_bytes, Heartbeat)
 
     def is_of(self, run_key: str) -> bool:
         """Returns whether the launch belongs to the job with this run key."""
-        return self.sign is not None and self.sign.run_key == run_key
+        return self.heartbeat is not None and self.heartbeat.run_key == run_key
 
     @property
     def workspaces(self) -> frozenset[str]:
         """Returns the names of the workspaces that the heartbeat protects."""
-        sign = self.sign
+        sign = self.heartbeat
         if sign is None or not sign.run_key or not _PIPELINE.fullmatch(self.name):
             return frozenset({self.name})
         return frozenset({self.name, sign.run_key[:16]})
@@ -106,9 +106,9 @@ class Launch:
 
     def describe(self) -> str:
         """Returns a description of the launch, for people."""
-        sign = self.sign
+        sign = self.heartbeat
         if sign is None:
-            return f"{WORK_FOLDER}/{self.name} (its {SIGN_NAME} cannot be read)"
+            return f"{WORK_FOLDER}/{self.name} (its {HEARTBEAT_NAME} cannot be read)"
         began = _words_of(self.name).began
         return (
             f"{WORK_FOLDER}/{self.name} ({began} {_utc(sign.launched)} on {sign.host}, "
@@ -117,19 +117,19 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _RunTerms:
     """The words for a kind of run without a lease."""
 
     noun: str
     began: str  # how it began
-    again: str  # the fix if it was ended
+    fix: str  # the fix if it was ended
 
 
-_JOB_WORDS = _Words("detached job", "launched", "submit it again")
-_PIPELINE_WORDS = _Words("pipeline", "begun", "run the pipeline again")
+_JOB_WORDS = _RunTerms("detached job", "launched", "submit it again")
+_PIPELINE_WORDS = _RunTerms("pipeline", "begun", "run the pipeline again")
 
 
-def _words_of(name: str) -> _Words:
+def _words_of(name: str) -> _RunTerms:
     return _PIPELINE_WORDS if _PIPELINE.fullmatch(name) else _JOB_WORDS
 
 
@@ -152,8 +152,8 @@ def _launch_of(workspace: Workspace) -> str:
     return name if is_launch(name) else ""
 
 
-def _sign_name(launch: str) -> str:
-    return f"{WORK_FOLDER}/{launch}/{SIGN_NAME}"
+def _heartbeat_name(launch: str) -> str:
+    return f"{WORK_FOLDER}/{launch}/{HEARTBEAT_NAME}"
 
 
 def begin_launch(
@@ -164,10 +164,10 @@ def begin_launch(
     `process` is the process with which the run ends, if any.
     """
     launch_time, host = time.time(), socket.gethostname()
-    sign = SignOfLife(
+    sign = Heartbeat(
         run_key, host, launch_time, launch_time, uuid.uuid4().hex, process=process
     )
-    workspace.store.put_bytes(bytes_of(sign), workspace.store_name(SIGN_NAME))
+    workspace.store.put_bytes(to_json(sign), workspace.store_name(HEARTBEAT_NAME))
 
 
 def keep_alive(workspace: Workspace, *, at_once: bool = False) -> None:
@@ -187,7 +187,7 @@ def keep_alive(workspace: Workspace, *, at_once: bool = False) -> None:
         _renew_in(workspace, int(time.monotonic() // RENEW_SECONDS))
 
 
-def note_run_key(workspace: Workspace, run_key: str) -> None:
+def add_run_key(workspace: Workspace, run_key: str) -> None:
     """Adds a pipeline's run key to its heartbeat, which then protects both workspaces.
 
     Raises:
@@ -220,7 +220,7 @@ class HeartbeatTimer:
 
 
 @contextmanager
-def keeping_alive(workspace: Workspace) -> Iterator[None]:
+def with_heartbeat(workspace: Workspace) -> Iterator[None]:
     """Renews the heartbeat of a run at the start of a task, and handles its errors.
 
     If the files of a task were removed, any error of it is replaced by BusyError. A run
@@ -233,11 +233,11 @@ def keeping_alive(workspace: Workspace) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        judge_error(workspace, error)
+        handle_task_error(workspace, error)
         raise
 
 
-def judge_error(workspace: Workspace, error: Exception) -> None:
+def handle_task_error(workspace: Workspace, error: Exception) -> None:
     """Ends the heartbeat of a run that fails with the error of a task.
 
     Raises:
@@ -245,14 +245,14 @@ def judge_error(workspace: Workspace, error: Exception) -> None:
     """
     if not (launch := _launch_of(workspace)):
         return
-    store, name = workspace.store, _sign_name(launch)
+    store, name = workspace.store, _heartbeat_name(launch)
     try:
-        data = store.find(name)
+        data = store.read_if_exists(name)
     except OutputError:
         return  # the first error matters more
     if data is None and not _has_published(workspace):
-        raise _ended(workspace) from error
-    sign = value_of(data, SignOfLife) if data else None
+        raise _run_ended_error(workspace) from error
+    sign = parse_json(data, Heartbeat) if data else None
     if sign is not None and sign.process is not None:
         end_launch(workspace, str(error))
 
@@ -268,28 +268,28 @@ def _renew_in(workspace: Workspace, _period: int) -> None:
         pass  # a heartbeat is valid for a day: the next period tries again
 
 
-def _ended(workspace: Workspace) -> BusyError:
+def _run_ended_error(workspace: Workspace) -> BusyError:
     launch = _launch_of(workspace)
     words = _words_of(launch)
     return BusyError(
-        f"{workspace.store.uri_of(_sign_name(launch))}: no longer exists, so another "
+        f"{workspace.store.uri_of(_heartbeat_name(launch))}: no longer exists, so another "
         f"run or `recordmill clean` ended this {words.noun}, or treated it as dead. "
-        f"Nothing was published; {words.again}"
+        f"Nothing was published; {words.fix}"
     )
 
 
 def _renew(workspace: Workspace, run_key: str = "") -> None:
     """Renews a heartbeat, and adds the run key to it if it is given."""
-    store, name = workspace.store, _sign_name(_launch_of(workspace))
+    store, name = workspace.store, _heartbeat_name(_launch_of(workspace))
     for _ in range(_TRIES):
-        data = store.find(name)
+        data = store.read_if_exists(name)
         if data is None:
             if _has_published(workspace):
                 # Tasks are repeated, because the runner lost their results.
                 workspace.make_folders()
                 return
-            raise _ended(workspace)
-        sign = value_of(data, SignOfLife)
+            raise _run_ended_error(workspace)
+        sign = parse_json(data, Heartbeat)
         if sign is not None and sign.ended:
             raise BusyError(sign.ended)
         if sign is None:
@@ -300,7 +300,7 @@ def _renew(workspace: Workspace, run_key: str = "") -> None:
             renewed=time.time(),
             nonce=uuid.uuid4().hex,
         )
-        if store.swap(bytes_of(renewed_heartbeat), name, expected_content=data):
+        if store.swap(to_json(renewed_heartbeat), name, expected_content=data):
             return
     if run_key:
         raise BusyError(
@@ -313,13 +313,13 @@ def end_launch(workspace: Workspace, reason: str) -> None:
     """Marks a run as ended in its heartbeat, so that all its tasks stop."""
     if not _launch_of(workspace):
         return
-    store, name = workspace.store, _sign_name(_launch_of(workspace))
+    store, name = workspace.store, _heartbeat_name(_launch_of(workspace))
     with suppress(OutputError):  # then the heartbeat expires
-        data = store.find(name)
-        sign = value_of(data, SignOfLife) if data else None
+        data = store.read_if_exists(name)
+        sign = parse_json(data, Heartbeat) if data else None
         if data is not None and sign is not None:
             store.swap(
-                bytes_of(replace(sign, ended=reason)), name, expected_content=data
+                to_json(replace(sign, ended=reason)), name, expected_content=data
             )
 
 
@@ -327,17 +327,17 @@ def find_launch(
     store: Store, name: str, clock: Callable[[], float] = time.time
 ) -> Launch | None:
     """Returns the launch with the workspace of that name; None without a heartbeat."""
-    data = store.find(_sign_name(name))
+    data = store.read_if_exists(_heartbeat_name(name))
     if data is None:
         return None
-    return Launch(name, data, _is_live(store, _sign_name(name), data, clock()))
+    return Launch(name, data, _is_live(store, _heartbeat_name(name), data, clock()))
 
 
 def require_no_launch(store: Store) -> None:
     """Raises BusyError if a detached job or a pipeline may be active in an output."""
     for launch in _live_launches(store):
         raise BusyError(
-            f"{store.uri}: a {launch.noun} is active here: {launch.describe()}. Wait "
+            f"{store.uri}: a {launch.noun} is running here: {launch.describe()}. Wait "
             "until it has ended. If it was cancelled, `recordmill clean --detached "
             f"{store.uri}` removes what it left"
         )
@@ -367,13 +367,13 @@ def _is_live(store: Store, name: str, data: bytes, current_time: float) -> bool:
     `current_time` is in Unix seconds. A clock that jumped must not make an active job
     look dead: a job is dead only if its heartbeat is also old by the store's clock.
     """
-    sign = value_of(data, SignOfLife)
+    sign = parse_json(data, Heartbeat)
     if sign is not None:
         if sign.ended or (sign.process is not None and sign.process.has_died()):
             return False
         if abs(current_time - sign.renewed) <= LIFE_SECONDS:
             return True
-    age = seconds_since(store, store.modified(name))
+    age = seconds_since(store, store.modified_time(name))
     if age is None:
         return sign is None
     return age <= LIFE_SECONDS
@@ -387,7 +387,7 @@ def _has_published(workspace: Workspace) -> bool:
         return False
     if workspace.heartbeat_run and manifest.fingerprint[:16] == workspace.name:
         return True
-    metadata = store.find(run_metadata_name(manifest.appended)) or b""
+    metadata = store.read_if_exists(run_metadata_name(manifest.appended)) or b""
     return f'"{_launch_of(workspace)}"'.encode() in metadata
 
 
@@ -412,12 +412,12 @@ class TaskFailed(Exception):  # noqa: N818  like similar classes of other librar
 
     def __init__(self, note: TaskError) -> None:
         super().__init__(note.message)
-        self.note = note
+        self.task_error = note
 
 
 # The last unsaved error of each workspace without disk space; this process may be the
 # launcher.
-_unsaved: dict[str, TaskError] = {}
+_unsaved_errors: dict[str, TaskError] = {}
 
 
 @contextmanager
@@ -428,16 +428,16 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
       BusyError: the run has a heartbeat, and must stop.
     """
     try:
-        with keeping_alive(workspace):
+        with with_heartbeat(workspace):
             yield
     except GeneratorExit:
         raise  # the runner closed this step, because another one failed
     except BaseException as error:
-        note = note_of(error, workspace)
+        note = task_error_of(error, workspace)
         try:
-            workspace.put(f"errors/{uuid.uuid4().hex}.json", bytes_of(note))
+            workspace.write_file(f"errors/{uuid.uuid4().hex}.json", to_json(note))
         except Exception:  # the first error matters more than this one
-            _unsaved[str(workspace.root)] = note
+            _unsaved_errors[str(workspace.root)] = note
         if isinstance(error, Exception):
             raise
         # SystemExit would end the worker's thread without a message, and the runner
@@ -445,39 +445,39 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
-def note_of(error: BaseException, workspace: Workspace | None) -> TaskError:
+def task_error_of(error: BaseException, workspace: Workspace | None) -> TaskError:
     """Returns the task error for an exception in an `except` block.
 
     `workspace` is None if the job could not be loaded.
     """
     if isinstance(error, TaskFailed):
-        return error.note
+        return error.task_error
     message = str(error)
     if workspace is not None and isinstance(error, OSError):
-        if kind_of(error) == NO_ROOM or error.errno == errno.EIO:  # adds the fix
+        if error_kind(error) == NO_ROOM or error.errno == errno.EIO:  # adds the fix
             path = error.filename or str(workspace.root)
             message = str(output_error(error, path, "written"))
     return TaskError(
         isinstance(error, RecordmillError | OSError | MemoryError),
         type(error).__name__,
-        kind_of(error),
+        error_kind(error),
         message,
         traceback.format_exc(),
         time.time(),
     )
 
 
-def forget_errors(workspace: Workspace) -> None:
+def discard_unsaved_error(workspace: Workspace) -> None:
     """Removes the unsaved error of an earlier try (the others: `Workspace.create`)."""
-    _unsaved.pop(str(workspace.root), None)
+    _unsaved_errors.pop(str(workspace.root), None)
 
 
 def read_errors(workspace: Workspace) -> list[TaskError]:
     """Returns the errors that tasks of the run reported, oldest first."""
     notes = list[TaskError]()
-    for file in workspace.names("errors"):
-        note = value_of(workspace.get(f"errors/{file}") or b"", TaskError)
+    for file in workspace.list_names("errors"):
+        note = parse_json(workspace.read_file(f"errors/{file}") or b"", TaskError)
         notes += [note] if note is not None else []  # damaged files are skipped
-    if not notes and (unsaved := _unsaved.get(str(workspace.root))):
+    if not notes and (unsaved := _unsaved_errors.get(str(workspace.root))):
         notes.append(unsaved)
     return sorted(notes, key=lambda note: note.time)

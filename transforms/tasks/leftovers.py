@@ -26,12 +26,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from recordmill.schemas.names import CONTAINERS, MARK, REJECTS_NAME
+from recordmill.schemas.names import COMMIT_ID_PATTERN, CONTAINERS, REJECTS_NAME
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import LEASE_NAME, LOCK_FOLDER
 from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER
 from recordmill.transforms.tasks.launches import (
-    SIGN_NAME,
+    HEARTBEAT_NAME,
     Launch,
     find_launch,
     is_launch,
@@ -42,16 +42,16 @@ from recordmill.transforms.tasks.workspace import RUN_PATTERN
 _HEX = r"[0-9a-f]{32}"
 _IN_WORK = re.compile(rf"{re.escape(WORK_FOLDER)}/(probe-{_HEX}|manifest\.json)")
 # Folders that contain only files of recordmill; other code removes their finished files.
-_OURS = re.compile(
-    rf"{re.escape(WORK_FOLDER)}/(lock|swap|{re.escape(WORK_FOLDER)}|commit-{MARK})"
+_RECORDMILL_FOLDER = re.compile(
+    rf"{re.escape(WORK_FOLDER)}/(lock|swap|{re.escape(WORK_FOLDER)}|commit-{COMMIT_ID_PATTERN})"
 )
-_TEMP = re.compile(rf"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.{_HEX}", re.DOTALL)
+_TEMP_FILE = re.compile(rf"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.{_HEX}", re.DOTALL)
 # The names of a dataset's files, of its rejects, and of the folder of its versions.
 _OWN_FILE = re.compile(
     rf"{_IN_WORK.pattern}|{REJECTS_NAME}/[^/]+\.jsonl"
     r"|manifest\.json|latest\.json|run(-a\d{5})?\.json|inputs(-a\d{5})?\.jsonl\.gz"
     r"|dataset_info\.json|features\.json|schema\.pbtxt|[^/]+\.labels\.txt"
-    rf"|\w+-[\w-]+?(\.{MARK})?[.-]((?:{'|'.join(CONTAINERS)})-)?(a\d{{5}}-)?\d{{5}}-of-\d{{5}}"
+    rf"|\w+-[\w-]+?(\.{COMMIT_ID_PATTERN})?[.-]((?:{'|'.join(CONTAINERS)})-)?(a\d{{5}}-)?\d{{5}}-of-\d{{5}}"
     r"(\.tfrecord\.gz|\.idx)?",
     re.DOTALL,
 )
@@ -61,12 +61,12 @@ _OWN_FILE = re.compile(
 class Leftovers:
     """The leftovers of runs in an output."""
 
-    runs: tuple[str, ...]  # the folders of their workspaces
+    run_folders: tuple[str, ...]  # the folders of their workspaces
     files: dict[str, int]  # names and sizes of all files, including files in `runs`
     # the heartbeats in these folders, with their content at the time of the check
-    signs: dict[str, bytes] = field(default_factory=dict)
+    heartbeats: dict[str, bytes] = field(default_factory=dict)
     # detached jobs and pipelines that may be active; their folders are not in `runs`
-    at_work: tuple[Launch, ...] = ()
+    active_launches: tuple[Launch, ...] = ()
 
 
 def find_leftovers(
@@ -87,7 +87,7 @@ def find_leftovers(
         name: size for name, size in work.files.items() if _IN_WORK.fullmatch(name)
     }
     for name, size in (top.unfinished | work.unfinished | rejects.unfinished).items():
-        match = _TEMP.fullmatch(name)
+        match = _TEMP_FILE.fullmatch(name)
         if match and _OWN_FILE.fullmatch(match["folder"] + match["name"]):
             files[name] = size
     runs, signs = list[str](), dict[str, bytes]()
@@ -97,17 +97,17 @@ def find_leftovers(
     kept_runs = {name for launch in at_work for name in launch.workspaces}
     for folder in work.folders:
         run = folder.removeprefix(f"{WORK_FOLDER}/")
-        if _OURS.fullmatch(folder):
-            files |= store.unfinished(folder)
+        if _RECORDMILL_FOLDER.fullmatch(folder):
+            files |= store.list_temp_files(folder)
         if folder == LOCK_FOLDER:  # also lease files of another version of recordmill
             lock_files = store.list_level(folder).files.items()
             files |= {name: size for name, size in lock_files if name != LEASE_NAME}
         if not RUN_PATTERN.fullmatch(run) or run == spare or run in kept_runs:
             continue
         if run in launches:
-            signs[folder] = launches[run].data
+            signs[folder] = launches[run].heartbeat_bytes
         runs.append(folder)
-        files |= store.list(folder) | store.unfinished(folder)
+        files |= store.list(folder) | store.list_temp_files(folder)
     return Leftovers(tuple(runs), dict(sorted(files.items())), signs, tuple(at_work))
 
 
@@ -126,13 +126,13 @@ def _launches(
 
 def remove_leftovers(store: Store, leftovers: Leftovers) -> None:
     """Removes leftovers; only for the holder of the lease."""
-    inside = tuple(f"{folder}/" for folder in leftovers.runs)
+    inside = tuple(f"{folder}/" for folder in leftovers.run_folders)
     store.delete(name for name in leftovers.files if not name.startswith(inside))
-    for folder, sign in leftovers.signs.items():
-        if store.discard(f"{folder}/{SIGN_NAME}", expected_content=sign):
+    for folder, sign in leftovers.heartbeats.items():
+        if store.discard(f"{folder}/{HEARTBEAT_NAME}", expected_content=sign):
             store.remove_tree(folder)  # otherwise the job was renewed: it is active
     runs_without_heartbeat = [
-        folder for folder in leftovers.runs if folder not in leftovers.signs
+        folder for folder in leftovers.run_folders if folder not in leftovers.heartbeats
     ]
     # A pipeline may have started to use one of them meanwhile.
     kept_runs = live_workspaces(store) if runs_without_heartbeat else frozenset[str]()
@@ -150,7 +150,7 @@ def remove_empty_folders(store: Store) -> None:
     if not isinstance(store, LocalStore):
         return  # a store has no folders without files
     for folder in store.list_level(WORK_FOLDER).folders:
-        if _OURS.fullmatch(folder):
+        if _RECORDMILL_FOLDER.fullmatch(folder):
             # Deleting a file, here a missing one, also removes its empty parent folders.
             inner = ("files", "swap", SWAP_FOLDER)
             store.delete(f"{folder}/{subfolder}/none" for subfolder in inner)

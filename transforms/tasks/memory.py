@@ -10,7 +10,7 @@ from typing import cast
 import pyarrow as pa
 
 from recordmill.schemas.text import parse_memory
-from recordmill.transforms.exchange.sorted_runs import HoldBudget
+from recordmill.transforms.exchange.sorted_runs import MemoryBudget
 from recordmill.transforms.machine import available_memory, usable_cores
 
 _MOST_BYTES = 1 << 30  # largest default budget
@@ -19,7 +19,7 @@ _M_ARENA_MAX = -8  # from malloc.h
 _MOST_SECONDS = 30.0  # default limit on the work of one worker that is held
 
 
-def memory_budget(memory: str) -> HoldBudget:
+def memory_budget(memory: str) -> MemoryBudget:
     """Returns the budget for sorted runs in memory.
 
     `memory` is a size, "0" or "auto".
@@ -27,8 +27,8 @@ def memory_budget(memory: str) -> HoldBudget:
     size = parse_memory(memory)
     if size is None:
         max_bytes = min(_MOST_BYTES, available_memory() // _SHARE)
-        return HoldBudget(max_bytes, _MOST_SECONDS)
-    return HoldBudget(size)
+        return MemoryBudget(max_bytes, _MOST_SECONDS)
+    return MemoryBudget(size)
 
 
 def release_memory() -> None:

@@ -30,7 +30,7 @@ from weakref import WeakValueDictionary
 
 from recordmill.schemas.errors import UsageError, WorkerDiedError
 from recordmill.transforms.report_stream import as_report
-from recordmill.transforms.tasks.launches import TaskFailed, note_of
+from recordmill.transforms.tasks.launches import TaskFailed, task_error_of
 from recordmill.transforms.tasks.memory import share_arenas
 from recordmill.transforms.tasks.workspace import LOG_FORMAT
 
@@ -54,13 +54,13 @@ class TaskProcesses:
         workspace = replace(context.workspace, budget=budget)
         data = pickle.dumps(replace(context, workspace=workspace))
         self._processes = [_Process(context, data) for _ in range(number)]
-        self._idle = LifoQueue[_Process]()
+        self._idle_processes = LifoQueue[_Process]()
         for process in self._processes:
-            self._idle.put(process)
+            self._idle_processes.put(process)
         _running[id(self)] = self
 
     def __reduce__(self) -> tuple[Callable[[int], TaskProcesses], tuple[int]]:
-        return _found, (id(self),)
+        return _processes_of, (id(self),)
 
     def call(self, task: Callable[..., Any], *arguments: Any) -> Any:
         """Executes a task with the context in a process; returns its result.
@@ -69,11 +69,11 @@ class TaskProcesses:
           TaskFailed: the task raised an error.
           WorkerDiedError: the process ended.
         """
-        process = self._idle.get()
+        process = self._idle_processes.get()
         try:
             return process.call(task, arguments)
         finally:
-            self._idle.put(process)
+            self._idle_processes.put(process)
 
     def require_alive(self) -> None:
         """Raises WorkerDiedError if a process has ended."""
@@ -86,7 +86,7 @@ class TaskProcesses:
             process.close()
 
 
-def _found(number: int) -> TaskProcesses:
+def _processes_of(number: int) -> TaskProcesses:
     return _running[number]
 
 
@@ -112,12 +112,12 @@ class _Process:
             context.workspace.log,
         )
         self._data: bytes | None = data
-        self._sent: tuple[Any, ...] = ()
+        self._sent_arguments: tuple[Any, ...] = ()
 
     def call(self, task: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         try:
             # All shards have the same table of runs, which may be large: it is sent once.
-            sent = dict(enumerate(self._sent))
+            sent = dict(enumerate(self._sent_arguments))
             new = {
                 index: argument
                 for index, argument in enumerate(arguments)
@@ -125,7 +125,7 @@ class _Process:
             }
             request = self._data, task, len(arguments), new
             self._connection.send_bytes(pickle.dumps(request))
-            self._data, self._sent = None, arguments
+            self._data, self._sent_arguments = None, arguments
             result, note = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
             with suppress(subprocess.TimeoutExpired):
@@ -189,7 +189,7 @@ def serve(descriptor: int) -> None:
             if isinstance(result, Iterator):
                 result = list(result)
         except BaseException as error:
-            note = note_of(error, context.workspace if context else None)
+            note = task_error_of(error, context.workspace if context else None)
         connection.send((result, note))
         del result
 

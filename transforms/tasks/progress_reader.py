@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputReport
 from recordmill.schemas.ranges import InputRange, ShardPlan
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.workspace import (
-    CHECKPOINTS,
+    CHECKPOINT_FOLDER,
     LIVE,
     Counts,
     Workspace,
@@ -48,15 +48,15 @@ def save_plan_totals(workspace: Workspace, plan: ShardPlan) -> None:
         sum(sum(split.shard_records) for split in plan.splits),
         sum(sum(split.shard_bytes) for split in plan.splits),
     )
-    workspace.put(_PLAN, json.dumps(totals).encode())
+    workspace.write_file(_PLAN, json.dumps(totals).encode())
 
 
-def note_end(workspace: Workspace, stage: str) -> None:
+def save_stage_end(workspace: Workspace, stage: str) -> None:
     """Stores the end time of a stage of a run: "read" or "write"."""
-    workspace.put(f"{LIVE}/end-of-{stage}", json.dumps(time.time()).encode())
+    workspace.write_file(f"{LIVE}/end-of-{stage}", json.dumps(time.time()).encode())
 
 
-class FinishedTasks:
+class TaskMonitor:
     """The finished tasks of a run, for reports on its progress.
 
     `names` contains the tasks that were finished at the last look, and `at_work` the
@@ -73,10 +73,10 @@ class FinishedTasks:
         self._counts: dict[str, Counts] = {}
         self._plan: PlannedTotals | None = None
         self.names: set[str] = set()
-        self.at_work: dict[str, Counts] = {}
-        self.in_store = workspace.shared
+        self.active_tasks: dict[str, Counts] = {}
+        self.in_store = workspace.is_in_store
 
-    def look(self, *, at_once: bool = False) -> bool:
+    def poll(self, *, at_once: bool = False) -> bool:
         """Reads the state of the tasks if it is time, or if `at_once`.
 
         Returns whether the state was read.
@@ -85,13 +85,13 @@ class FinishedTasks:
         if began < self._next_look and not at_once:
             return False
         # Active tasks first: a task that ends meanwhile is listed below.
-        self.at_work = read_live_counts(self._workspace)
+        self.active_tasks = read_live_counts(self._workspace)
         self.names.update(self._list())
         self._looked = began
-        self.rest()
+        self.schedule_next_look()
         return True
 
-    def rest(self) -> None:
+    def schedule_next_look(self) -> None:
         """Schedules the next look in proportion to the duration of this one."""
         took = self._clock() - self._looked
         least = SECONDS_BETWEEN_LISTS if self.in_store else SECONDS_BETWEEN_LOOKS
@@ -99,10 +99,10 @@ class FinishedTasks:
 
     def _list(self) -> list[str]:
         if self.in_store:
-            file_names = self._workspace.names(CHECKPOINTS)
+            file_names = self._workspace.list_names(CHECKPOINT_FOLDER)
         else:
             try:
-                file_names = os.listdir(self._workspace.local_path(CHECKPOINTS))  # noqa: PTH208
+                file_names = os.listdir(self._workspace.local_path(CHECKPOINT_FOLDER))  # noqa: PTH208
             except FileNotFoundError:  # the run has ended, and cleans up
                 return []
         return [
@@ -121,14 +121,17 @@ class FinishedTasks:
             return {}
         for name in self.names:
             if name not in self._counts and name.startswith(("range-", "shard-")):
-                data = self._workspace.get(f"{CHECKPOINTS}/{name}.json")
+                data = self._workspace.read_file(f"{CHECKPOINT_FOLDER}/{name}.json")
                 if data is not None:
                     self._counts[name] = _counts_in(name, data)
         return self._counts
 
-    def planned(self) -> PlannedTotals | None:
+    def plan_totals(self) -> PlannedTotals | None:
         """Returns the totals of the shard plan, or None before it exists."""
-        if self._plan is None and (data := self._workspace.get(_PLAN)) is not None:
+        if (
+            self._plan is None
+            and (data := self._workspace.read_file(_PLAN)) is not None
+        ):
             self._plan = PlannedTotals(*json.loads(data))
         return self._plan
 
@@ -149,33 +152,35 @@ def _counts_in(name: str, data: bytes) -> Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class RunProgress:
     """The progress of a run."""
 
-    surveyed: int  # number of ranges whose boundary scan is finished
-    read: Counts  # positions, rows and rejects of the ranges, finished or not
+    num_scanned_ranges: int  # number of ranges whose boundary scan is finished
+    read_counts: Counts  # positions, rows and rejects of the ranges, finished or not
     total_positions: int  # in all readings
     readings: int  # number of times that each range is read
-    written: Counts  # records and bytes of the shards, finished or not
-    ranges: int  # number of ranges that were read
-    shards: int  # number of shards that were written
-    planned: PlannedTotals | None  # totals of the shard plan; None before it exists
-    working: tuple[str, ...]  # names of the active tasks
-    again: int  # number of active tasks that read a range again, with wider types
+    written_counts: Counts  # records and bytes of the shards, finished or not
+    num_read_ranges: int  # number of ranges that were read
+    num_written_shards: int  # number of shards that were written
+    plan_totals: PlannedTotals | None  # totals of the shard plan; None before it exists
+    active_tasks: tuple[str, ...]  # names of the active tasks
+    num_repeated_ranges: (
+        int  # number of active tasks that read a range again, with wider types
+    )
     knows_rows: bool  # whether the row counts of finished tasks are known
-    checked: int = 0  # bytes of shards that were verified before publication
+    verified_bytes: int = 0  # bytes of shards that were verified before publication
 
     @property
     def rejected(self) -> int:
         """Returns the number of rejects so far."""
-        return self.read.rejected + self.written.rejected
+        return self.read_counts.rejected + self.written_counts.rejected
 
 
-def find_position(
-    finished: FinishedTasks, ranges: Sequence[InputRange], readings: int
-) -> Position:
+def run_progress(
+    finished: TaskMonitor, ranges: Sequence[InputRange], readings: int
+) -> RunProgress:
     """Returns the progress of a run from its tasks at the last look."""
-    live, done, names = finished.at_work, finished.by_task(), finished.names
+    live, done, names = finished.active_tasks, finished.by_task(), finished.names
     first, last, written = Counts(), Counts(), Counts()
     for name, counts in {**live, **dict.fromkeys(names, Counts()), **done}.items():
         if name.startswith("range-"):
@@ -190,20 +195,22 @@ def find_position(
             written = written.plus(counts)
     # The second reading counts the same rows again.
     rows = (last.rows or first.rows, max(first.rejected, last.rejected))
-    return Position(
-        surveyed=sum(name.startswith("survey-") for name in names),
-        read=Counts(first.positions + last.positions, *rows),
+    return RunProgress(
+        num_scanned_ranges=sum(name.startswith("survey-") for name in names),
+        read_counts=Counts(first.positions + last.positions, *rows),
         total_positions=readings
         * sum(input_range.num_positions for input_range in ranges),
         readings=readings,
-        written=written,
-        ranges=sum(name.startswith("range-") for name in names),
-        shards=sum(name.startswith("shard-") for name in names),
-        planned=finished.planned(),
-        working=tuple(sorted(live)),
-        again=len(live.keys() & names),
+        written_counts=written,
+        num_read_ranges=sum(name.startswith("range-") for name in names),
+        num_written_shards=sum(name.startswith("shard-") for name in names),
+        plan_totals=finished.plan_totals(),
+        active_tasks=tuple(sorted(live)),
+        num_repeated_ranges=len(live.keys() & names),
         knows_rows=not finished.in_store,
-        checked=sum(live[name].bytes for name in live if name.startswith("publish")),
+        verified_bytes=sum(
+            live[name].bytes for name in live if name.startswith("publish")
+        ),
     )
 
 
@@ -218,7 +225,7 @@ class Reporter:
         self.on_begin: Callable[[RunContext, int], None] = lambda *_: None
         self._started = self._begun = time.time()
         self._workspace: Workspace | None = None
-        self.seconds: dict[str, float] = {}
+        self.seconds_by_stage: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -226,10 +233,10 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def doing(self, stage: str, activity: str) -> None:
+    def show_activity(self, stage: str, activity: str) -> None:
         """Shows an activity outside of tasks."""
 
-    def tell(self, understood: InputSummary) -> None:
+    def report_input(self, understood: InputReport) -> None:
         """Shows the input report and its warnings."""
 
     def begin(
@@ -238,7 +245,7 @@ class Reporter:
         """Starts to follow the tasks of a run."""
         self._begun = time.time()
         self._workspace = context.workspace
-        self.seconds["prepare"] = self._begun - self._started
+        self.seconds_by_stage["prepare"] = self._begun - self._started
         self.on_begin(context, input_bytes)
 
     def poll(self) -> None:
@@ -250,8 +257,8 @@ class Reporter:
             return
         stage_begin = self._begun
         for stage in ("read", "write"):
-            stage_end = self._workspace.get(f"{LIVE}/end-of-{stage}")
+            stage_end = self._workspace.read_file(f"{LIVE}/end-of-{stage}")
             done = max(stage_begin, float(stage_end or stage_begin))
-            self.seconds[stage] = done - stage_begin
+            self.seconds_by_stage[stage] = done - stage_begin
             stage_begin = done
-        self.seconds["publish"] = max(0.0, time.time() - stage_begin)
+        self.seconds_by_stage["publish"] = max(0.0, time.time() - stage_begin)

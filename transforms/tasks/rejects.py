@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from recordmill.schemas.dataset_text import parse_reject, parse_run_metadata
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.input_files import MEMBER_MARK, Seen, is_archive_name
+from recordmill.schemas.input_files import MEMBER_MARK, FileStat, is_archive_name
 from recordmill.schemas.names import (
     REJECTS_NAME,
     UnsafeNameError,
@@ -33,7 +33,7 @@ from recordmill.schemas.names import (
 )
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count, printable
+from recordmill.schemas.text import escape_unprintable, format_count
 from recordmill.transforms.dataset.files import find_manifest, rejects_files
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.registry import SourceFormat, load_format
@@ -108,7 +108,7 @@ class RejectLocator:
         row = reject.raw[:_COMPARED_BYTES]
         try:
             uri = self._input_uri(reject.path)
-            stat = _seen_in_archive(uri, self.storage)
+            stat = _archive_member_stat(uri, self.storage)
 
             def read(start: int, stop: int) -> bytes:
                 return read_range(uri, start, stop, self.storage, stat)
@@ -134,7 +134,7 @@ class RejectLocator:
         if number is None:
             number = reject.position
             unit = row_format.position_unit if row_format else "byte"
-        return f"{printable(reject.path)} {unit} {number:,}"
+        return f"{escape_unprintable(reject.path)} {unit} {number:,}"
 
     def _format(self) -> SourceFormat[Any] | None:
         try:
@@ -171,13 +171,13 @@ class RejectLocator:
 
 
 @lru_cache(maxsize=64)
-def _seen_in_archive(uri: str, storage: StorageOptions) -> Seen | None:
+def _archive_member_stat(uri: str, storage: StorageOptions) -> FileStat | None:
     """Returns the file stat of an archive member; None for a file outside of archives."""
     archive, is_inside, _ = uri.partition(f"{MEMBER_MARK}/")
     if not is_inside or not is_archive_name(archive):
         return None
     _, files = list_inputs([archive], storage, keep_unreadable=True)
-    return next((file.seen for file in files if file.uri == uri), None)
+    return next((file.stat for file in files if file.uri == uri), None)
 
 
 UNKNOWN_INPUT = RejectLocator()
@@ -188,23 +188,27 @@ class RejectKind:
     """A group of rejects whose reasons differ only in the values in them."""
 
     kind: str  # the reason with # for each value
-    rows: int  # number of rejects
-    first: Reject  # the first reject
+    num_rows: int  # number of rejects
+    first_reject: Reject  # the first reject
 
     @property
-    def is_known(self) -> bool:
+    def has_one_reason(self) -> bool:
         """Returns whether all rejects have the same reason, except for values."""
         return self.kind not in (OTHER_KINDS, NOT_COUNTED)
 
     @property
     def code(self) -> str:
         """Returns the code of all rejects, or "other"."""
-        return self.first.code if self.is_known else "other"
+        return self.first_reject.code if self.has_one_reason else "other"
 
     @property
     def example(self) -> str:
         """Returns the reason of the first reject; the kind if reasons differ."""
-        return printable(self.first.reason) if self.is_known else self.kind
+        return (
+            escape_unprintable(self.first_reject.reason)
+            if self.has_one_reason
+            else self.kind
+        )
 
 
 def reason_kind(reason: str) -> str:
@@ -237,9 +241,9 @@ def count_kinds(rejects: Iterable[Reject], total: int = 0) -> list[RejectKind]:
         rows[kind] = rows.get(kind, 0) + 1
         firsts.setdefault(kind, reject)
     kinds = [RejectKind(kind, rows[kind], firsts[kind]) for kind in rows]
-    kinds.sort(key=lambda kind: (-kind.rows, kind.kind))
+    kinds.sort(key=lambda kind: (-kind.num_rows, kind.kind))
     if kinds and (num_not_counted := total - sum(rows.values())) > 0:
-        kinds.append(RejectKind(NOT_COUNTED, num_not_counted, kinds[0].first))
+        kinds.append(RejectKind(NOT_COUNTED, num_not_counted, kinds[0].first_reject))
     return kinds
 
 
@@ -255,7 +259,7 @@ def readable_raw(raw: bytes) -> str:
         ellipsis = " ..." if len(raw) > _RAW_CHARACTERS // 3 else ""
         return raw[: _RAW_CHARACTERS // 3].hex(" ") + ellipsis
     ellipsis = "..." if len(text) > _RAW_CHARACTERS else ""
-    return f'"{printable(text[:_RAW_CHARACTERS])}{ellipsis}"'
+    return f'"{escape_unprintable(text[:_RAW_CHARACTERS])}{ellipsis}"'
 
 
 def describe_kinds(
@@ -277,21 +281,21 @@ def kind_lines(
     The last line has the number of further kinds.
     """
     kind_list = list(kinds)
-    kinds_with_reason = [kind for kind in kind_list if kind.is_known]
+    kinds_with_reason = [kind for kind in kind_list if kind.has_one_reason]
     lines = [
-        f"{kind.rows:,} x {kind.example}; first at "
-        f"{locator.describe(kind.first)}: {readable_raw(kind.first.raw)}"
+        f"{kind.num_rows:,} x {kind.example}; first at "
+        f"{locator.describe(kind.first_reject)}: {readable_raw(kind.first_reject.raw)}"
         for kind in kinds_with_reason[:_DESCRIBED_KINDS]
     ]
     if further_kinds := kinds_with_reason[_DESCRIBED_KINDS:]:
-        rows = sum(kind.rows for kind in further_kinds)
+        rows = sum(kind.num_rows for kind in further_kinds)
         lines.append(
-            f"and {count(len(further_kinds), 'more reason')} ({count(rows, 'row')})"
+            f"and {format_count(len(further_kinds), 'more reason')} ({format_count(rows, 'row')})"
         )
     lines += [
-        f"and {count(kind.rows, 'row')}: {kind.kind}"
+        f"and {format_count(kind.num_rows, 'row')}: {kind.kind}"
         for kind in kind_list
-        if not kind.is_known
+        if not kind.has_one_reason
     ]
     return lines
 
@@ -311,7 +315,7 @@ def published_locator(
     `input_root` comes from the user; "" to read no input.
     """
     name = run_metadata_name(0)
-    data = store.find(name)
+    data = store.read_if_exists(name)
     if data is None:  # the dataset of a pipeline has no run metadata
         return UNKNOWN_INPUT
     source = parse_run_metadata(data, store.uri_of(name)).source
@@ -321,12 +325,12 @@ def published_locator(
 def save_input(workspace: Workspace, input_root: str, source: str) -> None:
     """Stores the input root and the format of a run's rejects in its workspace."""
     metadata = {"input_root": input_root, "source": source}
-    workspace.put(_INPUT_NAME, json.dumps(metadata).encode())
+    workspace.write_file(_INPUT_NAME, json.dumps(metadata).encode())
 
 
 def run_rejects(workspace: Workspace) -> Iterator[Reject]:
     """Yields the rejects of an unpublished run."""
-    store, folder = workspace.place(REJECTS_NAME)
+    store, folder = workspace.store_and_name(REJECTS_NAME)
     yield from _rejects_in(store, store.list(folder))
 
 
@@ -335,9 +339,7 @@ def first_reject_line(workspace: Workspace) -> str:
     for reject in run_rejects(workspace):
         location = UNKNOWN_INPUT.describe(reject)
         command = rejects_command(workspace)
-        return (
-            f"rejected: {location}: {printable(reject.reason)} (all so far: {command})"
-        )
+        return f"rejected: {location}: {escape_unprintable(reject.reason)} (all so far: {command})"
     return ""
 
 
@@ -345,7 +347,7 @@ def rejects_command(workspace: Workspace) -> str:
     """Returns the command that lists the rejects of an unpublished run."""
     command = f"recordmill rejects {shlex.quote(workspace.store.uri)} --unpublished"
     folder = str(Path(workspace.root).parent)
-    is_default = workspace.shared or isinstance(workspace.store, LocalStore)
+    is_default = workspace.is_in_store or isinstance(workspace.store, LocalStore)
     if is_default or folder == work_folder_of(workspace.store.uri):
         return command
     return f"{command} --scratch {shlex.quote(folder)}"
@@ -367,7 +369,10 @@ def unpublished_locator(
     inputs = set[tuple[str, str]]()
     for root, run in _unpublished_runs(store, scratch):
         name = f"{run}/{_INPUT_NAME}"
-        if root.list(f"{run}/{REJECTS_NAME}") and (data := root.find(name)) is not None:
+        if (
+            root.list(f"{run}/{REJECTS_NAME}")
+            and (data := root.read_if_exists(name)) is not None
+        ):
             metadata = parse_run_metadata(data, root.uri_of(name))
             inputs.add((metadata.input_root, metadata.source))
     if len(inputs) != 1:
@@ -377,7 +382,7 @@ def unpublished_locator(
 
 def _unpublished_runs(store: Store, scratch: str) -> Iterator[tuple[Store, str]]:
     """Yields the folder of each unpublished run: a store, and the name in it."""
-    roots: list[Store] = [store.below(WORK_FOLDER)]
+    roots: list[Store] = [store.subfolder_store(WORK_FOLDER)]
     if not isinstance(store, LocalStore):
         local = scratch or work_folder_of(store.uri)
         roots.append(LocalStore(local, follows_links=False))

@@ -46,7 +46,7 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
-    HoldBudget,
+    MemoryBudget,
     SortedRunFolder,
 )
 from recordmill.transforms.file_content import (
@@ -56,8 +56,8 @@ from recordmill.transforms.file_content import (
     parse_checksums,
 )
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.store import WORK_FOLDER, bytes_of, value_of
-from recordmill.transforms.temporary import gather
+from recordmill.transforms.storage.store import WORK_FOLDER, parse_json, to_json
+from recordmill.transforms.temporary import gather_batches
 
 # The name of a run's folder: digits of a fingerprint, of a pipeline without a fingerprint
 # yet, or of one launch of a detached job. The last two have a heartbeat (launches.py).
@@ -83,14 +83,14 @@ class Workspace:
     root: str
     scratch_root: str  # local folder of sorted runs and checkpoints
     # whether all files except the log are in the store, for workers on other machines
-    shared: bool = False
+    is_in_store: bool = False
     # budget for sorted runs in memory, if all workers are threads of this process
-    budget: HoldBudget = NO_BUDGET
+    budget: MemoryBudget = NO_BUDGET
     # name of the workspace whose heartbeat protects this one; "" if it is this one itself
     heartbeat_run: str = ""
 
     @classmethod
-    def of(
+    def for_run(
         cls, store: Store, run_key: str, scratch: str = "", *, remote: bool = False
     ) -> Workspace:
         """Returns the workspace of a run; creates no folder.
@@ -121,9 +121,9 @@ class Workspace:
         )
 
     @property
-    def runs(self) -> SortedRunFolder:
+    def sorted_run_folder(self) -> SortedRunFolder:
         """Returns the folder in which sorted runs are written and read."""
-        if self.shared:
+        if self.is_in_store:
             return SortedRunFolder(self.store_name("runs"), store=self.store)
         anchor = self.local_store("runs").anchor
         return SortedRunFolder(str(self.local_path("runs")), self.budget, anchor=anchor)
@@ -147,9 +147,9 @@ class Workspace:
         check_file_name(name, self.root)
         return Path(self._local_root(name), name)
 
-    def place(self, name: str, *, durable: bool = False) -> tuple[Store, str]:
+    def store_and_name(self, name: str, *, durable: bool = False) -> tuple[Store, str]:
         """Returns the store of a file that is not staged, and the name in this store."""
-        if self.shared:
+        if self.is_in_store:
             return self.store, self.store_name(name)
         return self.local_store(name, durable=durable), name
 
@@ -164,35 +164,35 @@ class Workspace:
             anchor = store.anchor or store.root
         else:
             anchor = str(Path(root).parent)
-        return LocalStore(root, synced=durable, anchor=anchor, follows_links=False)
+        return LocalStore(root, is_durable=durable, anchor=anchor, follows_links=False)
 
     def display_path(self, name: str) -> str:
         """Returns the path or URL of a file of this run, for messages."""
-        store, name = self.place(name)
+        store, name = self.store_and_name(name)
         return store.uri_of(name)
 
-    def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
+    def write_file(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Writes a small file of this run, in one step.
 
         If `durable`, its bytes are on disk at return, as they always are in an object
         store.
         """
-        store, name = self.place(name, durable=durable)
+        store, name = self.store_and_name(name, durable=durable)
         store.put_bytes(data, name)
 
-    def get(self, name: str) -> bytes | None:
+    def read_file(self, name: str) -> bytes | None:
         """Returns the bytes of a small file of this run, or None if it is missing."""
-        store, name = self.place(name)
-        return store.find(name)
+        store, name = self.store_and_name(name)
+        return store.read_if_exists(name)
 
     def discard(self, name: str) -> None:
         """Removes a small file of this run, if it exists."""
-        store, name = self.place(name)
+        store, name = self.store_and_name(name)
         store.delete([name])
 
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         """Returns the names of the files in one of this run's folders."""
-        store, folder = self.place(folder)
+        store, folder = self.store_and_name(folder)
         return [name.removeprefix(f"{folder}/") for name in store.list(folder)]
 
     def _local_root(self, name: str) -> str:
@@ -207,7 +207,7 @@ class Workspace:
                 yield folder.path_of(file)
             return
         # A separate folder per try: another try may be writing the same shard now.
-        near = None if self.shared else self.local_path("staging")
+        near = None if self.is_in_store else self.local_path("staging")
         with TemporaryDirectory(prefix="shard-", dir=near) as folder:
             yield Path(folder, file)
 
@@ -225,20 +225,20 @@ class Workspace:
         and rejects of different layouts cannot be combined.
         """
         note = f"{exchange} {_LAYOUT}"
-        note_before = (self.get(_EXCHANGE_FILE) or b"").decode()
+        note_before = (self.read_file(_EXCHANGE_FILE) or b"").decode()
         if note_before not in ("", note):
             self.remove()
         for folder in ("errors", "live"):
-            store, name = self.place(folder)
+            store, name = self.store_and_name(folder)
             store.remove_tree(name)
         self.make_folders()
         if note_before != note:
-            self.put(_EXCHANGE_FILE, note.encode(), durable=True)
+            self.write_file(_EXCHANGE_FILE, note.encode(), durable=True)
 
     def make_folders(self) -> None:
         """Creates the local folders of this run."""
         self.local_store().make_folder()
-        for folder in () if self.shared else ("runs", "staging", LIVE):
+        for folder in () if self.is_in_store else ("runs", "staging", LIVE):
             self.local_store(folder).make_folder(folder)
 
     def remove(self) -> None:
@@ -267,27 +267,27 @@ def work_folder_of(uri: str) -> str:
 # A checkpoint is written after the files that it describes, and in one step, so an
 # existing checkpoint is valid. A killed run is resumed from its checkpoints.
 
-CHECKPOINTS = "facts"  # the folder
+CHECKPOINT_FOLDER = "facts"  # the folder
 
 _Checkpoint = TypeVar("_Checkpoint")
 
 
 def save_checkpoint(workspace: Workspace, name: str, checkpoint: object) -> None:
     """Writes the checkpoint of a finished task, a dataclass instance, as JSON."""
-    workspace.put(f"{CHECKPOINTS}/{name}.json", bytes_of(checkpoint))
+    workspace.write_file(f"{CHECKPOINT_FOLDER}/{name}.json", to_json(checkpoint))
 
 
 def load_checkpoint(
     workspace: Workspace, name: str, kind: type[_Checkpoint]
 ) -> _Checkpoint | None:
     """Returns the checkpoint of a task that an earlier try finished, or None."""
-    data = workspace.get(f"{CHECKPOINTS}/{name}.json")
-    return None if data is None else value_of(data, kind, strict=False)
+    data = workspace.read_file(f"{CHECKPOINT_FOLDER}/{name}.json")
+    return None if data is None else parse_json(data, kind, strict=False)
 
 
 def discard_checkpoint(workspace: Workspace, name: str) -> None:
     """Removes a checkpoint whose files are damaged, so that the task is repeated."""
-    workspace.discard(f"{CHECKPOINTS}/{name}.json")
+    workspace.discard(f"{CHECKPOINT_FOLDER}/{name}.json")
 
 
 def reject_line(reject: Reject) -> bytes:
@@ -311,8 +311,8 @@ def save_rejects(
     if not data:
         workspace.discard(file)  # left by an earlier try with other types
         return NO_REJECTS
-    workspace.put(file, data, durable=True)
-    return RejectTotals.of(data)
+    workspace.write_file(file, data, durable=True)
+    return RejectTotals.from_content(data)
 
 
 # The checksums of the inputs are kept until the dataset is staged. A few checksums are
@@ -334,17 +334,17 @@ def save_checksums(
     number = len(task_checksums)
     if number <= MOST_IN_RESULT and name != PREPARE:
         return TaskChecksums(tuple(task_checksums))
-    workspace.put(f"{CHECKPOINTS}/{name}{_ENDING}", task_checksums.dump())
-    return TaskChecksums(in_file=number)
+    workspace.write_file(f"{CHECKPOINT_FOLDER}/{name}{_ENDING}", task_checksums.dump())
+    return TaskChecksums(num_in_file=number)
 
 
 def checksums_of(
     workspace: Workspace, name: str, checksums: TaskChecksums
 ) -> Sequence[FileChecksum]:
     """Returns the checksums of a task that `save_checksums` saved and still exist."""
-    if checksums.in_file:
-        return list(checksums_in(_kept(workspace, f"{name}{_ENDING}")))
-    return checksums.few
+    if checksums.num_in_file:
+        return list(checksums_in(_load_checksum_batches(workspace, f"{name}{_ENDING}")))
+    return checksums.checksums
 
 
 def load_checksums(
@@ -357,24 +357,28 @@ def load_checksums(
         nonlocal num_missing
         few = Checksums()
         for result in results:
-            few.extend(result.few)
-            num_missing += result.in_file
+            few.extend(result.checksums)
+            num_missing += result.num_in_file
         yield from few.batches
-        for name in workspace.names(CHECKPOINTS):
-            for batch in _kept(workspace, name) if name.endswith(_ENDING) else ():
+        for name in workspace.list_names(CHECKPOINT_FOLDER):
+            for batch in (
+                _load_checksum_batches(workspace, name)
+                if name.endswith(_ENDING)
+                else ()
+            ):
                 num_missing -= len(batch) if name != f"{PREPARE}{_ENDING}" else 0
                 yield batch
 
-    table = gather(batches(), CHECKSUMS)
+    table = gather_batches(batches(), CHECKSUMS)
     # There may be more checksums if a task was repeated with other types.
     return None if num_missing > 0 else table
 
 
-def _kept(workspace: Workspace, file: str) -> list[pa.RecordBatch]:
-    return parse_checksums(workspace.get(f"{CHECKPOINTS}/{file}") or b"")
+def _load_checksum_batches(workspace: Workspace, file: str) -> list[pa.RecordBatch]:
+    return parse_checksums(workspace.read_file(f"{CHECKPOINT_FOLDER}/{file}") or b"")
 
 
-def keeps_files(
+def has_task_files(
     workspace: Workspace, name: str, result: RangeResult | ShardResult, part: int
 ) -> bool:
     """Returns whether the files of a finished task still exist, unchanged.
@@ -383,18 +387,18 @@ def keeps_files(
     """
     rejects, checksums = result.rejects, result.checksums
     saved_checksums = checksums_of(workspace, name, checksums)
-    if checksums.in_file and len(saved_checksums) != checksums.in_file:
+    if checksums.num_in_file and len(saved_checksums) != checksums.num_in_file:
         return False
     if not rejects.rows:
         return True
-    data = workspace.get(f"{REJECTS_NAME}/{name}.jsonl")
+    data = workspace.read_file(f"{REJECTS_NAME}/{name}.jsonl")
     if data is None:  # a run that was killed during staging has moved the rejects
         staged = f"staging/{REJECTS_NAME}/{rejects_prefix(part)}{name}.jsonl"
         try:
             data = workspace.store.read(workspace.store_name(staged))
         except OutputError:
             return False
-    return RejectTotals.of(data) == rejects
+    return RejectTotals.from_content(data) == rejects
 
 
 # A task has a checkpoint only when it is finished. Until then its counts are in a file of
@@ -404,7 +408,7 @@ def keeps_files(
 
 LIVE = "live"  # the folder
 SECONDS_BETWEEN_NOTES = 0.5
-_FORM = struct.Struct("<4Q")
+_COUNTS_FORMAT = struct.Struct("<4Q")
 
 
 class Counts(NamedTuple):
@@ -438,7 +442,7 @@ class LiveCounts:
         self._next = clock() + SECONDS_BETWEEN_NOTES  # a short task needs no file
         self._written = Counts()
 
-    def note(self, counts: Counts) -> None:
+    def write_counts(self, counts: Counts) -> None:
         """Writes the counts, at most every half second."""
         if self._store is None or (current_time := self._clock()) < self._next:
             return
@@ -449,16 +453,16 @@ class LiveCounts:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
                 file = folder.open(self._task, flags)
                 try:
-                    os.pwrite(file, _FORM.pack(*counts), 0)
+                    os.pwrite(file, _COUNTS_FORMAT.pack(*counts), 0)
                 finally:
                     os.close(file)
         except (OSError, OutputError):
             self._store = None  # no such folder here: progress must not raise an error
 
-    def note_written(self, num_bytes: int, records: int = 0) -> None:
+    def add_written(self, num_bytes: int, records: int = 0) -> None:
         """Adds to the counts of written or checked bytes and records."""
         self._written = self._written.plus(Counts(rows=records, bytes=num_bytes))
-        self.note(self._written)
+        self.write_counts(self._written)
 
     def close(self) -> None:
         """Removes the file: the task has written its checkpoint, or failed."""
@@ -471,9 +475,11 @@ NO_COUNTS = LiveCounts(None)
 
 
 @contextmanager
-def counting(workspace: Workspace, task: str) -> Iterator[LiveCounts]:
+def write_live_counts(workspace: Workspace, task: str) -> Iterator[LiveCounts]:
     """Yields the live counts of a task, which the launcher of the run can read."""
-    live = LiveCounts(None if workspace.shared else workspace.local_store(LIVE), task)
+    live = LiveCounts(
+        None if workspace.is_in_store else workspace.local_store(LIVE), task
+    )
     try:
         yield live
     finally:
@@ -483,11 +489,11 @@ def counting(workspace: Workspace, task: str) -> Iterator[LiveCounts]:
 def read_live_counts(workspace: Workspace) -> dict[str, Counts]:
     """Returns the counts of the unfinished tasks, by name."""
     counts_by_task: dict[str, Counts] = {}
-    if workspace.shared:
+    if workspace.is_in_store:
         return counts_by_task
     store = workspace.local_store(LIVE)
     for name in store.list(LIVE):
         with suppress(OutputError, struct.error):  # finished, or incompletely written
-            counts = Counts(*_FORM.unpack(store.read(name)))
+            counts = Counts(*_COUNTS_FORMAT.unpack(store.read(name)))
             counts_by_task[name.removeprefix(f"{LIVE}/")] = counts
     return counts_by_task

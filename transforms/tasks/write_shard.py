@@ -19,16 +19,16 @@ from recordmill.schemas.ranges import (
     ShardResult,
     ShardTask,
     SortedRunRef,
-    unpack_long,
+    unpack_list,
 )
 from recordmill.schemas.source_options import PIPELINE_ROWS
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64, offsets_of, without_views
 from recordmill.transforms.dataset.record_index import index_text
-from recordmill.transforms.encode.waiting_rows import Window, binary_payloads
+from recordmill.transforms.encode.waiting_rows import RecordWindow, binary_payloads
 from recordmill.transforms.exchange.pieces import ShardPieces
-from recordmill.transforms.exchange.sorted_runs import SortedRunFolder, gather
-from recordmill.transforms.sources.base import RowSink
+from recordmill.transforms.exchange.sorted_runs import SortedRunFolder, merge_shard_rows
+from recordmill.transforms.sources.base import RangeFindings
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.local import blocks_of, write_windows
 from recordmill.transforms.storage.local_folder import sync_folder
@@ -40,16 +40,16 @@ from recordmill.transforms.storage.shard_file import (
 from recordmill.transforms.tasks.context import RunContext, ShardsToWrite
 from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
 from recordmill.transforms.tasks.workspace import (
-    CHECKPOINTS,
+    CHECKPOINT_FOLDER,
     LiveCounts,
     Workspace,
-    counting,
     discard_checkpoint,
-    keeps_files,
+    has_task_files,
     load_checkpoint,
     save_checkpoint,
     save_checksums,
     save_rejects,
+    write_live_counts,
 )
 from recordmill.transforms.tfrecord import check_frames, crc32c
 
@@ -62,8 +62,8 @@ class ShardCheckpoint:
     result: ShardResult  # the file that was written
     # device, inode, mtime and ctime (ns) of its file after it was synced. While they are
     # unchanged, nothing has written to the file, so its checksum is still valid.
-    seen: tuple[int, ...] = ()
-    index_seen: tuple[int, ...] = ()  # the same of its index file, if it has one
+    signature: tuple[int, ...] = ()
+    index_signature: tuple[int, ...] = ()  # the same of its index file, if it has one
 
 
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
@@ -72,13 +72,17 @@ def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
     checkpoint = load_checkpoint(workspace, name, ShardCheckpoint)
     if checkpoint is None or checkpoint.task != task:
         return None
-    is_kept = keeps_files(workspace, name, checkpoint.result, context.part)
-    return checkpoint.result if is_kept and _is_whole(context, checkpoint) else None
+    is_kept = has_task_files(workspace, name, checkpoint.result, context.part)
+    return (
+        checkpoint.result
+        if is_kept and _is_unchanged_shard(context, checkpoint)
+        else None
+    )
 
 
 def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
     """Returns the numbers of the shards that an earlier try finished."""
-    checkpoints = set(context.workspace.names(CHECKPOINTS))
+    checkpoints = set(context.workspace.list_names(CHECKPOINT_FOLDER))
     tasks = enumerate(map(plan.task, range(plan.num_shards)))
     return frozenset(
         number
@@ -101,18 +105,22 @@ def stat_signature(path: Path) -> tuple[int, ...]:
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def _is_whole(context: RunContext, checkpoint: ShardCheckpoint) -> bool:
+def _is_unchanged_shard(context: RunContext, checkpoint: ShardCheckpoint) -> bool:
     """Returns whether the shard of a checkpoint is still in staging, unchanged."""
     workspace, shard = context.workspace, checkpoint.result
-    if not _is_file(workspace, shard.file, shard.bytes, shard.crc32c, checkpoint.seen):
+    if not _is_unchanged_file(
+        workspace, shard.file, shard.bytes, shard.crc32c, checkpoint.signature
+    ):
         return False
     if shard.index is None:
         return True
     name, index = index_file_name(shard.file), shard.index
-    return _is_file(workspace, name, index.bytes, index.crc32c, checkpoint.index_seen)
+    return _is_unchanged_file(
+        workspace, name, index.bytes, index.crc32c, checkpoint.index_signature
+    )
 
 
-def _is_file(
+def _is_unchanged_file(
     workspace: Workspace,
     name: str,
     size: int,
@@ -150,7 +158,7 @@ def write_shard(
 ) -> ShardResult:
     """Writes a shard from sorted runs, or returns the result of an earlier try.
 
-    `runs` are all sorted runs of the job, in range order, possibly packed by `pack_long`.
+    `runs` are all sorted runs of the job, in range order, possibly packed by `pack_list`.
     Damaged runs in the run's own folder are created again; damaged runs in another
     `folder` are not.
     """
@@ -159,30 +167,32 @@ def write_shard(
     earlier_result = finished_shard(context, task)
     if earlier_result is not None:
         return earlier_result
-    sink = RowSink()
-    run_folder = folder or context.workspace.runs
-    windows = gather(
+    sink = RangeFindings()
+    run_folder = folder or context.workspace.sorted_run_folder
+    windows = merge_shard_rows(
         run_folder,
         runs,
         task,
         break_ties_by_content=context.job.source == PIPELINE_ROWS,
     )
     if folder is not None:
-        windows = _verify(windows, f"{task_name(task)}, a window")
+        windows = _verified_windows(windows, f"{task_name(task)}, a window")
     elif context.exchange == "reference":
         windows = _encode_references(context, windows, sink)
     else:
-        windows = _verify_runs(context, runs, windows, f"{task_name(task)}, a window")
+        windows = _verified_run_windows(
+            context, runs, windows, f"{task_name(task)}, a window"
+        )
     return _store_shard(context, task, windows, sink)
 
 
 # All shards of a job have the same table.
 @lru_cache(maxsize=1)
 def _unpack_runs(packed: bytes) -> list[SortedRunRef]:
-    return list(unpack_long(packed))
+    return list(unpack_list(packed))
 
 
-def write_inline(
+def write_shard_from_pieces(
     to_write: ShardsToWrite, number: int, pieces: ShardPieces
 ) -> ShardResult:
     """Writes the shard of that number from all its pieces, received through the engine.
@@ -193,33 +203,33 @@ def write_inline(
     earlier_result = finished_shard(context, task)
     if earlier_result is not None:
         return earlier_result
-    if number in to_write.finished:
+    if number in to_write.finished_shards:
         raise RecordmillError(
             f"{task_name(task)}: the shard was finished when the run began, but now it "
             "is missing or was changed: did another run clean up? Run the job again"
         )
-    if pieces.planned_rows < (rows := to_write.plan.rows_of(number)):
+    if pieces.planned_rows < (rows := to_write.plan.num_rows_of(number)):
         raise RecordmillError(
             f"{task_name(task)}: the runner gave {pieces.planned_rows:,} of "
-            f"{count(rows, 'row')} in one bundle, but exchange engine requires all "
+            f"{format_count(rows, 'row')} in one bundle, but exchange engine requires all "
             "rows of a shard. Use `exchange=scratch`"
         )
-    sink = RowSink()
+    sink = RangeFindings()
     piece_windows = pieces.windows(
         break_ties_by_content=context.job.source == PIPELINE_ROWS
     )
     if context.sends_references:
         windows = _encode_references(context, piece_windows, sink)
     else:
-        windows = _verify(piece_windows, f"{task_name(task)}, a window")
+        windows = _verified_windows(piece_windows, f"{task_name(task)}, a window")
     return _store_shard(context, task, windows, sink)
 
 
 def _store_shard(
     context: RunContext,
     task: ShardTask,
-    windows: Iterable[pa.BinaryArray | Window],
-    sink: RowSink,
+    windows: Iterable[pa.BinaryArray | RecordWindow],
+    sink: RangeFindings,
 ) -> ShardResult:
     """Writes a shard into staging, and its checkpoint.
 
@@ -231,8 +241,11 @@ def _store_shard(
         *(job.compression, context.part),
         container=job.container,
     )
-    with counting(workspace, name) as live, workspace.shard_tempfile(file) as path:
-        card = context.publishing.description.card
+    with (
+        write_live_counts(workspace, name) as live,
+        workspace.shard_tempfile(file) as path,
+    ):
+        card = context.publishing.description.has_card
         written, index = _write_files(path, windows, job, live, card=card)
         signature = index_signature = tuple[int, ...]()
         if isinstance(workspace.store, LocalStore):
@@ -250,7 +263,7 @@ def _store_shard(
             example_bytes=written.example_bytes,
             crc32c=written.crc32c,
             rejects=save_rejects(workspace, name, sink.rejects),
-            observed_types=sink.observed,
+            observed_types=sink.type_flags,
             issues=sink.issues,
             checksums=save_checksums(workspace, name, sink.checksums),
             index=index,
@@ -264,7 +277,7 @@ def _store_shard(
 
 def _write_files(
     path: Path,
-    windows: Iterable[pa.BinaryArray | Window],
+    windows: Iterable[pa.BinaryArray | RecordWindow],
     job: JobSpec,
     live: LiveCounts,
     *,
@@ -273,11 +286,11 @@ def _write_files(
     """Writes a shard, and its index file if the job requests it."""
     lengths: list[I64] = []
 
-    def counted() -> Iterator[Window]:
-        for window in map(Window.of, windows):
+    def counted() -> Iterator[RecordWindow]:
+        for window in map(RecordWindow.from_records, windows):
             yield window
             window_lengths = window.lengths
-            live.note_written(int(window_lengths.sum()), len(window_lengths))
+            live.add_written(int(window_lengths.sum()), len(window_lengths))
             if job.index:
                 lengths.append(window_lengths)
 
@@ -287,12 +300,12 @@ def _write_files(
     written = write_records(path, counted(), *compression_options, with_sha256=card)
     if not job.index:
         return written, None
-    index = write_windows(_index_path(path), index_texts(lengths), durable=True)
+    index = write_windows(_index_path(path), iterate_index_parts(lengths), durable=True)
     sync_folder(path.parent)
     return written, IndexResult(*index)
 
 
-def index_texts(lengths: Iterable[I64]) -> Iterator[bytes]:
+def iterate_index_parts(lengths: Iterable[I64]) -> Iterator[bytes]:
     """Yields the parts of a shard's index from the lengths of its records."""
     end = 0
     for window_lengths in lengths:
@@ -306,8 +319,8 @@ def _index_path(path: Path) -> Path:
 
 
 def _encode_references(
-    context: RunContext, windows: Iterator[pa.BinaryArray], sink: RowSink
-) -> Iterator[pa.BinaryArray | Window]:
+    context: RunContext, windows: Iterator[pa.BinaryArray], sink: RangeFindings
+) -> Iterator[pa.BinaryArray | RecordWindow]:
     """Yields the encoded rows for windows of references to unread rows."""
     schema = context.schema()
     for rows in context.source.read_windows(windows, sink):
@@ -331,12 +344,12 @@ def _encode_references(
             expected_schema=context.expected_schema,
         ):
             for row, reason in framed.invalid_rows:
-                path, position, raw = rows.raw(row)
+                path, position, raw = rows.raw_row(row)
                 sink.rejects.append(Reject(path, position, reason, raw, "value"))
             yield binary_payloads(framed.rows)
 
 
-def _verify(
+def _verified_windows(
     windows: Iterable[pa.BinaryArray], location: str
 ) -> Iterator[pa.BinaryArray]:
     """Yields windows after verifying their records; `location` is for messages."""
@@ -345,7 +358,7 @@ def _verify(
         yield window
 
 
-def _verify_runs(
+def _verified_run_windows(
     context: RunContext,
     runs: Sequence[SortedRunRef],
     windows: Iterator[pa.BinaryArray],
@@ -358,9 +371,9 @@ def _verify_runs(
       task.
     """
     try:
-        yield from _verify(windows, location)
+        yield from _verified_windows(windows, location)
     except (RecordmillError, OSError) as error:
-        folder = context.workspace.runs
+        folder = context.workspace.sorted_run_folder
         damaged = [run for run in runs if not folder.is_whole(run)]
         if not damaged:
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recordmill.schemas.source_options import SourceOptions
-from recordmill.transforms.sources.registry import Request, SourceFormat
+from recordmill.transforms.sources.registry import SourceFormat, SourceRequest
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def make_source(
     options: SourceOptions,  # noqa: ARG001 (there are none)
-    request: Request,
+    request: SourceRequest,
 ) -> Source:
     """Makes the source of SVHN's files."""
     from recordmill_svhn.source import SvhnSource

@@ -25,8 +25,8 @@ from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     Append,
+    RangeFindings,
     Rows,
-    RowSink,
     Source,
     number_ranges,
 )
@@ -50,7 +50,7 @@ class SvhnSource(Source):
     shape: tuple[int, ...] = ()
     storage: StorageOptions = NO_OPTIONS
 
-    tells_checksums = True
+    reports_checksums = True
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         found = [file for file in files if file.path.endswith("_32x32.mat")]
@@ -63,7 +63,7 @@ class SvhnSource(Source):
         return replace(self, digits=digits, shape=shapes[0][:3])
 
     def _arrays(self, file: InputFile) -> tuple[bytes, dict[str, Any]]:
-        data = read_file(file.uri, self.storage, file.seen)
+        data = read_file(file.uri, self.storage, file.stat)
         try:
             arrays = scipy.io.loadmat(io.BytesIO(data), variable_names=["X", "y"])
         except (MatReadError, ValueError, TypeError, OSError) as error:
@@ -73,13 +73,13 @@ class SvhnSource(Source):
             raise InputError(f"{file.uri}: expected as many labels y as images X")
         return data, arrays
 
-    def own_splits(self) -> tuple[str, ...]:
+    def input_splits(self) -> tuple[str, ...]:
         return tuple(_split(file) for file, _ in self.digits)
 
     def columns(self) -> pa.Schema:
         return pa.schema({"image": pa.binary(), "label": pa.int64()})
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+    def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
         return number_ranges(
             [(file, 0, rows, _split(file)) for file, rows in self.digits if rows]
         )
@@ -94,7 +94,7 @@ class SvhnSource(Source):
         return Schema((image, FeatureSpec("label", Kind.INT64, class_names=names)))
 
     def read(
-        self, input_range: InputRange, expected: tuple[int, ...], sink: RowSink
+        self, input_range: InputRange, expected: tuple[int, ...], sink: RangeFindings
     ) -> Iterator[Rows]:
         file = next(file for file, _ in self.digits if file.path == input_range.path)
         data, arrays = self._arrays(file)
@@ -120,7 +120,7 @@ class SvhnSource(Source):
                 ),
                 origins=origins_in(file.path, 0, rows),
                 positions=rows,
-                raw=lambda row, rows=rows: raw(int(rows[row])),
+                raw_row=lambda row, rows=rows: raw(int(rows[row])),
             )
 
 

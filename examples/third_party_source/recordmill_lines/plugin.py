@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from recordmill.schemas.source_options import SourceOptions
-from recordmill.transforms.sources.registry import Request, SourceFormat
+from recordmill.transforms.sources.registry import SourceFormat, SourceRequest
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
@@ -19,7 +19,7 @@ class LinesOptions(SourceOptions):
     min_length: int = Field(1, ge=0, description="bytes; shorter lines are left out")
 
 
-def make_source(options: LinesOptions, request: Request) -> Source:
+def make_source(options: LinesOptions, request: SourceRequest) -> Source:
     """Makes the source of lines of text."""
     from recordmill_lines.source import LinesSource
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows, RowSink, Source
+from recordmill.transforms.sources.base import RangeFindings, Rows, Source
 from recordmill.transforms.storage.reading import read_range
 
 
@@ -31,7 +31,7 @@ class LinesSource(Source):
         return pa.schema({"text": pa.string(), "length": pa.int64()})
 
     def read(
-        self, input_range: InputRange, expected: tuple[int, ...], sink: RowSink
+        self, input_range: InputRange, expected: tuple[int, ...], sink: RangeFindings
     ) -> Iterator[Rows]:
         lines: list[tuple[int, bytes]] = []
         texts: list[str] = []
@@ -55,5 +55,5 @@ class LinesSource(Source):
             ),
             origins=origins_in(input_range.path, input_range.start, offsets),
             positions=offsets,
-            raw=lambda row: lines[row],
+            raw_row=lambda row: lines[row],
         )

@@ -28,7 +28,7 @@ def test_numbers_are_those_of_libsndfile(
     data = sound(form, frames, channels, rate)
     known = soundfile.info(io.BytesIO(data))
     found = read_audio_header(data)
-    assert found.format in form
+    assert found.file_format in form
     numbers = (known.samplerate, known.channels, known.frames)
     assert (found.sample_rate, found.channels, found.frames) == numbers
 

@@ -59,7 +59,7 @@ def test_damage_in_the_middle() -> None:
 def test_other_frames_than_the_header_says() -> None:
     data = sound("layer3.mp3")
     header = read_audio_header(data)._replace(frames=3999)
-    with pytest.raises(AudioHeaderError, match="is decoded to 3,999 frames") as error:
+    with pytest.raises(AudioHeaderError, match="decodes to 3,999 frames") as error:
         decode_samples(data, header._replace(sample_rate=16000))
     assert "at 8000 Hz (expected 3,999 of 1 at 16000, as stored)" in str(error.value)
 

@@ -24,7 +24,7 @@ from recordmill.schemas.proto import example_pb2
 from recordmill.transforms.cast import cast_batch as conform_module
 from recordmill.transforms.cast.cast_batch import CastBatch, cast, check_columns
 from recordmill.transforms.cast.cell_lists import feature_type
-from recordmill.transforms.cast.side_files import SideFileError, SideFiles
+from recordmill.transforms.cast.side_files import SidecarFileError, SidecarFiles
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.sources.csv.rows import split_cells
 
@@ -202,7 +202,7 @@ def test_first_reason_in_declared_order() -> None:
     batch = table(a=["x", "1", "2", "x"], b=["x", "1", "y", "0"], other=[None] * 4)
     (made,) = cast(batch, declared)
     assert made.batch.to_pydict() == {"b": [1], "a": [1]}
-    assert made.kept.tolist() == [1]
+    assert made.row_indices.tolist() == [1]
     assert made.invalid_rows == [
         (0, "feature 'b': 'x' is not a valid int8"),
         (2, "feature 'b': 'y' is not a valid int8"),
@@ -220,7 +220,11 @@ def test_several_features_of_one_column() -> None:
 
 def test_no_rows() -> None:
     (made,) = cast(table(c=pa.array([], pa.string())), declare(dtype="int8"))
-    assert (made.batch.num_rows, made.kept.tolist(), made.invalid_rows) == (0, [], [])
+    assert (made.batch.num_rows, made.row_indices.tolist(), made.invalid_rows) == (
+        0,
+        [],
+        [],
+    )
 
 
 DEFAULTS: list[tuple[dict[str, Any], Any, Any]] = [
@@ -357,15 +361,15 @@ def test_images_in_base64() -> None:
 
 
 @pytest.fixture
-def side_files(tmp_path: Path) -> SideFiles:
+def side_files(tmp_path: Path) -> SidecarFiles:
     (tmp_path / "tables").mkdir()
     for name, size in (("a", 40), ("b", 50), ("c", 30), ("d", 200), ("e", 10)):
         (tmp_path / "tables" / name).write_bytes(name.encode() * size)
-    return SideFiles(str(tmp_path), str(tmp_path / "tables"))
+    return SidecarFiles(str(tmp_path), str(tmp_path / "tables"))
 
 
 def test_file_bytes_come_in_parts(
-    side_files: SideFiles, monkeypatch: pytest.MonkeyPatch
+    side_files: SidecarFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conform_module, "FILE_BYTES", 100)
     names = ["a", "b", "gone", "c", "d", None, "e", "b"]
@@ -376,7 +380,9 @@ def test_file_bytes_come_in_parts(
         data={"column": "path", "bytes_from": "path", "optional": True}, number="int8"
     )
     parts = list(cast(batch, declared, side_files))
-    assert [(p.kept.tolist(), [row for row, _ in p.invalid_rows]) for p in parts] == [
+    assert [
+        (p.row_indices.tolist(), [row for row, _ in p.invalid_rows]) for p in parts
+    ] == [
         ([0, 1, 4], [2, 3]),  # 290 bytes; c is not read, as its row is refused
         ([5, 6, 7], []),
     ]
@@ -403,7 +409,7 @@ def test_images_from_files(tmp_path: Path) -> None:
     batch = table(
         path=["b.png", "a.jpg", "c.jpg"], mask=pa.array([None] * 3, pa.string())
     )
-    (made,) = cast(batch, declared, SideFiles(str(tmp_path), str(tmp_path)))
+    (made,) = cast(batch, declared, SidecarFiles(str(tmp_path), str(tmp_path)))
     jpeg, png = golden_images()
     assert made.batch.to_pylist() == [{"image": jpeg, "mask": png}]
     assert made.invalid_rows == [
@@ -416,7 +422,7 @@ def test_images_from_files(tmp_path: Path) -> None:
     ]
 
 
-def test_a_row_of_two_files_of_which_one_is_gone(side_files: SideFiles) -> None:
+def test_a_row_of_two_files_of_which_one_is_gone(side_files: SidecarFiles) -> None:
     declared = features(
         a={"column": "a", "bytes_from": "path"}, b={"column": "b", "bytes_from": "path"}
     )
@@ -451,7 +457,7 @@ class AnyFiles:
 
     def size(self, path: str) -> int:
         if not path:
-            raise SideFileError("'' is not a valid path")
+            raise SidecarFileError("'' is not a valid path")
         return len(path)
 
     def read(self, path: str) -> bytes:
@@ -479,7 +485,7 @@ def test_what_passes_the_check_never_fails(
     made.batch.validate(full=True)
     assert made.batch["f"].type == feature_type(feature)
     assert feature.optional or not made.batch["f"].null_count
-    rows = [*made.kept.tolist(), *(row for row, _ in made.invalid_rows)]
+    rows = [*made.row_indices.tolist(), *(row for row, _ in made.invalid_rows)]
     assert sorted(rows) == list(range(len(array)))
 
 
@@ -573,7 +579,7 @@ def test_csv_to_examples(rows: list[dict[str, Any]]) -> None:
     made: CastBatch
     (made,) = cast(batch, DECLARED)
     expected = list(map(as_example, rows))
-    assert made.kept.tolist() == [
+    assert made.row_indices.tolist() == [
         i for i, one in enumerate(expected) if one is not None
     ]
     assert [row for row, _ in made.invalid_rows] == [

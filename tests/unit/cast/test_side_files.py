@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.cast.side_files import SideFileError, SideFiles
+from recordmill.transforms.cast.side_files import SidecarFileError, SidecarFiles
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def beside(root: Path) -> SideFiles:
-    return SideFiles.beside(f"{root}/tables/table.csv", str(root))
+def beside(root: Path) -> SidecarFiles:
+    return SidecarFiles.next_to_table(f"{root}/tables/table.csv", str(root))
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
@@ -41,7 +41,9 @@ def beside(root: Path) -> SideFiles:
     ],
 )
 def test_local_files(tree: Path, scheme: str, path: str, expected: bytes) -> None:
-    files = SideFiles.beside(f"{scheme}{tree}/tables/table.csv", f"{scheme}{tree}")
+    files = SidecarFiles.next_to_table(
+        f"{scheme}{tree}/tables/table.csv", f"{scheme}{tree}"
+    )
     assert files.read(path) == expected
 
 
@@ -67,7 +69,7 @@ BAD_PATHS = [
 
 @pytest.mark.parametrize(("path", "reason"), BAD_PATHS)
 def test_local_paths_that_name_no_file(tree: Path, path: str, reason: str) -> None:
-    with pytest.raises(SideFileError) as caught:
+    with pytest.raises(SidecarFileError) as caught:
         beside(tree).read(path)
     assert str(caught.value).startswith(repr(path))
     assert reason in str(caught.value)
@@ -90,11 +92,11 @@ def test_links(tree: Path) -> None:
         "way out/root/tables/../../secret",
         "chain",
     ):
-        with pytest.raises(SideFileError, match=r"out of the input root|outside"):
+        with pytest.raises(SidecarFileError, match=r"out of the input root|outside"):
             files.read(path)
-    with pytest.raises(SideFileError, match="no such file"):
+    with pytest.raises(SidecarFileError, match="no such file"):
         files.read("nothing")
-    with pytest.raises(SideFileError, match="'circle': Too many levels"):
+    with pytest.raises(SidecarFileError, match="'circle': Too many levels"):
         files.read("circle")
 
 
@@ -105,15 +107,15 @@ def test_a_root_behind_a_link(tree: Path) -> None:
 
 
 def test_unreadable_is_no_fault_of_the_row() -> None:
-    files = SideFiles("/proc/self", "/proc/self")
+    files = SidecarFiles("/proc/self", "/proc/self")
     with pytest.raises(InputError, match=r"^/proc/self/mem: cannot be read: .*Input/"):
         files.read("mem")
 
 
 def test_a_table_without_a_folder(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree / "tables")
-    assert SideFiles.beside("table.csv", str(tree)).read("a.bin") == b"abc"
-    assert SideFiles.beside("/table.csv", "/").folder == "/"
+    assert SidecarFiles.next_to_table("table.csv", str(tree)).read("a.bin") == b"abc"
+    assert SidecarFiles.next_to_table("/table.csv", "/").folder == "/"
 
 
 def test_remote_files() -> None:
@@ -123,7 +125,7 @@ def test_remote_files() -> None:
     system.pipe("/bucket/root/images/d.bin", b"d")
     system.pipe("/bucket/secret", b"secret")
     root = "memory://bucket/root"
-    files = SideFiles.beside(f"{root}/tables/table.csv", root)
+    files = SidecarFiles.next_to_table(f"{root}/tables/table.csv", root)
     for path, expected in (
         ("a.bin", b"abc"),
         ("../images/d.bin", b"d"),
@@ -136,7 +138,7 @@ def test_remote_files() -> None:
         ("none", "no such file"),
         ("../images", "is not a file"),
     ):
-        with pytest.raises(SideFileError, match=reason):
+        with pytest.raises(SidecarFileError, match=reason):
             files.read(path)
     system.rm("/bucket", recursive=True)
 

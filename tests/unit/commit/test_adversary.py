@@ -128,7 +128,7 @@ def test_a_version_that_is_published_late_is_whole() -> None:
     world.baton.finish(world.auto("x"))
     world.baton.finish(sleeper)
     assert isinstance(sleeper.result, Manifest)
-    assert read_manifest(world.store.below("1.0.3")) == sleeper.result
+    assert read_manifest(world.store.subfolder_store("1.0.3")) == sleeper.result
     world.check_end()
 
 

@@ -34,7 +34,7 @@ REJECT = json.dumps(LINE).encode() + b"\n"
 
 def context(folder: Path, limit: str = "100%", part: int = 0) -> RunContext:
     workspace = Workspace(
-        LocalStore(str(folder)), "f" * 16, folder, folder, shared=True
+        LocalStore(str(folder)), "f" * 16, folder, folder, is_in_store=True
     )
     job = JobSpec(source="csv", name="d", max_rejects=RejectLimit(text=limit))
     return plain_context(workspace, job=job, part=part)
@@ -42,14 +42,14 @@ def context(folder: Path, limit: str = "100%", part: int = 0) -> RunContext:
 
 def rows(read: int, rejected: int = 0, kept: int | None = None) -> RangeResult:
     lines = REJECT * (rejected if kept is None else kept)
-    totals = RejectTotals.of(lines) if lines else NO_REJECTS
+    totals = RejectTotals.from_content(lines) if lines else NO_REJECTS
     return RangeResult(
         InputRange(0, "", "", 0, 0, 0, 0), read, rejected, (), rejects=totals
     )
 
 
 def shard(split: str, index: int, records: int, rejected: int = 0) -> ShardResult:
-    totals = RejectTotals.of(REJECT * rejected) if rejected else NO_REJECTS
+    totals = RejectTotals.from_content(REJECT * rejected) if rejected else NO_REJECTS
     name = f"{split}-{index}"
     return ShardResult(
         *("".join([*split]), index, name, records, 10 * records, records, 0xABC),

@@ -16,10 +16,10 @@ from plain_manifests import plain_manifest
 
 from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.names import mark_of_rejects
+from recordmill.schemas.names import parse_rejects_commit_id
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import (
-    SEEN_NAME,
+    REPLACED_DIGEST_NAME,
     CommitRecord,
     clean_up,
     commit,
@@ -45,7 +45,7 @@ NEW = "d-train.0123abcd.tfrecord-00000-of-00001"
 
 
 def workspace_in(store: LocalStore) -> Workspace:
-    return Workspace.of(store, "0123456789abcdef")
+    return Workspace.for_run(store, "0123456789abcdef")
 
 
 @pytest.mark.parametrize("appended", [0, 1, 2, 3])
@@ -79,7 +79,7 @@ def test_only_the_commit_is_left(
     work = workspace_in(store)
     datasets = {n: plain_manifest([NEW], seed=n).to_bytes() for n in (1, 2)}
     digest = manifest_digest(datasets[seen] if seen else None)
-    store.put_bytes(digest.encode(), work.store_name(SEEN_NAME))
+    store.put_bytes(digest.encode(), work.store_name(REPLACED_DIGEST_NAME))
     if now:
         store.put_bytes(datasets[now], "manifest.json")
     store.put_bytes(b"x" * 34, work.store_name(f"staging/{OLD}"))
@@ -202,14 +202,14 @@ def test_rejects_of_an_earlier_try(key: str) -> None:
     while not any(file.endswith("/staging/manifest.json") for file in files):
         world.baton.turn(run)
     (staged,) = (file for file in files if file.endswith("/staging/manifest.json"))
-    mark = Manifest.from_bytes(files[staged], "x").mark
+    mark = Manifest.from_bytes(files[staged], "x").commit_id
     earlier = f"rejects/{mark}-a00001-range-7.jsonl"
     files[earlier] = b"x" * 58
     world.baton.finish(run)
     assert isinstance(run.result, Manifest), run.error
     assert earlier not in files
     rejects = [name for name in files if name.startswith("rejects/")]
-    assert len({mark_of_rejects(name) for name in rejects}) == len(rejects) == 2
+    assert len({parse_rejects_commit_id(name) for name in rejects}) == len(rejects) == 2
     world.check_end()
 
 
@@ -225,7 +225,7 @@ def test_files_of_a_replaced_dataset_stay_until_the_next_run(by_append: bool) ->
     assert isinstance(other.result, Manifest)
     assert {*first.shard_files, *other.result.shard_files} <= files.keys()
     records = [name for name in files if name.startswith(".recordmill/")]
-    assert records == [f".recordmill/commit-{other.result.mark}/replaced.json"]
+    assert records == [f".recordmill/commit-{other.result.commit_id}/replaced.json"]
     clean_up(world.store, end_grace=False)
     third = world.publish("z", overwrite=True)
     world.baton.pause_before(third, "swap manifest.json")
@@ -257,7 +257,7 @@ def test_fixed_names_are_swapped_in_order() -> None:
 def test_other_fixed_names_are_swapped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a store each takes five answers: one after the other, 2 s at 50 ms each."""
     store = RemoteStore(f"memory://{uuid.uuid4().hex}")
-    work = Workspace.of(store, "0123456789abcdef")
+    work = Workspace.for_run(store, "0123456789abcdef")
     described = dict.fromkeys(("features.json", "schema.pbtxt"), b"{}")
     entries = {
         name: {"bytes": len(data), "crc32c": f"{crc32c(data):08x}"}
@@ -267,7 +267,7 @@ def test_other_fixed_names_are_swapped_at_once(monkeypatch: pytest.MonkeyPatch) 
     others = {**described, "run.json": b"{}"}
     for name, data in {**others, "manifest.json": staged}.items():
         store.put_bytes(data, work.store_name(f"staging/{name}"))
-    store.put_bytes(b"", work.store_name(SEEN_NAME))
+    store.put_bytes(b"", work.store_name(REPLACED_DIGEST_NAME))
     all_are_there, swap = threading.Barrier(len(others)), RemoteFile.swap
 
     def swap_with_others(file: RemoteFile, data: bytes, seen: bytes | None) -> bool:
@@ -282,7 +282,7 @@ def test_other_fixed_names_are_swapped_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 def test_few_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is asked side by side, as by `for_each`, the longest counts: 50 ms each."""
-    waits, ask = 0, RemoteStore._do
+    waits, ask = 0, RemoteStore._with_file
 
     def asked(*what: Any) -> Any:
         nonlocal waits
@@ -302,7 +302,7 @@ def test_few_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         return results
 
     store = RemoteStore(f"memory://{uuid.uuid4().hex}")
-    work = Workspace.of(store, "0123456789abcdef")
+    work = Workspace.for_run(store, "0123456789abcdef")
     described = dict.fromkeys(("dataset_info.json", "features.json"), b"{}")
     entries = {
         name: {"bytes": len(data), "crc32c": f"{crc32c(data):08x}"}
@@ -312,8 +312,8 @@ def test_few_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     staged = plain_manifest([NEW], **mark).to_bytes()
     files = {**described, "run.json": b"{}", OLD: b"x" * 34, "manifest.json": staged}
     store.put_all({work.store_name(f"staging/{name}"): files[name] for name in files})
-    store.put_bytes(b"", work.store_name(SEEN_NAME))
-    monkeypatch.setattr(RemoteStore, "_do", asked)
+    store.put_bytes(b"", work.store_name(REPLACED_DIGEST_NAME))
+    monkeypatch.setattr(RemoteStore, "_with_file", asked)
     monkeypatch.setattr(RemoteStore, "for_each", for_each)
     found = []
     for act in (
@@ -360,5 +360,5 @@ def test_a_record_of_a_commit_that_is_over(tmp_path: Path, generation: int) -> N
     manifest = plain_manifest([], generation=2)
     assert is_clean(store, manifest)
     other = plain_manifest([], generation=generation, fingerprint="5" * 32)
-    CommitRecord(store, other.mark).write(other.to_bytes(), None, {})
+    CommitRecord(store, other.commit_id).write(other.to_bytes(), None, {})
     assert is_clean(store, manifest) is (generation > 2)

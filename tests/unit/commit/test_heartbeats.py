@@ -18,17 +18,17 @@ from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import RunProcess
 from recordmill.transforms.tasks import launches
 from recordmill.transforms.tasks.launches import (
+    HEARTBEAT_NAME,
     LIFE_SECONDS,
     RENEW_SECONDS,
-    SIGN_NAME,
     HeartbeatTimer,
+    add_run_key,
     begin_launch,
     end_launch,
     find_launch,
     keep_alive,
-    keeping_alive,
     live_workspaces,
-    note_run_key,
+    with_heartbeat,
 )
 from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
 from recordmill.transforms.tasks.workspace import Workspace
@@ -40,7 +40,7 @@ KEY = "fedcba9876543210" * 2
 @pytest.fixture
 def rows(tmp_path: Path) -> Workspace:
     """The workspace of a pipeline that has begun."""
-    workspace = Workspace.of(LocalStore(str(tmp_path / "out")), ROWS)
+    workspace = Workspace.for_run(LocalStore(str(tmp_path / "out")), ROWS)
     begin_launch(workspace, "")
     return workspace
 
@@ -65,15 +65,15 @@ def test_a_heartbeat_keeps_both_workspaces_of_a_pipeline(rows: Workspace) -> Non
     store, second = rows.store, rows.sibling(KEY)
     assert live_workspaces(store) == {ROWS}
     orphan = put_run(second)  # of an earlier pipeline with the same rows
-    assert find_leftovers(store).runs == (f".recordmill/{KEY[:16]}",)
-    note_run_key(rows, KEY)
+    assert find_leftovers(store).run_folders == (f".recordmill/{KEY[:16]}",)
+    add_run_key(rows, KEY)
     paths = [put_run(rows), orphan]
     for workspace in (rows, second):
         keep_alive(workspace, at_once=True)
     assert live_workspaces(store) == {ROWS, KEY[:16]}
     for dry_run in (True, False):
         cleaned = clean(store, dry_run=dry_run)
-        names = [launch.name for launch in cleaned.at_work]
+        names = [launch.name for launch in cleaned.active_launches]
         assert (cleaned.files, names) == ({}, [ROWS])
     assert all(path.exists() for path in paths)
     assert len(clean(store, detached=True).files) == 3
@@ -85,7 +85,7 @@ def test_a_workspace_that_a_pipeline_takes_up_is_not_removed(rows: Workspace) ->
     second = rows.sibling(KEY)
     path = put_run(second)
     orphans = find_leftovers(rows.store)
-    note_run_key(rows, KEY)
+    add_run_key(rows, KEY)
     remove_leftovers(rows.store, orphans)
     assert path.exists()
 
@@ -105,9 +105,9 @@ def test_a_day_after_the_last_heartbeat_it_is_an_orphan(
 ) -> None:
     path = put_run(rows)
     age = time.time() - store_seconds
-    os.utime(Path(rows.store.uri, rows.store_name(SIGN_NAME)), (age, age))
+    os.utime(Path(rows.store.uri, rows.store_name(HEARTBEAT_NAME)), (age, age))
     leftovers = find_leftovers(rows.store, clock=lambda: time.time() + clock_seconds)
-    assert bool(leftovers.at_work) == is_live
+    assert bool(leftovers.active_launches) == is_live
     remove_leftovers(rows.store, leftovers)
     assert path.exists() == is_live
 
@@ -158,7 +158,7 @@ def test_a_task_of_an_ended_pipeline_says_so(rows: Workspace) -> None:
     """Whatever it fails with when its files are gone."""
     second = rows.sibling(KEY)
 
-    @keeping_alive(second)
+    @with_heartbeat(second)
     def task() -> None:
         clean(rows.store, detached=True)
         raise FileNotFoundError("no such run")
@@ -170,7 +170,7 @@ def test_a_task_of_an_ended_pipeline_says_so(rows: Workspace) -> None:
         with pytest.raises(BusyError, match=ENDED):
             keep_alive(workspace, at_once=True)
     with pytest.raises(BusyError, match=ENDED):
-        note_run_key(rows, KEY)
+        add_run_key(rows, KEY)
 
 
 def test_an_error_of_a_task_ends_only_what_ends_with_its_process(
@@ -179,7 +179,7 @@ def test_an_error_of_a_task_ends_only_what_ends_with_its_process(
     """Other runners repeat the task."""
     for process in (None, RunProcess.current()):
         begin_launch(rows, "", process)
-        with pytest.raises(ValueError, match="not a number"), keeping_alive(rows):
+        with pytest.raises(ValueError, match="not a number"), with_heartbeat(rows):
             raise ValueError("not a number")
         launch = find_launch(rows.store, ROWS)
         assert launch is not None
@@ -201,9 +201,9 @@ def test_tasks_that_are_repeated_behind_the_commit(rows: Workspace) -> None:
 
 
 def test_a_run_without_a_heartbeat_needs_none(rows: Workspace) -> None:
-    attended = Workspace.of(rows.store, KEY)
+    attended = Workspace.for_run(rows.store, KEY)
     keep_alive(attended, at_once=True)
     end_launch(attended, "over")
-    with pytest.raises(ValueError, match="wrong"), keeping_alive(attended):
+    with pytest.raises(ValueError, match="wrong"), with_heartbeat(attended):
         raise ValueError("wrong")
     assert live_workspaces(rows.store) == {ROWS}

@@ -15,16 +15,16 @@ from recordmill.schemas.errors import InputError, OutputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.names import (
-    inputs_name,
-    part_of,
+    inputs_file_name,
+    parse_part,
     rejects_prefix,
     run_metadata_name,
     shard_file_name,
 )
 from recordmill.transforms.commit.inputs import (
-    ContentCheck,
-    KeptFile,
-    dump_kept,
+    ContentComparison,
+    ConvertedFile,
+    dump_part_inputs,
     new_files,
     parse_inputs,
 )
@@ -32,7 +32,7 @@ from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.tfrecord import crc32c
 
 JOB = JobSpec(source="csv", name="data")
-CHECK = ContentCheck()
+CHECK = ContentComparison()
 
 
 def file(path: str, size: int = 1, version: str = "v") -> InputFile:
@@ -54,39 +54,42 @@ def file(path: str, size: int = 1, version: str = "v") -> InputFile:
 def test_round_trip(files: list[InputFile], num_side: int) -> None:
     """Any name that a file can have, line ends and quotes among them."""
     side, inputs = files[:num_side], files[num_side:]
-    both = Inventory.of([*inputs, *side])  # listed as both
-    data = dump_inputs("ff", JOB, Inventory.of(inputs), both)
-    assert data == dump_inputs("ff", JOB, Inventory.of(inputs), both)
+    both = Inventory.from_files([*inputs, *side])  # listed as both
+    data = dump_inputs("ff", JOB, Inventory.from_files(inputs), both)
+    assert data == dump_inputs("ff", JOB, Inventory.from_files(inputs), both)
     assert data[4:8] == bytes(4)  # no clock
     kept = parse_inputs(data, "x")
     assert kept.fingerprint == "ff"
     assert kept.job["name"] == "data"
     assert "max_rejects" not in kept.job
     assert dict(kept.files) == {
-        each.path: KeptFile(each.size, each.version, each in side) for each in files
+        each.path: ConvertedFile(each.size, each.version, each in side)
+        for each in files
     }
 
 
 def listed(run_key: str = "", *, by_content: bool = False) -> bytes:
     contents = {"a": "crc32c:00000001", "b": "crc32c:00000002"}
     files = [file("a", 1, contents["a"]), file("b", 2, contents["b"])]
-    data = dump_inputs("ff", JOB, Inventory.of(files), run_key=run_key)
+    data = dump_inputs("ff", JOB, Inventory.from_files(files), run_key=run_key)
     if by_content:
         kept = parse_inputs(data, "x")
-        read = kept.files.having("content", pa.array(contents.values()))
-        data = dump_kept(replace(kept, files=read, by_content=True))
+        read = kept.files.with_column("content", pa.array(contents.values()))
+        data = dump_part_inputs(replace(kept, files=read, by_content=True))
     return data
 
 
 def test_by_content_or_as_listed() -> None:
     kept = parse_inputs(listed(by_content=True), "x")
     assert (kept.by_content, kept.run_key) == (True, "")
-    assert dict(kept.files)["a"] == KeptFile(
-        1, None, is_side=False, content="crc32c:00000001"
+    assert dict(kept.files)["a"] == ConvertedFile(
+        1, None, is_sidecar=False, content="crc32c:00000001"
     )
     kept = parse_inputs(listed(run_key="k"), "x")
     assert (kept.by_content, kept.run_key) == (False, "k")
-    assert dict(kept.files)["a"] == KeptFile(1, "crc32c:00000001", is_side=False)
+    assert dict(kept.files)["a"] == ConvertedFile(
+        1, "crc32c:00000001", is_sidecar=False
+    )
 
 
 @pytest.mark.parametrize("content", ["5", "null", '"crc32c:1"', '"v"', "[]"])
@@ -101,11 +104,14 @@ def test_a_content_that_is_none(content: str) -> None:
 def test_what_could_not_be_read() -> None:
     broken = InputFile("a", "/in/a", 0, "", problem="a link to nothing")
     files = parse_inputs(
-        dump_inputs("ff", JOB, Inventory.of([broken]), Inventory.of([file("b")])), "x"
+        dump_inputs(
+            "ff", JOB, Inventory.from_files([broken]), Inventory.from_files([file("b")])
+        ),
+        "x",
     ).files
     assert dict(files) == {
-        "a": KeptFile(0, "", is_side=False, is_unreadable=True),
-        "b": KeptFile(1, "v", is_side=True),
+        "a": ConvertedFile(0, "", is_sidecar=False, is_unreadable=True),
+        "b": ConvertedFile(1, "v", is_sidecar=True),
     }
 
 
@@ -114,12 +120,15 @@ def test_the_same_bytes_on_every_machine() -> None:
     files = [
         file(f"2026/{n * n % 97}/{n:05d}.jpg", n * n, f"{n:x}") for n in range(2000)
     ]
-    assert f"{crc32c(dump_inputs('ff', JOB, Inventory.of(files))):08x}" == "553fb569"
+    assert (
+        f"{crc32c(dump_inputs('ff', JOB, Inventory.from_files(files))):08x}"
+        == "553fb569"
+    )
 
 
 def test_it_is_small() -> None:
     files = [file(f"2026/11/{n:07d}.jpg", n, f"17{n:017d}") for n in range(100_000)]
-    assert len(dump_inputs("ff", JOB, Inventory.of(files))) < 1_500_000
+    assert len(dump_inputs("ff", JOB, Inventory.from_files(files))) < 1_500_000
 
 
 @pytest.mark.parametrize(
@@ -130,7 +139,7 @@ def test_it_is_small() -> None:
         gzip.compress(
             b'{"recordmill": 1, "fingerprint": "", "job": {}}\n["a", 1\n', mtime=0
         ),
-        dump_inputs("ff", JOB, Inventory.of([file("a")]))[:-1],
+        dump_inputs("ff", JOB, Inventory.from_files([file("a")]))[:-1],
     ],
 )
 def test_damaged(data: bytes) -> None:
@@ -142,14 +151,14 @@ def test_what_is_new() -> None:
     """A file that cells could name may become an input; then it is new as that."""
     kept = kept_files(
         {
-            "a": KeptFile(1, "v", is_side=False),
-            "b": KeptFile(1, "v", is_side=True),
-            "c": KeptFile(1, "v", is_side=True),
+            "a": ConvertedFile(1, "v", is_sidecar=False),
+            "b": ConvertedFile(1, "v", is_sidecar=True),
+            "c": ConvertedFile(1, "v", is_sidecar=True),
         }
     )
 
     def new(*files: list[InputFile]) -> tuple[Inventory, Inventory]:
-        return new_files(kept, *map(Inventory.of, files), "x", CHECK)
+        return new_files(kept, *map(Inventory.from_files, files), "x", CHECK)
 
     a, b, c, d, e = map(file, "abcde")
     assert new([a, b, d], [a, b, c, d, e]) == ([b, d], [e])
@@ -177,7 +186,7 @@ def test_names_sort_as_parts_and_shards_do(
     assert sorted(name(*place) for place in places) == [
         name(*place) for place in sorted(places)
     ]
-    assert [part_of(name(*place)) for place in places] == [p for p, _ in places]
+    assert [parse_part(name(*place)) for place in places] == [p for p, _ in places]
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -191,7 +200,7 @@ def test_no_split_can_be_called_like_a_part(compression: str) -> None:
 
 
 def test_names_beside_the_shards() -> None:
-    assert [inputs_name(part) for part in (0, 3)] == [
+    assert [inputs_file_name(part) for part in (0, 3)] == [
         "inputs.jsonl.gz",
         "inputs-a00003.jsonl.gz",
     ]

@@ -13,18 +13,18 @@ from plain_manifests import plain_manifest
 from recordmill.schemas.errors import OutputRefusedError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec
-from recordmill.schemas.manifest import FileEntry, Manifest
+from recordmill.schemas.manifest import Manifest, ManifestFile
 from recordmill.transforms.commit.inputs import (
-    KeptFile,
-    KeptInputs,
+    ConvertedFile,
+    PartInputs,
     dataset_changes,
-    dump_kept,
+    dump_part_inputs,
     is_of_run,
-    key_of,
     parse_inputs,
     read_inputs,
     read_part,
     renew_inventories,
+    run_key_of,
 )
 from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.storage import LocalStore
@@ -38,15 +38,17 @@ CONTENT = f"crc32c:{crc32c(b'x'):08x}"
 
 def dataset(store: LocalStore, appended: int = 0) -> Manifest:
     """Writes a dataset of a file for each part, and both lists of each."""
-    files: dict[str, FileEntry] = {}
+    files: dict[str, ManifestFile] = {}
     for part in range(appended + 1):
         fingerprint = f"{part + 3}" * 32
         listed = [InputFile(f"{part}", f"/in/{part}", 1, CONTENT)]
-        kept = parse_inputs(dump_inputs(fingerprint, JOB, Inventory.of(listed)), "x")
-        read = kept.files.having("content", pa.array([CONTENT]))
-        by_content = dump_kept(replace(kept, files=read, by_content=True))
+        kept = parse_inputs(
+            dump_inputs(fingerprint, JOB, Inventory.from_files(listed)), "x"
+        )
+        read = kept.files.with_column("content", pa.array([CONTENT]))
+        by_content = dump_part_inputs(replace(kept, files=read, by_content=True))
         store.put_bytes(by_content, f"inputs{PARTS[part]}.jsonl.gz")
-        entry = FileEntry(bytes=len(by_content), crc32c=f"{crc32c(by_content):08x}")
+        entry = ManifestFile(bytes=len(by_content), crc32c=f"{crc32c(by_content):08x}")
         files[f"inputs{PARTS[part]}.jsonl.gz"] = entry
         inventory(store, part, fingerprint)
     manifest = plain_manifest(
@@ -58,7 +60,7 @@ def dataset(store: LocalStore, appended: int = 0) -> Manifest:
 
 def inventory(store: LocalStore, part: int, fingerprint: str, key: str = "k") -> None:
     listed = [InputFile(f"{part}", f"/in/{part}", 1, f"time {part}")]
-    data = dump_inputs(fingerprint, JOB, Inventory.of(listed), run_key=key)
+    data = dump_inputs(fingerprint, JOB, Inventory.from_files(listed), run_key=key)
     store.put_bytes(data, f"inventory{PARTS[part]}.jsonl.gz")
 
 
@@ -73,19 +75,19 @@ def test_an_inventory_of_another_dataset(tmp_path: Path, other: str) -> None:
     manifest = dataset(store)
     fingerprint = "".join(list(manifest.fingerprint))
     assert versions(store, manifest) == ["time 0"]
-    assert key_of(store, manifest) == "k"
+    assert run_key_of(store, manifest) == "k"
     assert is_of_run(store, manifest, "k")
     assert is_of_run(store, manifest, fingerprint)
     assert not is_of_run(store, manifest, other)
     inventory(store, 0, other)
     assert versions(store, manifest) == [None]
-    assert key_of(store, manifest) == fingerprint
+    assert run_key_of(store, manifest) == fingerprint
     inventory(store, 0, fingerprint, key="")
     assert versions(store, manifest) == ["time 0"]
-    assert key_of(store, manifest) == fingerprint
+    assert run_key_of(store, manifest) == fingerprint
     (tmp_path / "inventory.jsonl.gz").unlink()
     assert versions(store, manifest) == [None]
-    assert key_of(store, manifest) == fingerprint
+    assert run_key_of(store, manifest) == fingerprint
 
 
 @pytest.mark.parametrize("appended", [0, 1, 2])
@@ -95,9 +97,9 @@ def test_new_times_are_noted(tmp_path: Path, appended: int) -> None:
     manifest = dataset(store, appended)
     renew_inventories(store, manifest, {"0": "new", "2": "newer"}, "m")
     assert versions(store, manifest) == ["new", "time 1", "newer"][: appended + 1]
-    assert key_of(store, manifest) == ("k" if appended else "m")
+    assert run_key_of(store, manifest) == ("k" if appended else "m")
     assert dict(read_inputs(store, manifest, JOB)) == {
-        f"{part}": KeptFile(1, version, is_side=False, content=CONTENT)
+        f"{part}": ConvertedFile(1, version, is_sidecar=False, content=CONTENT)
         for part, version in enumerate(versions(store, manifest))
     }
     other = manifest.model_copy(update={"seed": 5})
@@ -125,7 +127,7 @@ def test_inputs_that_nothing_can_be_appended_to(
         name: getattr(kept, name) for name in fields
     }
     facts = {**fields, "format_version": kept.format_version, **change}
-    data = dump_kept(KeptInputs(**facts, files=kept_files({})))  # type: ignore[arg-type]
+    data = dump_part_inputs(PartInputs(**facts, files=kept_files({})))  # type: ignore[arg-type]
     store.put_bytes(data, "inputs.jsonl.gz")
     with pytest.raises(OutputRefusedError) as caught:
         read_inputs(store, manifest, JOB)
@@ -143,7 +145,7 @@ def test_inputs_that_nothing_can_be_appended_to(
 def test_the_reading_of_folders_is_told_if_nothing_else_differs(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     job = JobSpec(source="images", name="d")
-    files = Inventory.of(
+    files = Inventory.from_files(
         InputFile(f"{folder}/{name}/1.png", f"/in/{folder}/{name}/1.png", 1, "v")
         for folder in ("train", "test")
         for name in ("cat", "dog")
@@ -155,6 +157,6 @@ def test_the_reading_of_folders_is_told_if_nothing_else_differs(tmp_path: Path) 
     other = job.model_copy(update={"seed": 1})
     seeds = ["`seed=0`, now `seed=1`"]
     assert dataset_changes(store, manifest, other, files) == seeds
-    later = Inventory.of([files[0]._replace(size=2), *files[1:]])
+    later = Inventory.from_files([files[0]._replace(size=2), *files[1:]])
     (told,) = dataset_changes(store, manifest, job, later)
     assert told == "input files: 1 changed (train/cat/1.png)"

@@ -48,11 +48,13 @@ def test_the_split(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     check_names(job("n" * 40), store, ["s" * 133])
     told = refused(job("n" * 40), store, ["test", "s" * 134])
-    assert told.startswith(f"split {'s' * 40}... of the input: names of shard files")
+    assert told.startswith(
+        f"split {'s' * 40}... of the input: the names of shard files"
+    )
     told = refused(job("n" * 40, splits=[{"name": "s" * 134, "fraction": "1"}]), store)
-    assert told.startswith(f"`splits`: split {'s' * 40}...: names of shard files")
+    assert told.startswith(f"`splits`: split {'s' * 40}...: the names of shard files")
     told = refused(job("n" * 140), store, ["s" * 140])
-    assert told.startswith(f"`name` {'n' * 40}...: names")
+    assert told.startswith(f"`name` {'n' * 40}...: the names")
 
 
 @pytest.mark.parametrize("short", [38, 40, 41])

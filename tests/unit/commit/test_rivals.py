@@ -114,7 +114,7 @@ def test_commits_are_shut_out_once_no_other_is_done(dataset: Path) -> None:
     path, store = dataset / "manifest.json", LocalStore(str(dataset))
     manifest = read_manifest(store)
     waiting = manifest.model_copy(update={"generation": manifest.generation + 3})
-    record = CommitRecord(store, waiting.mark)
+    record = CommitRecord(store, waiting.commit_id)
     record.write(waiting.to_bytes(), path.read_bytes(), {})
     other = manifest.model_copy(update={"fingerprint": "0" * 32})
 

@@ -11,7 +11,11 @@ from content_tools import kept_files
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.commit import inputs as same_content
-from recordmill.transforms.commit.inputs import ContentCheck, KeptFile, Pairs
+from recordmill.transforms.commit.inputs import (
+    ContentComparison,
+    ConvertedFile,
+    FilePairs,
+)
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.tfrecord import crc32c
 
@@ -25,11 +29,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def kept(data: bytes = BYTES, version: str | None = "old", stop: int = 0) -> KeptFile:
+def kept(
+    data: bytes = BYTES, version: str | None = "old", stop: int = 0
+) -> ConvertedFile:
     content = f"crc32c:{crc32c(data[:stop]):08x}/{stop}"
     if not stop:
         content = f"crc32c:{crc32c(data):08x}"
-    return KeptFile(len(data), version, is_side=False, content=content)
+    return ConvertedFile(len(data), version, is_sidecar=False, content=content)
 
 
 def put(folder: Path, name: str, data: bytes = BYTES, version: str = "") -> InputFile:
@@ -40,23 +46,25 @@ def put(folder: Path, name: str, data: bytes = BYTES, version: str = "") -> Inpu
     )
 
 
-def changed(check: ContentCheck, *pairs: tuple[KeptFile, InputFile]) -> list[str]:
-    return [file.path for file in check.changed(as_pairs(*pairs))]
+def changed(
+    check: ContentComparison, *pairs: tuple[ConvertedFile, InputFile]
+) -> list[str]:
+    return [file.path for file in check.changed_files(as_pairs(*pairs))]
 
 
-def as_pairs(*pairs: tuple[KeptFile, InputFile]) -> Pairs:
+def as_pairs(*pairs: tuple[ConvertedFile, InputFile]) -> FilePairs:
     kept = kept_files({file.path: before for before, file in pairs})
-    return Pairs(kept, Inventory.of(file for _, file in pairs))
+    return FilePairs(kept, Inventory.from_files(file for _, file in pairs))
 
 
-def known_as_same(check: ContentCheck, *pair: Any) -> bool | None:
-    (found,) = check.known_as_same(as_pairs(pair)).to_pylist()
+def known_as_same(check: ContentComparison, *pair: Any) -> bool | None:
+    (found,) = check.compare_known(as_pairs(pair)).to_pylist()
     return bool(found)
 
 
 def test_only_what_may_differ_is_read(folder: Path) -> None:
     told: list[str] = []
-    check = ContentCheck(tell=told.append)
+    check = ContentComparison(notify=told.append)
     same = InputFile("same", str(folder / "nowhere"), len(BYTES), "old")
     other = BYTES[:-1] + b"!"
     pairs = [
@@ -66,7 +74,10 @@ def test_only_what_may_differ_is_read(folder: Path) -> None:
         (kept(), put(folder, "other", other)),
         (kept(stop=64), put(folder, "head", other)),
         (kept(stop=64), put(folder, "new head", b"!" + BYTES[1:])),
-        (KeptFile(len(BYTES), "old", is_side=True, content=""), put(folder, "unread")),
+        (
+            ConvertedFile(len(BYTES), "old", is_sidecar=True, content=""),
+            put(folder, "unread"),
+        ),
         (kept(b""), put(folder, "empty", b"")),
     ]
     assert changed(check, *pairs) == ["other", "new head"]
@@ -83,7 +94,7 @@ def test_only_what_may_differ_is_read(folder: Path) -> None:
 
 
 def test_nothing_is_read_if_a_size_tells(folder: Path) -> None:
-    check = ContentCheck(tell=pytest.fail)
+    check = ContentComparison(notify=pytest.fail)
     touched = InputFile("touched", str(folder / "nowhere"), len(BYTES), "new")
     assert changed(
         check, (kept(), touched), (kept(), put(folder, "longer", BYTES + b"!"))
@@ -91,16 +102,16 @@ def test_nothing_is_read_if_a_size_tells(folder: Path) -> None:
 
 
 def test_without_a_content_the_version_decides(folder: Path) -> None:
-    before = KeptFile(len(BYTES), "old", is_side=False)
-    check = ContentCheck(tell=pytest.fail)
+    before = ConvertedFile(len(BYTES), "old", is_sidecar=False)
+    check = ContentComparison(notify=pytest.fail)
     assert changed(check, (before, put(folder, "a"))) == ["a"]
     assert changed(check, (before, put(folder, "a", version="old"))) == []
 
 
 def test_a_link_that_broke(folder: Path) -> None:
     file = InputFile("a", "", 0, "", problem="a link to nothing")
-    broken = KeptFile(0, "", is_side=False, is_unreadable=True, content="")
-    check = ContentCheck()
+    broken = ConvertedFile(0, "", is_sidecar=False, is_unreadable=True, content="")
+    check = ContentComparison()
     assert changed(check, (broken, file)) == []
     assert changed(check, (kept(b""), file)) == ["a"]
 
@@ -109,7 +120,7 @@ def test_a_file_that_shrinks_meanwhile(folder: Path) -> None:
     file = put(folder, "a")
     (folder / "a").write_bytes(b"short")
     with pytest.raises(InputError, match="has 5 bytes, but had 2560 when"):
-        changed(ContentCheck(), (kept(), file))
+        changed(ContentComparison(), (kept(), file))
 
 
 @pytest.mark.parametrize("stop", [500, 1500, 1980, 2559])
@@ -123,7 +134,7 @@ def test_a_file_that_ends_before(
 
     monkeypatch.setattr(same_content, "read_range", read_less)
     with pytest.raises(InputError) as caught:
-        changed(ContentCheck(), (kept(), put(folder, "a")))
+        changed(ContentComparison(), (kept(), put(folder, "a")))
     assert str(caught.value) == (
         f"{folder}/a: ends at byte {stop}, but had 2560 bytes when it was listed; did "
         "it change in the meantime?"
@@ -141,13 +152,13 @@ def test_what_is_told_before_files_are_read(
 ) -> None:
     said: list[str] = []
     pairs = [(kept(), put(folder, name)) for name in names]
-    assert changed(ContentCheck(tell=said.append), *pairs) == []
+    assert changed(ContentComparison(notify=said.append), *pairs) == []
     assert said == [f"{told} to compare"]
 
 
 def test_what_is_known_of_other_files(folder: Path) -> None:
     """Whether their checksums are larger or smaller."""
-    check = ContentCheck()
+    check = ContentComparison()
     names = [f"{number:02}" for number in range(16)]
     pairs = [(kept(), put(folder, n, BYTES[:-1] + bytes([int(n)]))) for n in names]
     contents = {crc32c((folder / name).read_bytes()) < crc32c(BYTES) for name in names}

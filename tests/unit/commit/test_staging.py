@@ -32,7 +32,7 @@ def test_changed_input_is_another_job(dataset: Path, tmp_path: Path) -> None:
     changed.write_text(IRIS.read_text().replace("5.1", "5.2", 1))
     ran = recordmill("convert", "csv", changed, dataset, "--shards", 2)
     assert ran.status == 73
-    assert "holds another dataset" in ran.err
+    assert "contains another dataset" in ran.err
 
 
 def test_overwrite_leaves_no_old_file(dataset: Path, tmp_path: Path) -> None:

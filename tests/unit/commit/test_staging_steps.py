@@ -24,21 +24,21 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 def test_when_the_first_launch_listed_the_inputs(tmp_path: Path) -> None:
     """Later launches take up what it read. In a store nobody tells such times."""
-    work = Workspace.of(LocalStore(str(tmp_path)), "0123456789abcdef")
+    work = Workspace.for_run(LocalStore(str(tmp_path)), "0123456789abcdef")
     work.make_folders()
     remote = plain_context(work, inputs=("s3://b/in",), input_root="s3://b/in")
     keep_inventory(remote, NO_FILES, NO_FILES, 2.5)
-    assert work.get("listed-at") is None
+    assert work.read_file("listed-at") is None
     local = plain_context(work, inputs=("in",), input_root=str(tmp_path))
     for listed_at in (3.5, 4.5):
         keep_inventory(local, NO_FILES, NO_FILES, listed_at)
-        assert work.get("listed-at") == b"3.5"
+        assert work.read_file("listed-at") == b"3.5"
 
 
 @pytest.mark.parametrize("found", [None, "0" * 32, "f" * 32])
 def test_an_append_to_another_dataset(tmp_path: Path, found: str | None) -> None:
-    work = Workspace.of(LocalStore(str(tmp_path)), "0123456789abcdef")
-    context = plain_context(work, base="5" * 32, part=1)
+    work = Workspace.for_run(LocalStore(str(tmp_path)), "0123456789abcdef")
+    context = plain_context(work, base_fingerprint="5" * 32, part=1)
     base: Manifest | None = None
     if found is not None:
         base = plain_manifest([], fingerprint=found)

@@ -27,8 +27,8 @@ from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.commit.inputs import (
-    ContentCheck,
-    KeptFile,
+    ContentComparison,
+    ConvertedFile,
     _file_changes,
     new_files,
     option_changes,
@@ -92,7 +92,9 @@ def test_inputs_that_changed(tmp_path: Path, number: int, more: int) -> None:
     for index in range(number + 2):
         (tmp_path / f"{index:02}").write_bytes(b"abc")
         status = (tmp_path / f"{index:02}").stat()
-        files[f"{index:02}"] = KeptFile(3, str(status.st_mtime_ns), is_side=False)
+        files[f"{index:02}"] = ConvertedFile(
+            3, str(status.st_mtime_ns), is_sidecar=False
+        )
     for index in range(number):
         (tmp_path / f"{index:02}").write_bytes(b"abcd")
     with pytest.raises(ChangedInputError) as caught:
@@ -121,7 +123,7 @@ def test_every_kind_of_change_of_an_input(
     for name in names:
         (tmp_path / name).write_bytes(b"abc")
         version = str((tmp_path / name).stat().st_mtime_ns)
-        files[name] = KeptFile(3, version, name == "side", name == "unread")
+        files[name] = ConvertedFile(3, version, name == "side", name == "unread")
     os.utime(tmp_path / "touched", ns=(1, 1))
     os.utime(tmp_path / "newer", ns=(1, 1 << 62))
     (tmp_path / "shorter").write_bytes(b"ab")
@@ -155,7 +157,7 @@ def test_files_that_were_touched_alone(
     ):
         (tmp_path / name).write_bytes(data)
         version = str((tmp_path / name).stat().st_mtime_ns)
-        files[name] = KeptFile(len(data), version, is_side=False)
+        files[name] = ConvertedFile(len(data), version, is_sidecar=False)
         content = f"crc32c:{crc32c(data):08x}" if stop else ""
         known[name] = files[name]._replace(content=content)
     require_same_inputs(kept_files(known), str(tmp_path), [], NO_OPTIONS, since=1.0)
@@ -180,7 +182,7 @@ def test_an_archive_that_was_touched_alone(tmp_path: Path) -> None:
     archive = tmp_path / "a.tar"
     archive.write_bytes(tar_of({"1.txt": b"abc", "2.txt": b"12345"}))
     root, found = list_inputs([str(archive)], NO_OPTIONS)
-    files = {each.path: KeptFile(each.size, each.version, False) for each in found}
+    files = {each.path: ConvertedFile(each.size, each.version, False) for each in found}
     known = {
         path: file._replace(content=f"crc32c:{crc32c(data):08x}")
         for (path, file), data in zip(files.items(), (b"abc", b"12345"), strict=True)
@@ -200,12 +202,15 @@ def now(path: str, size: int = 1, version: str = "v", root: str = "/in") -> Inpu
 
 
 def test_files_of_an_append_that_are_missing() -> None:
-    kept = {name: KeptFile(1, "v", is_side=False) for name in ("a", "b", "c", "d", "e")}
-    check = ContentCheck()
+    kept = {
+        name: ConvertedFile(1, "v", is_sidecar=False)
+        for name in ("a", "b", "c", "d", "e")
+    }
+    check = ContentComparison()
     with pytest.raises(InputError) as caught:
         new_files(
             kept_files(kept),
-            Inventory.of([now("a", 2), now("e")]),
+            Inventory.from_files([now("a", 2), now("e")]),
             NO_FILES,
             "out",
             check,
@@ -217,7 +222,7 @@ def test_files_of_an_append_that_are_missing() -> None:
     with pytest.raises(InputError) as caught:
         new_files(
             kept_files(kept),
-            Inventory.of([now("a", 2), now("e")]),
+            Inventory.from_files([now("a", 2), now("e")]),
             NO_FILES,
             "out",
             check,
@@ -231,7 +236,7 @@ def test_files_of_an_append_that_are_missing() -> None:
     with pytest.raises(InputError) as caught:
         new_files(
             kept_files(kept),
-            Inventory.of([now("2026/a"), now("x")]),
+            Inventory.from_files([now("2026/a"), now("x")]),
             NO_FILES,
             "out",
             check,
@@ -242,20 +247,24 @@ def test_files_of_an_append_that_are_missing() -> None:
     with pytest.raises(
         InputError, match=r"300 are missing .*was it a different folder before"
     ):
-        new_files(kept_files(many), Inventory.of([now("x")]), NO_FILES, "out", check)
+        new_files(
+            kept_files(many), Inventory.from_files([now("x")]), NO_FILES, "out", check
+        )
     with pytest.raises(InputError) as caught:
-        new_files(kept_files(kept), Inventory.of([]), NO_FILES, "out", check)
+        new_files(kept_files(kept), Inventory.from_files([]), NO_FILES, "out", check)
     assert "was it a different folder before" not in str(caught.value)
 
 
 def test_files_that_differ_from_those_of_a_dataset() -> None:
     kept = {
-        name: KeptFile(1, "v", is_side=False)
+        name: ConvertedFile(1, "v", is_sidecar=False)
         for name in ("a", "b", "gone 1", "gone 2", "same")
     }
     files = [now("a", 2), now("b", 1, "w"), now("same"), *map(now, "wxyz")]
     assert list(
-        _file_changes(kept_files(kept), Inventory.of(files), ContentCheck())
+        _file_changes(
+            kept_files(kept), Inventory.from_files(files), ContentComparison()
+        )
     ) == [
         "4 new (w, x, y and 1 more)",
         "2 gone (gone 1, gone 2)",
@@ -313,7 +322,7 @@ def test_who_lost_takes_his_files_away_at_once() -> None:
     assert isinstance(loser.error, BusyError)
     assert isinstance(winner.result, Manifest)
     marks = {name.split(".g")[1][:14] for name in world.baton.files if ".g" in name}
-    assert marks == {winner.result.mark[1:]}
+    assert marks == {winner.result.commit_id[1:]}
     world.check_end()
 
 
@@ -355,7 +364,7 @@ def test_a_dataset_is_known_by_its_fingerprint(tmp_path: Path) -> None:
     assert check_output(world.store, key, overwrite=False) == manifest
     for other in ("0" * 32, "f" * 32):
         assert check_output(world.store, other, overwrite=True) is None
-        with pytest.raises(OutputRefusedError, match="holds another dataset"):
+        with pytest.raises(OutputRefusedError, match="contains another dataset"):
             check_output(world.store, other, overwrite=False)
     assert check_output(world.store, "0" * 32, overwrite=False, base=key) is None
     with pytest.raises(BusyError, match="changed while the append was prepared"):

@@ -16,7 +16,7 @@ from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.commit.commit import discard_fixed
 from recordmill.transforms.commit.staging import (
     acquire_for_commit,
-    forget_what_was_read,
+    discard_read_checkpoints,
 )
 from recordmill.transforms.commit.versions import clear_unfinished
 from recordmill.transforms.dataset.files import read_manifest
@@ -37,7 +37,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 def test_what_runs_for_a_store_left_on_this_machine(remote: Store) -> None:
     remote.put_bytes(plain_manifest([]).to_bytes(), "manifest.json")
-    begin_launch(Workspace.of(remote, JOB), "f" * 32)
+    begin_launch(Workspace.for_run(remote, JOB), "f" * 32)
     place = Path(work_folder_of(remote.uri))
     for name in ("notes", RUN, ROWS, JOB):
         (place / name / "runs").mkdir(parents=True)
@@ -47,7 +47,7 @@ def test_what_runs_for_a_store_left_on_this_machine(remote: Store) -> None:
     for dry_run in (True, False):
         found = clean(remote, dry_run=dry_run)
         assert found.files == mine
-        assert [launch.name for launch in found.at_work] == [JOB]
+        assert [launch.name for launch in found.active_launches] == [JOB]
         names = {"notes", JOB, "0" * 16}
         assert {path.name for path in place.iterdir()} == (
             names | {RUN, ROWS} if dry_run else names
@@ -58,13 +58,13 @@ def test_what_runs_for_a_store_left_on_this_machine(remote: Store) -> None:
 
 def test_what_was_read_is_forgotten_and_no_more(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    work = Workspace.of(store, RUN)
+    work = Workspace.for_run(store, RUN)
     work.make_folders()
     kept = ["plan.json", "range-1", "exchange"]
     for name in (*kept, "range-1.json", "range-12.json", "shard-train-0.json"):
-        work.put(f"facts/{name}", b"x")
-    forget_what_was_read(plain_context(work))
-    assert work.names("facts") == sorted(kept)
+        work.write_file(f"facts/{name}", b"x")
+    discard_read_checkpoints(plain_context(work))
+    assert work.list_names("facts") == sorted(kept)
 
 
 def test_a_version_that_was_never_whole(tmp_path: Path) -> None:

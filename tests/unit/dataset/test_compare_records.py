@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.schemas.manifest import ShardEntry
+from recordmill.schemas.manifest import ManifestShard
 from recordmill.transforms.dataset import diff
 from recordmill.transforms.dataset.diff import (
     MAX_EXAMPLES,
@@ -27,7 +27,7 @@ Shards = list[tuple[str, list[bytes]]]
 
 @dataclass(frozen=True)
 class Held:
-    """Stands for a ShardToRead whose records are in memory."""
+    """Stands for a ReadableShard whose records are in memory."""
 
     split: str
     file: str
@@ -35,8 +35,8 @@ class Held:
     schema = Schema((FeatureSpec("record", Kind.BYTES),))
 
     @property
-    def entry(self) -> ShardEntry:
-        return ShardEntry(
+    def entry(self) -> ManifestShard:
+        return ManifestShard(
             file=self.file, records=len(self.held), bytes=9, crc32c="0" * 8
         )
 
@@ -52,7 +52,7 @@ def held(shards: Shards) -> Any:
 def bucket_bytes(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(diff, "_BUCKET_BYTES", request.param)
-        patch.setattr(diff, "_AT_ONCE", 7)
+        patch.setattr(diff, "_RECORDS_PER_WRITE", 7)
         yield
 
 
@@ -77,13 +77,13 @@ def test_two_datasets(one: Shards, other: Shards) -> None:
         for shards in (one, other)
     ]
     both = Counter(rows[0]) & Counter(rows[1])
-    assert found.both == both.total()
-    assert found.moved == both.total() - (by_split[0] & by_split[1]).total()
+    assert found.num_common == both.total()
+    assert found.num_moved == both.total() - (by_split[0] & by_split[1]).total()
     for side, shards in enumerate((one, other)):
         missing = Counter(rows[side]) - Counter(rows[1 - side])
-        assert found.only[side] == missing.total()
+        assert found.num_only_in[side] == missing.total()
         named = [shards[int(file[1:])][1][at] for file, at in found.examples[side]]
-        assert len(named) == min(2, found.only[side])
+        assert len(named) == min(2, found.num_only_in[side])
         assert not Counter(named) - missing
 
 
@@ -99,7 +99,7 @@ def test_splits_of_a_dataset(splits: list[list[int]]) -> None:
             by_content[value].append((name, number))
     found = find_overlap(held(shards))
     shared = [each for each in by_content.values() if len({n for n, _ in each}) > 1]
-    assert found.records == sum(map(len, shared))
+    assert found.num_records == sum(map(len, shared))
     assert len(found.examples) == min(MAX_EXAMPLES, len(shared))
     for each in found.examples:
         (content,) = [others for others in shared if each[0] in others]

@@ -50,13 +50,13 @@ def test_checkpoints_and_notes_of_workers(
 ) -> None:
     """A checkpoint that cannot be read is made again; a note is passed over."""
     root = tmp_path_factory.getbasetemp() / "workspace"
-    workspace = Workspace.of(LocalStore(str(root)), "0123456789abcdef")
+    workspace = Workspace.for_run(LocalStore(str(root)), "0123456789abcdef")
     for folder in ("facts", "errors"):
         workspace.local_path(folder).mkdir(parents=True, exist_ok=True)
     facts = {"range": {"uri": "a", "start": 0}, "rows_read": 3, "rows_rejected": 0}
-    workspace.put("facts/range-0.json", data.draw(mutated(facts)))
+    workspace.write_file("facts/range-0.json", data.draw(mutated(facts)))
     load_checkpoint(workspace, "range-0", RangeResult)
-    workspace.put("errors/0.json", data.draw(mutated(NOTE)))
+    workspace.write_file("errors/0.json", data.draw(mutated(NOTE)))
     for note in read_errors(workspace):
         assert isinstance(note.message, str)
         assert isinstance(note.kind, str)

@@ -317,7 +317,7 @@ def test_number_of_bytes_is_that_of_the_examples(tmp_path: Path) -> None:
 )
 def test_labels_file(name: str, shape: tuple[None, ...], file: str) -> None:
     assert (
-        FeatureSpec(name, Kind.INT64, shape=shape, nested=bool(shape)).labels_file
+        FeatureSpec(name, Kind.INT64, shape=shape, is_nested=bool(shape)).labels_file
         == file
     )
 
@@ -325,7 +325,7 @@ def test_labels_file(name: str, shape: tuple[None, ...], file: str) -> None:
 @pytest.mark.parametrize(("name", "shape"), [("label", (None,)), ("o/label", (2,))])
 def test_what_is_nested_is_a_list_in_a_folder(name: str, shape: Any) -> None:
     with pytest.raises(SchemaError, match=r"has a name like objects/label and a shape"):
-        FeatureSpec(name, Kind.INT64, shape=shape, nested=True)
+        FeatureSpec(name, Kind.INT64, shape=shape, is_nested=True)
 
 
 @pytest.mark.parametrize(

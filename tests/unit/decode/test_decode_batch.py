@@ -322,7 +322,7 @@ def test_types_by_shape() -> None:
             "feature 'f': bytes_list cannot store values of int64",
         ),
         (
-            FeatureSpec("f", Kind.INT64, sequence=True),
+            FeatureSpec("f", Kind.INT64, is_sequence=True),
             "feature 'f': only sequence examples have feature lists",
         ),
     ],

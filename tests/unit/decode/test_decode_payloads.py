@@ -19,8 +19,10 @@ from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.encode.tensors import tensor_head
 
 LABEL = FeatureSpec("label", Kind.INT64)
-FRAMES = FeatureSpec("frames", Kind.FLOAT, shape=(2,), sequence=True)
-WORDS = FeatureSpec("words", Kind.BYTES, dtype="string", sequence=True, optional=True)
+FRAMES = FeatureSpec("frames", Kind.FLOAT, shape=(2,), is_sequence=True)
+WORDS = FeatureSpec(
+    "words", Kind.BYTES, dtype="string", is_sequence=True, optional=True
+)
 
 
 def takes_back(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> None:

@@ -10,7 +10,7 @@ from spec_cases import every_feature
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.options import Payload
-from recordmill.transforms.decode.tf_code import parsing_spec, quoted
+from recordmill.transforms.decode.tf_code import parsing_spec, quote_literal
 
 IMAGE = FeatureSpec(
     "image", Kind.BYTES, dtype="uint8", shape=(None, None, 3), content=Content.IMAGE
@@ -129,8 +129,10 @@ def test_ragged() -> None:
 def test_sequence_example() -> None:
     code = spec(
         FeatureSpec("label", Kind.INT64),
-        FeatureSpec("frame", Kind.FLOAT, shape=(2,), sequence=True, optional=True),
-        FeatureSpec("tokens", Kind.INT64, dtype="int32", shape=(None,), sequence=True),
+        FeatureSpec("frame", Kind.FLOAT, shape=(2,), is_sequence=True, optional=True),
+        FeatureSpec(
+            "tokens", Kind.INT64, dtype="int32", shape=(None,), is_sequence=True
+        ),
         payload="sequence_example",
     )
     assert code == dedent(
@@ -189,7 +191,7 @@ def test_raw(feature: FeatureSpec, more: str) -> None:
 
 def test_steps_need_sequence_examples() -> None:
     with pytest.raises(SchemaError, match=r"'f'.*sequence"):
-        spec(FeatureSpec("f", Kind.INT64, sequence=True))
+        spec(FeatureSpec("f", Kind.INT64, is_sequence=True))
 
 
 def test_deterministic() -> None:
@@ -209,5 +211,5 @@ def test_deterministic() -> None:
     ],
 )
 def test_quoted(value: str | bytes, text: str) -> None:
-    assert quoted(value) == text
+    assert quote_literal(value) == text
     assert eval(text) == value

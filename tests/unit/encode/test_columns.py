@@ -97,21 +97,21 @@ def test_types_without_an_answer(arrow_type: pa.DataType, way_out: str) -> None:
 
 
 WRONG_DEPTHS = [
-    (pa.int64(), (3,), "0, shape [3] asks for 1", "a scalar for a list"),
-    (pa.list_(pa.int64()), (), "1, shape [] asks for 0", "a list for a scalar"),
+    (pa.int64(), (3,), "0, but shape [3] requires 1", "a scalar for a list"),
+    (pa.list_(pa.int64()), (), "1, but shape [] requires 0", "a list for a scalar"),
     (
         *(pa.list_(pa.list_(pa.int64())), (None,)),
-        *("2, shape [null] asks for 1", "deep"),
+        *("2, but shape [null] requires 1", "deep"),
     ),
     (
         *(pa.list_(pa.int64()), (None, None)),
-        *("1, shape [null, null] asks for 2", "flat"),
+        *("1, but shape [null, null] requires 2", "flat"),
     ),
     (
         *(pa.list_(pa.int64()), (None, None, 2)),
-        *("1, shape [null, null, 2] asks for 2 to 3", "the last may lie flat"),
+        *("1, but shape [null, null, 2] requires 2 to 3", "the last may lie flat"),
     ),
-    (pa.list_(pa.null()), (), "1, shape [] asks for 0", "of no type"),
+    (pa.list_(pa.null()), (), "1, but shape [] requires 0", "of no type"),
 ]
 
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
 from recordmill.transforms.arrow import (
-    is_of_views,
+    has_views,
     viewed_values,
     views_at,
     views_of,
     without_views,
 )
-from recordmill.transforms.encode.waiting_rows import Window, payloads_of
+from recordmill.transforms.encode.waiting_rows import RecordWindow, payloads_of
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
 from recordmill.transforms.tfrecord import crc32c
@@ -70,15 +70,15 @@ def test_bytes_are_those_of_joined_records(
     known = frame_around(viewed, schema, JOB, values=images[start:])
     assert (found is None) == (known is None)
     (joined,) = frame_rows(copied, schema, JOB)
-    if not (len(viewed) and is_of_views(viewed["image"])):
+    if not (len(viewed) and has_views(viewed["image"])):
         assert found is None
         return
     records = payloads_of(joined.rows)
-    whole = Window.of(records)
+    whole = RecordWindow.from_records(records)
     for window in (found, known, whole):
         assert window is not None
-        assert window.joined().equals(records)
-        assert b"".join(window.pieces()) == b"".join(whole.pieces())
+        assert window.join_records().equals(records)
+        assert b"".join(window.iterate_pieces()) == b"".join(whole.iterate_pieces())
         assert window.crc32c_after(7) == whole.crc32c_after(7)
         assert window.lengths.tolist() == whole.lengths.tolist()
         assert len(window) == len(records)
@@ -106,7 +106,7 @@ def test_views(images: list[bytes]) -> None:
     views = views_of(images)
     views.validate(full=True)
     assert views.to_pylist() == images
-    assert is_of_views(views) == bool(images and min(map(len, images)) > 12)
+    assert has_views(views) == bool(images and min(map(len, images)) > 12)
 
 
 def test_views_that_arrow_made() -> None:
@@ -145,7 +145,7 @@ def test_a_shard_of_large_values(tmp_path: Path, compression: str) -> None:
     images = [image(number, size) for number, size in enumerate(SIZES[1:])]
     window = frame_around(batch_of(views_of(images)), schema_of("a"), JOB)
     assert window is not None
-    joined = window.joined()
+    joined = window.join_records()
     one = write_records(tmp_path / "one", [window, joined, window], compression)
     other = write_records(tmp_path / "other", [joined, joined, joined], compression)
     stored = (tmp_path / "one").read_bytes()
@@ -153,4 +153,4 @@ def test_a_shard_of_large_values(tmp_path: Path, compression: str) -> None:
     assert stored == (tmp_path / "other").read_bytes()
     assert one.crc32c == crc32c(stored)
     unpacked = gzip.decompress(stored) if compression == "gzip" else stored
-    assert unpacked == b"".join([*window.pieces()] * 3)
+    assert unpacked == b"".join([*window.iterate_pieces()] * 3)

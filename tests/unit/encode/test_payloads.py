@@ -38,7 +38,7 @@ NAME = FeatureSpec("name", Kind.BYTES, dtype="string")
 NOTE = FeatureSpec("note", Kind.BYTES, dtype="string")
 TAGS = FeatureSpec("tags", Kind.BYTES, dtype="string", shape=(None,))
 LABEL = FeatureSpec("label", Kind.INT64)
-FRAMES = FeatureSpec("frames", Kind.INT64, sequence=True)
+FRAMES = FeatureSpec("frames", Kind.INT64, is_sequence=True)
 
 
 def without_room(records: pa.BinaryArray, room: tuple[int, int]) -> list[bytes]:
@@ -186,7 +186,9 @@ def test_rows_with_a_step_that_does_not_fit() -> None:
             ),
         }
     )
-    schema = Schema((FRAMES, FeatureSpec("big", Kind.INT64, shape=(1,), sequence=True)))
+    schema = Schema(
+        (FRAMES, FeatureSpec("big", Kind.INT64, shape=(1,), is_sequence=True))
+    )
     with pytest.raises(RowsError) as caught:
         encode_payload(batch, schema, "sequence_example")
     assert caught.value.errors == {
@@ -200,7 +202,7 @@ def test_step_of_wrong_type() -> None:
     with pytest.raises(SchemaError, match=r"type string, for example 'a' in row 0: "):
         encode_payload(batch, Schema((FRAMES,)), "sequence_example")
     batch = pa.RecordBatch.from_pydict({"frames": pa.array([1])})
-    with pytest.raises(SchemaError, match=r"asks for 1, a list of steps included: "):
+    with pytest.raises(SchemaError, match=r"requires 1, a list of steps included: "):
         encode_payload(batch, Schema((FRAMES,)), "sequence_example")
 
 
@@ -227,7 +229,7 @@ def test_feature_lists_need_sequence_examples(payload: Payload) -> None:
 
 
 def test_steps_are_not_ragged() -> None:
-    feature = FeatureSpec("f", Kind.INT64, shape=(None, None), sequence=True)
+    feature = FeatureSpec("f", Kind.INT64, shape=(None, None), is_sequence=True)
     with pytest.raises(SchemaError, match=r"store the steps as tensors$"):
         check_payload(Schema((feature,)), "sequence_example")
     batch = pa.RecordBatch.from_pydict({"f": [[[[1]]]]})

@@ -61,8 +61,8 @@ def test_records_and_rejects_are_the_same(
     assert pa.concat_arrays([payloads_of(part.rows) for part in parts]) == payloads_of(
         whole.rows
     )
-    kept = np.concatenate([part.kept for part in parts])
-    assert kept.tolist() == whole.kept.tolist() == [0, 2, 3, 5]
+    kept = np.concatenate([part.row_indices for part in parts])
+    assert kept.tolist() == whole.row_indices.tolist() == [0, 2, 3, 5]
     assert [row for part in parts for row in part.invalid_rows] == whole.invalid_rows
 
 

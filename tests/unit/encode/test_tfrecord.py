@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.proto import example_pb2
 from recordmill.transforms import tfrecord
 from recordmill.transforms.native import numpy_loops
-from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, mask, seal
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, frame_records, mask
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
@@ -26,7 +26,7 @@ def sealed(examples: list[bytes], before: int = 0) -> bytes:
     data = pa.py_buffer(bytearray(array.buffers()[2]))
     buffers = [None, array.buffers()[1], data]
     array = pa.BinaryArray.from_buffers(pa.binary(), len(room), buffers, -1, before)
-    seal(array)
+    frame_records(array)
     return b"".join(array.to_pylist())
 
 

@@ -16,10 +16,10 @@ from recordmill.transforms import native
 from recordmill.transforms.encode import waiting_rows
 from recordmill.transforms.encode.waiting_rows import (
     binary_payloads,
+    defer_rows,
     has_values,
     join_rows,
     lengths_of,
-    load_rows,
     payload_rows,
     payloads_of,
 )
@@ -77,7 +77,7 @@ def test_written_at_once(kind: pa.DataType, value: object) -> None:
     """Lists, and values that take about as much as their records."""
     types = pa.schema([("a", kind)])
     batch, schema = batch_of([(value,)] * 3, types), schema_of(types)
-    loaded = load_rows(batch, schema)
+    loaded = defer_rows(batch, schema)
     assert not has_values(loaded)
     assert payloads_of(loaded).to_pylist() == at_once(batch, schema)
 

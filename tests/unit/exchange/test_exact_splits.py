@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from recordmill.transforms.exchange.exact_splits import (
     WIDTH,
     RankSketch,
-    divide,
+    divide_rows,
     expected_ends,
     find_limits,
 )
 from recordmill.transforms.exchange.keys import (
     assign_splits,
-    mix,
-    split_draws,
+    mix_bits,
+    split_hashes,
     text_hash,
 )
 
@@ -34,7 +34,7 @@ SHARES = st.lists(st.integers(1, 20), min_size=1, max_size=5).map(
 def test_no_number_is_a_row_away_from_its_share(
     counts: list[int], fractions: list[Fraction]
 ) -> None:
-    divided = divide(counts, fractions)
+    divided = divide_rows(counts, fractions)
     for count, given_rows in zip(counts, divided, strict=True):
         assert sum(given_rows) == count
         for records, fraction in zip(given_rows, fractions, strict=True):
@@ -45,15 +45,15 @@ def test_no_number_is_a_row_away_from_its_share(
 
 
 def test_eight_of_ten_rows() -> None:
-    assert divide([10], [Fraction(8, 10), Fraction(2, 10)]) == [(8, 2)]
-    assert divide([10], [Fraction(1, 3)] * 3) == [(4, 3, 3)]
-    assert divide([1], [Fraction(1, 2)] * 2) == [(1, 0)]
+    assert divide_rows([10], [Fraction(8, 10), Fraction(2, 10)]) == [(8, 2)]
+    assert divide_rows([10], [Fraction(1, 3)] * 3) == [(4, 3, 3)]
+    assert divide_rows([1], [Fraction(1, 2)] * 2) == [(1, 0)]
 
 
 def naive(draws: list[int], classes: list[str], fractions: list[Fraction]) -> list[int]:
     """Sorts the draws of each class and cuts them; the split of each row."""
     names = sorted(set(classes))
-    numbers = divide([classes.count(name) for name in names], fractions)
+    numbers = divide_rows([classes.count(name) for name in names], fractions)
     splits = [0] * len(draws)
     for name, records in zip(names, numbers, strict=True):
         rows = [row for row, own in enumerate(classes) if own == name]
@@ -74,8 +74,8 @@ def naive(draws: list[int], classes: list[str], fractions: list[Fraction]) -> li
 def test_the_same_as_sorting_and_cutting(
     classes: list[str], fractions: list[Fraction], seed: int, step: int
 ) -> None:
-    origins = mix(np.arange(len(classes), dtype=np.uint64) + np.uint64(seed))
-    draws = split_draws(origins, seed)
+    origins = mix_bits(np.arange(len(classes), dtype=np.uint64) + np.uint64(seed))
+    draws = split_hashes(origins, seed)
     ends = expected_ends(fractions)
     sketches: dict[str, RankSketch] = {}
     for start in range(0, len(classes), step):  # in pieces, as ranges come
@@ -93,7 +93,7 @@ def test_the_same_as_sorting_and_cutting(
 
 
 def test_a_sketch_keeps_few_draws_and_finds_the_right_one() -> None:
-    draws = mix(np.arange(300_000, dtype=np.uint64) + np.uint64(7))
+    draws = mix_bits(np.arange(300_000, dtype=np.uint64) + np.uint64(7))
     ends = expected_ends([Fraction(1, 10), Fraction(8, 10), Fraction(1, 10)])
     total = RankSketch(ends)
     for piece in np.split(draws, 30):
@@ -103,7 +103,7 @@ def test_a_sketch_keeps_few_draws_and_finds_the_right_one() -> None:
     assert total.limits([30_000, 270_000]) == [
         int(np.sort(draws)[rank]) for rank in (30_000, 270_000)
     ]
-    assert sum(map(len, total._near)) < 4 * 2 * WIDTH * 2 * 300_000**0.5
+    assert sum(map(len, total._hashes_near_ends)) < 4 * 2 * WIDTH * 2 * 300_000**0.5
     # All else is only counted: a rank far from where it must lie cannot be found.
     assert total.limits([0, 0]) is None
     assert total.limits([30_000, 300_000]) == [
@@ -115,9 +115,9 @@ def test_a_sketch_keeps_few_draws_and_finds_the_right_one() -> None:
 def test_a_class_that_was_not_counted_is_divided_by_the_shares() -> None:
     """Some rows of one that was, and others, which may hash above or below it."""
     fractions = [Fraction(1, 4), Fraction(3, 4)]
-    origins = mix(np.arange(40, dtype=np.uint64))
+    origins = mix_bits(np.arange(40, dtype=np.uint64))
     sketch = RankSketch(expected_ends(fractions))
-    sketch.add(split_draws(origins[:20], 5))
+    sketch.add(split_hashes(origins[:20], 5))
     limits = find_limits({"known": sketch}, fractions)
     assert limits is not None
     known = text_hash("known")

@@ -14,7 +14,7 @@ from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.keys import (
     assign_splits,
     copy_origins,
-    mix,
+    mix_bits,
     origins_in,
     position_keys,
     shuffle_keys,
@@ -47,7 +47,7 @@ def test_mix_is_splitmix64() -> None:
     # First outputs of splitmix64 with seed 0 (Vigna's splitmix64.c): mix(n * gamma).
     gamma = 0x9E3779B97F4A7C15
     states = u64(*[n * gamma & U64_MAX for n in (1, 2, 3)])
-    assert [hex(value) for value in mix(states).tolist()] == [
+    assert [hex(value) for value in mix_bits(states).tolist()] == [
         "0xe220a8397b1dcdaf",
         "0x6e789e6aa1b965f4",
         "0x6c45d188009454f",
@@ -153,7 +153,7 @@ def test_fractions_are_met(texts: list[str], reason: str) -> None:
 def test_thirds_cut_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Split i ends at the floor of 2**64 * (i + 1) / 3; a draw at a limit is behind."""
     monkeypatch.setattr(
-        "recordmill.transforms.exchange.keys.mix", lambda values: values
+        "recordmill.transforms.exchange.keys.mix_bits", lambda values: values
     )
     first, second = (1 << 64) // 3, 2 * (1 << 64) // 3
     # With `mix` switched off, the draw is the group XOR the salted seed.

@@ -18,9 +18,9 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.transforms.encode.waiting_rows import (
     binary_payloads,
+    defer_rows,
     has_values,
     lengths_of,
-    load_rows,
     payload_rows,
     payloads_of,
 )
@@ -211,7 +211,7 @@ def test_values_go_in_place_of_records_where_that_pays() -> None:
     assert rows_in(values) == rows_in(records)
     few = small[:63]
     assert len({tuple(pieces_of(block)) for block in both(few)}) == 1
-    waiting = load_rows(batch_with(large), schema_of(FEATURES))
+    waiting = defer_rows(batch_with(large), schema_of(FEATURES))
     assert not has_values(waiting)
 
 

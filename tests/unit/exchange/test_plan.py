@@ -42,7 +42,7 @@ SHARDS_FOR = [
 def test_number_of_shards(
     sharding: Sharding, size: int, records: int, expected: int, why: str
 ) -> None:
-    assert sharding.shards_for(size, records) == expected, why
+    assert sharding.count_shards(size, records) == expected, why
 
 
 BITS = [

@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.ranges import KEY_SPACE, ShardTask
 from recordmill.transforms.encode.waiting_rows import (
+    defer_rows,
     has_values,
     lengths_of,
-    load_rows,
     payloads_of,
 )
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
     Block,
-    HoldBudget,
+    MemoryBudget,
     SortedRunFolder,
-    gather,
+    merge_shard_rows,
 )
 
-ROOM = HoldBudget(1 << 20)
+ROOM = MemoryBudget(1 << 20)
 LONG = "a name that is longer than what it holds"
 SCHEMA = Schema(
     (
@@ -65,7 +65,7 @@ def block_of(rows: list[Row]) -> Block:
     numbers = pa.array([row.number for row in rows], pa.int64())
     texts = pa.array([row.text for row in rows], pa.string())
     batch = pa.RecordBatch.from_arrays([numbers, texts], names=[LONG, LONG + "!"])
-    waiting = load_rows(batch, SCHEMA)
+    waiting = defer_rows(batch, SCHEMA)
     assert has_values(waiting)
     return Block(
         waiting,
@@ -91,12 +91,12 @@ def test_they_equal_runs_in_files(
                 held = number % in_memory == 0 and in_memory <= len(batches)
                 to = folder if held else SortedRunFolder(name, NO_BUDGET)
                 runs.append(to.save(f"r{number}", [*map(block_of, parts)], 3))
-                kept = folder.held(runs[-1])
+                kept = folder.run_in_memory(runs[-1])
                 assert (kept is not None and has_values(kept.rows)) == held
             found.append(
                 [
                     record
-                    for records in gather(folder, runs, task, window)
+                    for records in merge_shard_rows(folder, runs, task, window)
                     for record in records.to_pylist()
                 ]
             )
@@ -123,12 +123,12 @@ def test_what_a_run_of_values_tells(tmp_path: Path) -> None:
 def test_the_budget_counts_values(tmp_path: Path) -> None:
     """Their records would not find room in it."""
     block = block_of([Row(number, 0, number, "x") for number in range(100)])
-    folder = SortedRunFolder(str(tmp_path), HoldBudget(4000))
+    folder = SortedRunFolder(str(tmp_path), MemoryBudget(4000))
     assert block.planned_bytes.sum() > 8000
     runs = [folder.save(name, [block], 1) for name in ("a", "b")]
     assert [run.in_memory for run in runs] == [True, False]
     task = ShardTask("s", 0, 0, 1, 0, KEY_SPACE)
-    assert sum(map(len, gather(folder, runs, task))) == 200
+    assert sum(map(len, merge_shard_rows(folder, runs, task))) == 200
     folder.release()
 
 
@@ -136,14 +136,14 @@ def test_runs_of_other_features_are_held_as_records(tmp_path: Path) -> None:
     """As of a column without a value in the first rows, which becomes text later."""
     other = Schema((FeatureSpec(LONG, Kind.INT64, dtype="int64"),))
     blocks = [block_of([Row(key, 0, key, "x")]) for key in (5, 3)]
-    few = load_rows(pa.RecordBatch.from_pydict({LONG: [1]}), other)
+    few = defer_rows(pa.RecordBatch.from_pydict({LONG: [1]}), other)
     blocks.append(replace(blocks[0], rows=few))
     folder = SortedRunFolder(str(tmp_path), ROOM)
     run = folder.save("a", blocks, 1)
-    held = folder.held(run)
+    held = folder.run_in_memory(run)
     assert held is not None
     assert not has_values(held.rows)
-    [found] = gather(folder, [run], ShardTask("s", 0, 0, 1, 0, KEY_SPACE))
+    [found] = merge_shard_rows(folder, [run], ShardTask("s", 0, 0, 1, 0, KEY_SPACE))
     expected = [payloads_of(blocks[number].rows)[0] for number in (1, 0, 2)]
     assert found.to_pylist() == [record.as_py() for record in expected]
     folder.release()

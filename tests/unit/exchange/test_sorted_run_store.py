@@ -18,13 +18,13 @@ from recordmill.transforms.encode.waiting_rows import payload_rows
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
     Block,
-    HoldBudget,
+    MemoryBudget,
     SortedRunFolder,
-    gather,
+    merge_shard_rows,
 )
 from recordmill.transforms.storage import LocalStore, Store, open_store
 
-ROOM = HoldBudget(1 << 20)
+ROOM = MemoryBudget(1 << 20)
 EVERYTHING = ShardTask("s", 0, 0, 1, 0, KEY_SPACE)
 
 
@@ -64,7 +64,7 @@ def test_runs_are_read_as_they_were_written(
     runs = [save(folder, "a", [7, 1, 4]), save(folder, "b", [2, 4])]
     assert all(folder.is_whole(run) for run in runs)
     assert folder.keys_and_sizes(runs[0])[0].tolist() == [1, 4, 7]
-    windows = list(gather(folder, runs, EVERYTHING, window_bytes=10))
+    windows = list(merge_shard_rows(folder, runs, EVERYTHING, window_bytes=10))
     assert len(windows) == 3
     rows = [row for window in windows for row in window.to_pylist()]
     assert rows == [b"row 1", b"row 2", b"row 4", b"row 4", b"row 7"]
@@ -97,7 +97,7 @@ def test_a_run_that_is_not_whole(
     assert not folder.is_whole(run)
     if change != "longer":
         with pytest.raises((RecordmillError, OSError)):
-            list(gather(folder, [run], EVERYTHING))
+            list(merge_shard_rows(folder, [run], EVERYTHING))
 
 
 def test_an_index_that_was_changed(place: tuple[SortedRunFolder, Store]) -> None:
@@ -130,7 +130,7 @@ def test_a_run_with_other_facts_is_not_whole(
     ],
 )
 def test_runs_in_memory_are_read_as_they_were_made(
-    tmp_path: Path, budget: HoldBudget, gone: str
+    tmp_path: Path, budget: MemoryBudget, gone: str
 ) -> None:
     folder = SortedRunFolder(str(tmp_path), budget)
     runs = [save(folder, "a", [7, 1, 4]), save(folder, "b", [2, 4])]
@@ -138,33 +138,33 @@ def test_runs_in_memory_are_read_as_they_were_made(
     folder = pickle.loads(pickle.dumps(folder))
     assert all(folder.is_whole(run) for run in runs)
     assert folder.keys_and_sizes(runs[0])[0].tolist() == [1, 4, 7]
-    [window] = gather(folder, runs, EVERYTHING)
+    [window] = merge_shard_rows(folder, runs, EVERYTHING)
     assert window.to_pylist() == [b"row 1", b"row 2", b"row 4", b"row 4", b"row 7"]
     folder.release()
     assert not any(folder.is_present(run) for run in runs)
     save(folder, "c", [7, 1, 4])  # its file may have the number of the first one's
     assert not folder.is_present(runs[0])
     with pytest.raises(RecordmillError, match=gone):
-        list(gather(folder, runs, EVERYTHING))
+        list(merge_shard_rows(folder, runs, EVERYTHING))
     folder.release()
 
 
 def test_processes_share_a_budget_of_bytes() -> None:
-    share = HoldBudget(1000, 30.0).shared_by(4)
+    share = MemoryBudget(1000, 30.0).shared_by(4)
     assert (share.num_bytes, share.seconds, share.is_shared) == (250, 30.0, True)
 
 
 @pytest.mark.parametrize(
     ("budget", "in_memory"),
     [
-        (HoldBudget(1 << 20), [True, True, True]),
-        (HoldBudget(200), [True, False, True]),  # the second is too large
-        (HoldBudget(1 << 20, seconds=25), [True, True, False]),
+        (MemoryBudget(1 << 20), [True, True, True]),
+        (MemoryBudget(200), [True, False, True]),  # the second is too large
+        (MemoryBudget(1 << 20, seconds=25), [True, True, False]),
         (NO_BUDGET, [False, False, False]),
     ],
 )
 def test_a_budget_bounds_bytes_and_work(
-    tmp_path: Path, budget: HoldBudget, in_memory: list[bool]
+    tmp_path: Path, budget: MemoryBudget, in_memory: list[bool]
 ) -> None:
     folder = SortedRunFolder(str(tmp_path), budget)
     sizes = {"a": 1, "b": 100, "c": 1}
@@ -174,12 +174,14 @@ def test_a_budget_bounds_bytes_and_work(
         blocks = [Block(payload_rows(payloads), *columns_of(rows))]
         runs.append(folder.save(stem, blocks, 1, seconds=10))
     assert [run.in_memory for run in runs] == in_memory
-    assert sum(len(window) for window in gather(folder, runs, EVERYTHING)) == 102
+    assert (
+        sum(len(window) for window in merge_shard_rows(folder, runs, EVERYTHING)) == 102
+    )
     folder.release()
 
 
 def test_a_run_that_is_made_again_takes_the_room_of_the_first(tmp_path: Path) -> None:
-    folder = SortedRunFolder(str(tmp_path), HoldBudget(120))
+    folder = SortedRunFolder(str(tmp_path), MemoryBudget(120))
     for _ in range(5):
         assert save(folder, "a", [1, 2]).in_memory
     assert not save(folder, "b", [1, 2]).in_memory

@@ -23,10 +23,10 @@ from recordmill.transforms.encode.waiting_rows import payload_rows
 from recordmill.transforms.exchange.sorted_runs import (
     NO_BUDGET,
     Block,
-    HoldBudget,
+    MemoryBudget,
     SortedRows,
     SortedRunFolder,
-    gather,
+    merge_shard_rows,
     sort_order,
     stable_order,
     write_sorted_run,
@@ -54,7 +54,7 @@ def save(
     """Saves two blocks, planned with so many times their bytes, as references are."""
     half = len(rows) // 2
     blocks = [block_of(some, planned) for some in (rows[:half], rows[half:])]
-    budget = HoldBudget(1 << 20) if in_memory else NO_BUDGET
+    budget = MemoryBudget(1 << 20) if in_memory else NO_BUDGET
     run = SortedRunFolder(str(folder), budget).save(name, blocks, num_splits)
     assert run.in_memory == in_memory
     return run
@@ -85,7 +85,7 @@ def names_in(folder: Path) -> list[str]:
 def gathered(folder: Path, runs: list[SortedRunRef], task: ShardTask) -> list[bytes]:
     return [
         one
-        for window in gather(SortedRunFolder(str(folder)), runs, task)
+        for window in merge_shard_rows(SortedRunFolder(str(folder)), runs, task)
         for one in window.to_pylist()
     ]
 
@@ -129,7 +129,7 @@ def test_gather_equals_sorting(
         ]
         windows = [
             window.to_pylist()
-            for window in gather(
+            for window in merge_shard_rows(
                 SortedRunFolder(str(folder)),
                 runs,
                 task_of(split, low, high),
@@ -167,7 +167,7 @@ def test_references_of_many_windows_are_read_at_once(tmp_path: Path) -> None:
 
     rows = [Row(key, 0, b"reference!") for key in range(100)]
     runs = [save(tmp_path, f"r{i}", rows[i::2], 1, planned=1000) for i in range(2)]
-    windows = list(gather(Counted(str(tmp_path)), runs, task_of(), 20_000))
+    windows = list(merge_shard_rows(Counted(str(tmp_path)), runs, task_of(), 20_000))
     assert [len(window) for window in windows] == [2] * 50
     assert reads == [500, 500]
 
@@ -207,7 +207,7 @@ def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
     runs = [
         write_sorted_run(
             tmp_path / f"r{i}",
-            SortedRows.of(
+            SortedRows.from_blocks(
                 [Block(payload_rows(payloads), keys, ones.astype(np.uint8) - 1, ones)],
                 1,
             ),
@@ -313,4 +313,4 @@ def test_a_checkpoint_leads_to_no_memory_of_others(tmp_path: Path) -> None:
         memory_file = (path, target)
         run = SortedRunRef("r", (0,), 0, 0, 0, in_memory=True, memory_file=memory_file)
         with pytest.raises(MissingFileError, match="cannot be read in the memory"):
-            SortedRunFolder(str(tmp_path)).held(run)
+            SortedRunFolder(str(tmp_path)).run_in_memory(run)

@@ -429,26 +429,30 @@ def test_a_whole_jpeg_is_told_by_the_extension_as_by_python(
     for offset, value in changes:
         damaged[offset % len(damaged)] = value
     data = bytes(damaged[:kept])
-    assert LOOPS.jpeg(data) in (None, told_by_python(data))
+    assert LOOPS.read_jpeg_size(data) in (None, told_by_python(data))
 
 
 def test_the_extension_knows_plain_jpegs() -> None:
-    assert LOOPS.jpeg(TWELVE_BITS) is None
-    told = [name for name in JPEGS if LOOPS.jpeg(IMAGES[name][0])]
+    assert LOOPS.read_jpeg_size(TWELVE_BITS) is None
+    told = [name for name in JPEGS if LOOPS.read_jpeg_size(IMAGES[name][0])]
     odd = {"fill-bytes.jpg", "bare-markers.jpg", "bytes-between-segments.jpg"}
     assert {*JPEGS} - {*told} == odd
     for name in told:
-        assert ("jpeg", *(LOOPS.jpeg(IMAGES[name][0]) or ())) == IMAGES[name][1]
+        assert ("jpeg", *(LOOPS.read_jpeg_size(IMAGES[name][0]) or ())) == IMAGES[name][
+            1
+        ]
     data = IMAGES["rgb.jpg"][0]
-    assert LOOPS.jpeg(data + bytes(5000)) is None  # Python looks farther for the end
+    assert (
+        LOOPS.read_jpeg_size(data + bytes(5000)) is None
+    )  # Python looks farther for the end
     assert told_by_python(data + bytes(5000)) == (5, 7, 3)
-    assert LOOPS.jpeg(b"") is None
+    assert LOOPS.read_jpeg_size(b"") is None
 
 
 def test_the_end_of_a_segment_is_not_taken_for_a_scan() -> None:
     header = bytes.fromhex("FFD8 FFC0000B08000200030101 1100")
     data = header + bytes.fromhex("FFE00004FFDA FFD9")
-    assert LOOPS.jpeg(data) is None
+    assert LOOPS.read_jpeg_size(data) is None
     assert told_by_python(data) is None
     with pytest.raises(ImageHeaderError, match="no pixels"):
         check(data)

@@ -18,9 +18,13 @@ from recordmill.transforms.images.header import (
     ImageHeaderError,
     read_header,
 )
-from recordmill.transforms.images.pixel_rules import AS_THEY_ARE, PixelRules, Resize
+from recordmill.transforms.images.pixel_rules import (
+    UNCHANGED_PIXELS,
+    PixelRules,
+    Resize,
+)
 from recordmill.transforms.images.transform import (
-    Frame,
+    MaskedImage,
     Samples,
     place_objects,
     samples_of,
@@ -52,7 +56,9 @@ def palette(pixels: Any, bits: int = 8) -> bytes:
     return saved(indexed, bits=bits)
 
 
-def masked(data: bytes, samples: Samples, frame: Frame, rules: PixelRules) -> bytes:
+def masked(
+    data: bytes, samples: Samples, frame: MaskedImage, rules: PixelRules
+) -> bytes:
     return transform_mask(data, samples, frame, rules, "structure", MAX_PIXELS)
 
 
@@ -62,11 +68,11 @@ def decoded(data: bytes) -> Any:
         return np.asarray(image)
 
 
-def whole(height: int, width: int, orientation: int = 1) -> Frame:
+def whole(height: int, width: int, orientation: int = 1) -> MaskedImage:
     exif = Image.Exif()
     exif[0x112] = orientation
     photo = saved(Image.new("RGB", (width, height)), "JPEG", exif=exif)
-    return Frame(photo, is_turned=orientation > 1)
+    return MaskedImage(photo, is_turned=orientation > 1)
 
 
 @given(
@@ -105,7 +111,7 @@ def test_a_mask_goes_with_its_image(
         resize=rules.resize,
         crop=rules.crop,
         pad=rules.pad,
-        form="raw" if raw else "own",
+        encoding="raw" if raw else "own",
         channels=3,
         transforms_all=True,
         mask_pad=77,
@@ -142,7 +148,9 @@ def test_the_indices_of_a_palette_are_the_numbers(bits: int) -> None:
     mask = numbers(7, 9) & np.uint8((1 << bits) - 1)
     data = palette(mask, bits)
     assert samples_of(data, MAX_PIXELS) == GRAY
-    assert np.array_equal(decoded(masked(data, GRAY, whole(7, 9), AS_THEY_ARE)), mask)
+    assert np.array_equal(
+        decoded(masked(data, GRAY, whole(7, 9), UNCHANGED_PIXELS)), mask
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,13 +167,15 @@ def test_what_readers_decode_to_its_numbers_stays_as_it_is(
     data: bytes, samples: Samples
 ) -> None:
     assert samples_of(data, MAX_PIXELS) == samples
-    assert masked(data, samples, whole(7, 9), AS_THEY_ARE) == data
+    assert masked(data, samples, whole(7, 9), UNCHANGED_PIXELS) == data
 
 
 @pytest.mark.parametrize("form", ["TIFF", "BMP"])
 def test_other_formats_become_png(form: str) -> None:
     mask = numbers(7, 9)
-    made = masked(saved(Image.fromarray(mask), form), GRAY, whole(7, 9), AS_THEY_ARE)
+    made = masked(
+        saved(Image.fromarray(mask), form), GRAY, whole(7, 9), UNCHANGED_PIXELS
+    )
     assert read_header(made).format == "png"
     assert np.array_equal(decoded(made), mask)
 
@@ -182,7 +192,7 @@ def test_colours_are_not_mixed() -> None:
 
 def test_eight_bits_among_sixteen_keep_their_numbers() -> None:
     mask = numbers(7, 9)
-    made = masked(saved(Image.fromarray(mask)), DEEP, whole(7, 9), AS_THEY_ARE)
+    made = masked(saved(Image.fromarray(mask)), DEEP, whole(7, 9), UNCHANGED_PIXELS)
     assert decoded(made).dtype == np.uint16
     assert np.array_equal(decoded(made), mask)
 
@@ -212,14 +222,14 @@ def test_a_mask_that_was_drawn_upright_is_not_turned() -> None:
             GRAY,
             "has 1 channel of uint16",
         ),
-        (saved(Image.new("LA", (9, 7))), GRAY, "pixels of the kind LA"),
-        (saved(Image.new("F", (9, 7)), "TIFF"), GRAY, "pixels of the kind F"),
+        (saved(Image.new("LA", (9, 7))), GRAY, "pixels of mode LA"),
+        (saved(Image.new("F", (9, 7)), "TIFF"), GRAY, "pixels of mode F"),
         (b"text", GRAY, "not an image"),
     ],
 )
 def test_other_masks_are_refused(data: bytes, samples: Samples, reason: str) -> None:
     with pytest.raises(ImageHeaderError, match=reason):
-        masked(data, samples, whole(7, 9), AS_THEY_ARE)
+        masked(data, samples, whole(7, 9), UNCHANGED_PIXELS)
 
 
 @pytest.mark.parametrize("name", ["shifted-frame.gif", "small-frame.gif"])
@@ -228,17 +238,19 @@ def test_a_frame_that_does_not_fill_its_screen_is_no_mask(name: str) -> None:
     data, (_, height, width, _) = IMAGES[name]
     told = "not of the size of its screen; store it as PNG"
     with pytest.raises(ImageHeaderError, match=told):
-        masked(data, samples_of(data, MAX_PIXELS), whole(height, width), AS_THEY_ARE)
+        masked(
+            data, samples_of(data, MAX_PIXELS), whole(height, width), UNCHANGED_PIXELS
+        )
 
 
 @pytest.mark.parametrize("name", ["shifted-frame.gif", "small-frame.gif"])
 def test_nothing_lies_on_such_a_frame_that_pillow_made_larger(name: str) -> None:
     data, (_, height, width, _) = IMAGES[name]
-    header, frame = read_header(data), Frame(data, is_turned=False)
+    header, frame = read_header(data), MaskedImage(data, is_turned=False)
     mask, told = saved(Image.fromarray(numbers(height, width))), "not of the size"
-    assert masked(mask, GRAY, frame, AS_THEY_ARE) == mask
+    assert masked(mask, GRAY, frame, UNCHANGED_PIXELS) == mask
     sides = Resize(sides=(8, 6))
-    rules = PixelRules(resize=sides, form="png", channels=3, transforms_all=True)
+    rules = PixelRules(resize=sides, encoding="png", channels=3, transforms_all=True)
     with pytest.raises(ImageHeaderError, match=told):
         masked(mask, GRAY, frame, rules)
     with pytest.raises(ImageHeaderError, match=told):

@@ -23,7 +23,7 @@ from recordmill.transforms.images.objects import Moves, Placement
 from recordmill.transforms.images.pixel_rules import PixelRules, Resize
 from recordmill.transforms.images.transform import place_objects, transform_image
 
-AS_PNG = PixelRules(form="png", transforms_all=True)
+AS_PNG = PixelRules(encoding="png", transforms_all=True)
 
 
 def stored(shown: Image.Image, orientation: int) -> tuple[bytes, Image.Image]:
@@ -110,16 +110,16 @@ def test_a_box_moves_as_its_pixels_do(data: st.DataObject) -> None:
     wanted = in_pillow(result, rules)
     assert (made.header.height, made.header.width) == placement.size
     assert placement.size == (wanted.height, wanted.width)
-    moves = Moves.of([placement], [1])
-    assert moves.frames.tolist() == [[height, width]]
-    moved, kept = moves.clipped(
-        moves.moved(np.array([box]) / np.tile((height, width), 2))
+    moves = Moves.from_placements([placement], [1])
+    assert moves.image_sizes.tolist() == [[height, width]]
+    moved, kept = moves.clip_boxes(
+        moves.move_boxes(np.array([box]) / np.tile((height, width), 2))
     )
     in_pixels = np.rint(moved[0] * np.tile(placement.size, 2)).astype(int).tolist()
     assert np.allclose(moved[0] * np.tile(placement.size, 2), in_pixels)
     assert (in_pixels if kept[0] else None) == found(wanted)
     # Its first pixel is a keypoint, its middle that of all pixels that it became.
-    keypoint = moves.moved_keypoints(np.array([[box[1], box[0], 2.0]]))[0]
+    keypoint = moves.move_keypoints(np.array([[box[1], box[0], 2.0]]))[0]
     one = drawn((height, width), (top, left, top + 1, left + 1))
     if on_shown and not turns:
         one = stored(one, orientation)[1]
@@ -151,23 +151,27 @@ def with_exif(image: Image.Image, orientation: int) -> Image.Image:
 
 
 def test_what_is_not_labelled_stays_at_zero() -> None:
-    placement = Placement.of((10, 20), 6)
-    moves = Moves.of([placement], [2])
-    moved = moves.moved_keypoints(np.array([[0, 0, 0.0], [0, 0, 1]]))
+    placement = Placement.turned_only((10, 20), 6)
+    moves = Moves.from_placements([placement], [2])
+    moved = moves.move_keypoints(np.array([[0, 0, 0.0], [0, 0, 1]]))
     # Turned clockwise, the pixel at the upper left is at the upper right, of 10 x 20.
     assert moved.tolist() == [[0, 0, 0], [9, 0, 1]]
 
 
 def test_boxes_of_several_images_move_at_once() -> None:
-    placements = [Placement.of((2, 4)), Placement.of((2, 4), 3), Placement.of((2, 4))]
-    moves = Moves.of(placements, [1, 2, 0])
+    placements = [
+        Placement.turned_only((2, 4)),
+        Placement.turned_only((2, 4), 3),
+        Placement.turned_only((2, 4)),
+    ]
+    moves = Moves.from_placements(placements, [1, 2, 0])
     boxes = np.array([[0, 0, 0.5, 0.25]] * 3)
-    assert moves.moved(boxes).tolist() == [
+    assert moves.move_boxes(boxes).tolist() == [
         [0, 0, 0.5, 0.25],
         [0.5, 0.75, 1, 1],
         [0.5, 0.75, 1, 1],
     ]
-    assert [each.moves for each in placements] == [False, True, False]
+    assert [each.has_moved for each in placements] == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ def test_sizes_that_disagree(stated: tuple[int, int], orientation: int) -> None:
     file = buffer.getvalue()
     if stated == (3, 4):
         placement = place_objects(file, read_header(file), stated, None, MAX_PIXELS)
-        assert not placement.moves
+        assert not placement.has_moved
         return
     with pytest.raises(ImageHeaderError, match=r"has 3 x 4 pixels, but .* of [45] x"):
         place_objects(file, read_header(file), stated, None, MAX_PIXELS)

@@ -15,7 +15,7 @@ from recordmill.transforms.images.outlines import place_outline
 
 @pytest.mark.parametrize("orientation", [1, 6, 7])
 def test_parts_become_pixels(orientation: int) -> None:
-    placement = Placement.of((20, 40), orientation)
+    placement = Placement.turned_only((20, 40), orientation)
     pixels = [[4, 5, 20, 5, 20, 15, 4, 15]]
     parts = [[0.1, 0.25, 0.5, 0.25, 0.5, 0.75, 0.1, 0.75]]
     one, other = (json.dumps(each) for each in (pixels, parts))

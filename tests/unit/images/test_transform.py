@@ -41,14 +41,14 @@ from recordmill.transforms.images.transform import (
     INKS,
     NARROWED,
     TURNED,
-    Transformed,
+    TransformedImage,
     deflate,
     transform_image,
     write_png,
 )
 
-RAW = PixelRules(form="raw", channels=3, turns=True, transforms_all=True)
-AS_PNG = PixelRules(form="png", keeps_samples=True, transforms_all=True)
+RAW = PixelRules(encoding="raw", channels=3, turns=True, transforms_all=True)
+AS_PNG = PixelRules(encoding="png", keeps_samples=True, transforms_all=True)
 # Of the last two Pillow knows no format.
 REJECTED = {
     "float.tif": "tiff has pixels of mode F",
@@ -84,7 +84,9 @@ def with_orientation(orientation: int) -> Image.Exif:
     return exif
 
 
-def made(data: bytes, rules: PixelRules, max_pixels: int = MAX_PIXELS) -> Transformed:
+def made(
+    data: bytes, rules: PixelRules, max_pixels: int = MAX_PIXELS
+) -> TransformedImage:
     found = transform_image(data, read_header(data), rules, max_pixels)
     assert found is not None
     return found
@@ -117,7 +119,7 @@ def test_turned_as_pillow_turns(form: str, orientation: int) -> None:
         wanted = ImageOps.exif_transpose(image)
     assert np.array_equal(pixels(data), np.asarray(wanted.convert("RGB")))
     assert (TURNED in made(data, RAW).changes) == (orientation > 1)
-    kept = PixelRules(form="raw", channels=3, transforms_all=True)
+    kept = PixelRules(encoding="raw", channels=3, transforms_all=True)
     as_stored = saved(photo(37, 26), form)
     assert np.array_equal(pixels(data, kept), pixels(as_stored, kept))
 
@@ -148,7 +150,7 @@ def test_scaled_as_pillow_scales(
         "exact": {"resize": Resize(sides=(side, 2 * side))},
     }
     rules = PixelRules(
-        form="raw", channels=3, turns=True, transforms_all=True, **sides[how]
+        encoding="raw", channels=3, turns=True, transforms_all=True, **sides[how]
     )
     found = pixels(data, rules)
     size = shown.size
@@ -184,7 +186,7 @@ def test_a_jpeg_decoded_smaller_is_nearly_the_same(
     scaled = shown.resize((width, height), Resampling.BICUBIC)
     wanted = scaled.crop((left, upper, left + 64, upper + 64))
     rules = PixelRules(
-        form="raw",
+        encoding="raw",
         channels=3,
         turns=True,
         resize=Resize(shorter=64),
@@ -209,7 +211,7 @@ def test_a_jpeg_decoded_at_the_nearest_scale(text: str) -> None:
             assert image.size == decoded_at
             wanted = image.resize(size, Resampling.BICUBIC)
         how = {"resize": parse_resize(asked), "transforms_all": True}
-        found.append(pixels(data, PixelRules(form="raw", channels=3, **how)))
+        found.append(pixels(data, PixelRules(encoding="raw", channels=3, **how)))
         assert np.array_equal(found[-1], np.asarray(wanted))
     assert 30 < psnr(found[1], Image.fromarray(found[0].astype(np.uint8))) < 60
 
@@ -218,7 +220,7 @@ def test_a_jpeg_decoded_at_the_nearest_scale(text: str) -> None:
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_every_kind_of_image(name: str, channels: int) -> None:
     data, _ = IMAGES[name]
-    rules = PixelRules(form="raw", channels=channels, transforms_all=True)
+    rules = PixelRules(encoding="raw", channels=channels, transforms_all=True)
     found = pixels(data, rules)
     with Image.open(io.BytesIO(data)) as image:
         image.load()
@@ -271,7 +273,10 @@ def test_two_jpegs_in_one_file_are_one_image() -> None:
     image = photo(64, 48)
     data = saved(image, "MPO", save_all=True, append_images=[photo(32, 24)])
     rules = PixelRules(
-        rejects_frames=True, resize=Resize(longer=16), form="raw", transforms_all=True
+        rejects_frames=True,
+        resize=Resize(longer=16),
+        encoding="raw",
+        transforms_all=True,
     )
     assert pixels(data, rules).shape == (12, 16, 3)
 
@@ -291,7 +296,7 @@ def test_encodings(text: str, form: str, mode: str) -> None:
     image.putalpha(Image.linear_gradient("L").resize(image.size))
     kind, quality, lossless = parse_reencode(text)
     rules = PixelRules(
-        form=kind, quality=quality, lossless=lossless, transforms_all=True
+        encoding=kind, quality=quality, is_lossless=lossless, transforms_all=True
     )
     found = made(saved(image), rules)
     assert read_header(found.data) == found.header
@@ -335,7 +340,7 @@ def test_bombs_are_refused_before_they_are_decoded() -> None:
     ):
         made(long, rules)
     wide = PixelRules(
-        resize=Resize(sides=(1, 60_000)), form="webp", transforms_all=True
+        resize=Resize(sides=(1, 60_000)), encoding="webp", transforms_all=True
     )
     with pytest.raises(ImageHeaderError, match="cannot be encoded as WebP"):
         made(long, wide)

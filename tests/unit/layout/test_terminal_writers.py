@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 WRITER = "beam_jobs/report/terminal.py"
 # Calls with a text that is constant, and so holds no name: the version, the completion
 # script, the schema of job files. The last words of a process that
-# hangs pass `printable_message`, and no lock.
+# hangs pass `escape_message`, and no lock.
 CONSTANT = {
     ("beam_jobs/cli/main.py", "click.echo"): 2,
     ("beam_jobs/cli/job_commands.py", "click.echo"): 1,

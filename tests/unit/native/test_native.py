@@ -55,7 +55,7 @@ def test_frames_outside_are_not_sealed(starts: Any) -> None:
 )
 def test_frames_outside_are_not_checked(starts: Any, lengths: Any) -> None:
     with pytest.raises(ValueError, match="outside the data"):
-        _loops.damaged(bytes(64), starts, lengths)
+        _loops.first_damaged_frame(bytes(64), starts, lengths)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_cells_outside_of_frames_are_not_sealed(
 def test_frames_are_not_searched_outside() -> None:
     for at, starts in ((-1, i64(0)), (65, i64(0)), (0, i64())):
         with pytest.raises(ValueError, match="outside the data"):
-            _loops.frames(bytes(64), at, starts)
+            _loops.find_frames(bytes(64), at, starts)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_files_without_a_place_are_not_read(
     paths: Any, sizes: Any, modified: Any
 ) -> None:
     with pytest.raises((ValueError, TypeError, MemoryError)):
-        _loops.files(paths, sizes, modified)
+        _loops.read_files(paths, sizes, modified)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_files_without_a_place_are_not_read(
 def test_files_without_a_place_are_not_asked(paths: bytes, places: Any) -> None:
     facts = [np.full(places[each], 7, np.int64) for each in range(3)]
     with pytest.raises(ValueError, match="a zero byte behind it, and a place"):
-        _loops.status(paths, *facts)
+        _loops.read_status(paths, *facts)
     assert all((each == 7).all() for each in facts)
 
 

@@ -12,9 +12,9 @@ from job_tools import convert
 from small_dataset import write_dataset
 
 from recordmill.beam_jobs.report.page import build_page, render_page
-from recordmill.beam_jobs.report.page_cards import feature_card, percent
+from recordmill.beam_jobs.report.page_cards import feature_card, format_share
 from recordmill.schemas.feature_spec import FeatureSpec, Kind
-from recordmill.schemas.manifest import MANIFEST_NAME, SplitEntry
+from recordmill.schemas.manifest import MANIFEST_NAME, ManifestSplit
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.statistics.column_summary import ColumnSummary, CommonValues
 from recordmill.transforms.statistics.dataset_statistics import (
@@ -124,24 +124,24 @@ def test_the_same_dataset_gives_the_same_page(iris: Path) -> None:
 def test_values_of_which_none_is_common() -> None:
     feature = FeatureSpec("id", Kind.BYTES, dtype="string")
     for values, shown in (
-        (CommonValues((), 90, 9, too_low=3), "at most 3 times"),
-        (CommonValues((("a", 2),), 90, 9, too_low=3), "at most 5 times"),
-        (CommonValues((), 1, 0, long=1), "1"),
+        (CommonValues((), 90, 9, max_error=3), "at most 3 times"),
+        (CommonValues((("a", 2),), 90, 9, max_error=3), "at most 5 times"),
+        (CommonValues((), 1, 0, num_long=1), "1"),
     ):
         summary = ColumnSummary(feature, 1)
-        summary.rows, summary.common = 90, values
+        summary.num_rows, summary.common_values = 90, values
         card = feature_card(summary)
         assert not card.tables
-        assert card.facts[-1].value == shown
+        assert card.facts[-1].text == shown
 
 
 def test_shares() -> None:
-    assert percent(1, 1000) == "0.1 %"
+    assert format_share(1, 1000) == "0.1 %"
 
 
 def test_pages_of_datasets_without_rows(tmp_path: Path) -> None:
     manifest = write_dataset(tmp_path / "zoo")
-    nothing = SplitEntry(records=0, bytes=0, shards=())
+    nothing = ManifestSplit(records=0, bytes=0, shards=())
     for splits in ({}, {"train": nothing}):
         empty = manifest.model_copy(update={"splits": splits})
         (tmp_path / "zoo" / MANIFEST_NAME).write_bytes(empty.to_bytes())

@@ -18,65 +18,79 @@ from recordmill.beam_jobs.report.progress import (
     Bars,
     PlainLines,
     Rate,
-    RunView,
+    RunStateView,
     View,
     duration,
-    showing,
+    show_progress,
 )
-from recordmill.schemas.input_summary import InputSummary, InputWarning
+from recordmill.schemas.input_summary import InputReport, InputWarning
 from recordmill.transforms.report_stream import as_report
-from recordmill.transforms.tasks.progress_reader import Counts, PlannedTotals, Position
+from recordmill.transforms.tasks.progress_reader import (
+    Counts,
+    PlannedTotals,
+    RunProgress,
+)
 
-NOTHING = Position(
-    surveyed=0,
-    read=Counts(),
+NOTHING = RunProgress(
+    num_scanned_ranges=0,
+    read_counts=Counts(),
     total_positions=1_000,
     readings=1,
-    written=Counts(),
-    ranges=0,
-    shards=0,
-    planned=None,
-    working=(),
-    again=0,
+    written_counts=Counts(),
+    num_read_ranges=0,
+    num_written_shards=0,
+    plan_totals=None,
+    active_tasks=(),
+    num_repeated_ranges=0,
     knows_rows=True,
 )
 PLANNED = PlannedTotals(shards=4, records=80, bytes=8_000_000)
-ALL_READ = replace(NOTHING, read=Counts(1_000, 82, 2), ranges=4)
+ALL_READ = replace(NOTHING, read_counts=Counts(1_000, 82, 2), num_read_ranges=4)
 
 
-def view_of_run(*, by_reference: bool = False) -> RunView:
-    return RunView(input_bytes=2_000_000, num_ranges=4, by_reference=by_reference)
+def view_of_run(*, by_reference: bool = False) -> RunStateView:
+    return RunStateView(input_bytes=2_000_000, num_ranges=4, by_reference=by_reference)
 
 
 def test_a_whole_run() -> None:
     """Every stage by its name; totals as soon as something is known of them."""
     run = view_of_run()
-    assert run.at(0, NOTHING).line() == "read: starting"
-    half = replace(NOTHING, read=Counts(250, 20, 0), working=("range-scratch-000000",))
-    assert run.at(10, half).line() == (
+    assert run.view_at(0, NOTHING).line() == "read: starting"
+    half = replace(
+        NOTHING, read_counts=Counts(250, 20, 0), active_tasks=("range-scratch-000000",)
+    )
+    assert run.view_at(10, half).line() == (
         "read: 25 %, 500.0 kB of 2.0 MB, 20 of about 80 rows"
     )
-    half = replace(half, read=Counts(500, 41, 1), ranges=1)
-    assert run.at(20, half).line() == (
+    half = replace(half, read_counts=Counts(500, 41, 1), num_read_ranges=1)
+    assert run.view_at(20, half).line() == (
         "read: 50 %, 1.0 MB of 2.0 MB, 41 of about 82 rows, 2 rows/s, 1 row rejected, "
         "about 20 s left"
     )
-    assert run.at(30, ALL_READ).line() == ("plan: planning the shards, 2 rows rejected")
-    planned = replace(ALL_READ, planned=PLANNED)
-    assert run.at(40, planned).line() == (
+    assert run.view_at(30, ALL_READ).line() == (
+        "plan: planning the shards, 2 rows rejected"
+    )
+    planned = replace(ALL_READ, plan_totals=PLANNED)
+    assert run.view_at(40, planned).line() == (
         "write: 0 %, 0 B of 8.0 MB, 0 of 80 rows, 2 rows rejected"
     )
-    writing = replace(planned, written=Counts(0, 20, 0, 2_000_000), shards=1)
-    assert run.at(50, writing).line() == (
+    writing = replace(
+        planned, written_counts=Counts(0, 20, 0, 2_000_000), num_written_shards=1
+    )
+    assert run.view_at(50, writing).line() == (
         "write: 25 %, 2.0 MB of 8.0 MB, 20 of 80 rows, 2 rows/s, 2 rows rejected, "
         "about 30 s left"
     )
-    written = replace(planned, written=Counts(0, 80, 0, 8_000_000), shards=4)
-    assert run.at(60, written).line() == (
+    written = replace(
+        planned, written_counts=Counts(0, 80, 0, 8_000_000), num_written_shards=4
+    )
+    assert run.view_at(60, written).line() == (
         "publish: checking and moving the files, 2 rows rejected"
     )
-    checking = replace(written, working=("publish-verify",), checked=3_000_000)
-    assert run.at(61, checking).line() == (
+    checking = replace(
+        written, active_tasks=("publish-verify",), verified_bytes=3_000_000
+    )
+    assert run.view_at(61, checking).line() == (
         "publish: checking the shards, 3.0 MB, 2 rows rejected"
     )
 
@@ -84,66 +98,72 @@ def test_a_whole_run() -> None:
 def test_nothing_new_for_long() -> None:
     """A runner may wait for ever: people are told, and not how long it will take."""
     run = view_of_run()
-    half = replace(NOTHING, read=Counts(500, 41))
-    run.at(0, replace(NOTHING, read=Counts(250, 20)))
-    assert run.at(10, half).line().endswith("2 rows/s, about 20 s left")
-    assert "nothing new" not in run.at(309, half).line()
-    line = run.at(370, half).line()
-    assert line.endswith("41 of about 82 rows, nothing new for 6 min")
-    more = replace(half, read=Counts(750, 60))
-    assert "nothing new" not in run.at(380, more).line()
-    written = replace(ALL_READ, planned=PLANNED, shards=4)
-    run.at(400, written)
-    assert "nothing new" not in run.at(900, written).line()
+    half = replace(NOTHING, read_counts=Counts(500, 41))
+    run.view_at(0, replace(NOTHING, read_counts=Counts(250, 20)))
+    assert run.view_at(10, half).line().endswith("2 rows/s, about 20 s left")
+    assert "no progress" not in run.view_at(309, half).line()
+    line = run.view_at(370, half).line()
+    assert line.endswith("41 of about 82 rows, no progress for 6 min")
+    more = replace(half, read_counts=Counts(750, 60))
+    assert "no progress" not in run.view_at(380, more).line()
+    written = replace(ALL_READ, plan_totals=PLANNED, num_written_shards=4)
+    run.view_at(400, written)
+    assert "no progress" not in run.view_at(900, written).line()
 
 
 def test_a_survey() -> None:
-    view = view_of_run().at(0, replace(NOTHING, surveyed=3))
+    view = view_of_run().view_at(0, replace(NOTHING, num_scanned_ranges=3))
     assert view.line() == "scan: scanning row boundaries, 75 %, 3 of 4 ranges"
 
 
 def test_ranges_that_are_only_listed() -> None:
     """By reference, the input is read when shards are written."""
-    listed = replace(NOTHING, read=Counts(500), ranges=2)
-    view = view_of_run(by_reference=True).at(0, listed)
+    listed = replace(NOTHING, read_counts=Counts(500), num_read_ranges=2)
+    view = view_of_run(by_reference=True).view_at(0, listed)
     assert view.line() == "scan: listing the rows, 50 %, 2 of 4 ranges"
 
 
 def test_ranges_that_are_read_again() -> None:
-    position = replace(ALL_READ, again=2, working=("range-scratch-000001",) * 2)
-    line = view_of_run().at(0, position).line()
-    assert line == "read: again with wider types: 2 ranges active"
+    position = replace(
+        ALL_READ, num_repeated_ranges=2, active_tasks=("range-scratch-000001",) * 2
+    )
+    line = view_of_run().view_at(0, position).line()
+    assert line == "read: 2 ranges again, with wider types"
 
 
 def test_two_readings() -> None:
     """The bytes are those of both; the rows those of the reading at work."""
-    position = replace(NOTHING, readings=2, total_positions=2_000, ranges=4)
+    position = replace(NOTHING, readings=2, total_positions=2_000, num_read_ranges=4)
     run = view_of_run()
-    first = replace(position, read=Counts(500, 40))
-    assert run.at(0, first).line() == (
+    first = replace(position, read_counts=Counts(500, 40))
+    assert run.view_at(0, first).line() == (
         "read: 25 %, 1.0 MB of 4.0 MB, 40 of about 80 rows"
     )
-    second = replace(position, read=Counts(1_250, 20), planned=PLANNED)
-    assert run.at(9, second).line() == (
+    second = replace(position, read_counts=Counts(1_250, 20), plan_totals=PLANNED)
+    assert run.view_at(9, second).line() == (
         "read: 62 %, 2.5 MB of 4.0 MB, 20 of about 80 rows, about 9 s left"
     )
 
 
 def test_a_store_tells_of_tasks_only() -> None:
     """Rows are in checkpoints, and each would cost a request."""
-    position = replace(NOTHING, knows_rows=False, read=Counts(500), ranges=2)
+    position = replace(
+        NOTHING, knows_rows=False, read_counts=Counts(500), num_read_ranges=2
+    )
     run = view_of_run()
-    assert run.at(0, position).line() == "read: 50 %, 1.0 MB of 2.0 MB"
-    planned = replace(position, ranges=4, planned=PLANNED, shards=1)
-    assert run.at(1, planned).line() == "write: 25 %, 1 of 4 shards"
+    assert run.view_at(0, position).line() == "read: 50 %, 1.0 MB of 2.0 MB"
+    planned = replace(
+        position, num_read_ranges=4, plan_totals=PLANNED, num_written_shards=1
+    )
+    assert run.view_at(1, planned).line() == "write: 25 %, 1 of 4 shards"
 
 
 def test_a_resumed_run_counts_its_own_speed() -> None:
     """What an earlier try had finished took none of this run's time."""
     run = view_of_run()
-    finished = replace(NOTHING, read=Counts(900, 90), ranges=3)
-    assert run.at(0, finished).seconds_left is None
-    view = run.at(10, replace(finished, read=Counts(910, 91)))
+    finished = replace(NOTHING, read_counts=Counts(900, 90), num_read_ranges=3)
+    assert run.view_at(0, finished).seconds_left is None
+    view = run.view_at(10, replace(finished, read_counts=Counts(910, 91)))
     assert view.seconds_left == pytest.approx(90, abs=0.1)
 
 
@@ -183,7 +203,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 def test_more_than_was_planned_is_all() -> None:
     """An estimate can be too low: never 101 %."""
-    assert View("write", done=11, total=10).line() == "write: 100 %, 10 B of 10 B"
+    assert View("write", num_done=11, total=10).line() == "write: 100 %, 10 B of 10 B"
 
 
 PATIENCE_SECONDS = 60  # generous; nothing here takes a hundredth of it
@@ -206,11 +226,11 @@ def text_of(shown: str) -> str:
 def test_a_line_every_ten_seconds() -> None:
     stream, clock = io.StringIO(), Clock()
     lines = PlainLines(stream, clock=clock)
-    lines.doing("scan", "listing the inputs")
+    lines.show_activity("scan", "listing the inputs")
     for second in range(35):
         clock.now = 1_000 + second
         if second == 15:
-            lines.set(View("read", done=1, total=4))
+            lines.set_view(View("read", num_done=1, total=4))
         lines.write()
     assert stream.getvalue().splitlines() == [
         "scan: listing the inputs",
@@ -239,7 +259,9 @@ def test_no_line_comes_behind_the_end() -> None:
 
 def test_a_short_command_writes_no_line() -> None:
     stream = io.StringIO()
-    with showing(stream, "verify", "read only the manifest and the sizes") as show:
+    with show_progress(
+        stream, "verify", "read only the manifest and the sizes"
+    ) as show:
         show(1, 2)
     assert stream.getvalue() == ""
 
@@ -268,7 +290,7 @@ def test_drawn_while_the_main_thread_waits() -> None:
     stream = Terminal("listing the inputs", 4)
     console = Console(file=stream, force_terminal=True, width=120)
     with Bars(console) as bars:
-        bars.doing("scan", "listing the inputs")
+        bars.show_activity("scan", "listing the inputs")
         assert stream.drawn.wait(PATIENCE_SECONDS)
     assert stream.getvalue().count("\x1b[?25h"), "the cursor is there again"
 
@@ -289,13 +311,15 @@ def test_what_is_drawn(terminal: tuple[int, TextIO]) -> None:
     with Bars(
         Console(file=stream, width=120, force_terminal=True), clock=clock
     ) as bars:
-        bars.doing("scan", "reading the first rows")
+        bars.show_activity("scan", "reading the first rows")
         warning = InputWarning("odd-cells", "use `max_rejects`")
-        bars.tell(InputSummary((("delimiter", "comma"),), (warning,)))
-        bars.tell(InputSummary(warnings=(warning,)))
+        bars.report_input(InputReport((("delimiter", "comma"),), (warning,)))
+        bars.report_input(InputReport(warnings=(warning,)))
         clock.now += 75
-        bars.set(View("read", done=3, total=4, rows=3, total_rows=4, rejected=1))
-        bars.draw()
+        bars.set_view(
+            View("read", num_done=3, total=4, rows=3, total_rows=4, rejected=1)
+        )
+        bars.refresh()
     stream.flush()
     shown = text_of(shown_on(ours))
     assert "scan > read > plan > write > publish" in shown
@@ -313,7 +337,7 @@ def test_the_first_reject_is_told_while_the_run_goes_on(
     ours, stream = terminal
     with Bars(Console(file=stream, width=120, force_terminal=True)) as bars:
         bars.first_reject = "rejected: a.csv byte 17: price: '?' is no number"
-        bars.draw()
+        bars.refresh()
     stream.flush()
     assert "rejected: a.csv byte 17: price: '?' is no number" in text_of(shown_on(ours))
     log = io.StringIO()
@@ -327,8 +351,10 @@ def test_the_first_reject_is_told_while_the_run_goes_on(
 def test_a_narrow_terminal_shows_all(terminal: tuple[int, TextIO]) -> None:
     ours, stream = terminal
     with Bars(Console(file=stream, width=40, force_terminal=True)) as bars:
-        bars.set(View("read", done=3, total=4, rows=3, total_rows=4, rejected=1))
-        bars.draw()
+        bars.set_view(
+            View("read", num_done=3, total=4, rows=3, total_rows=4, rejected=1)
+        )
+        bars.refresh()
     stream.flush()
     shown = re.sub(r"\s+", "", text_of(shown_on(ours)))
     assert "1rowrejected" in shown

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
-from recordmill.beam_jobs.report.streams import _WaitingFile
+from recordmill.beam_jobs.report.streams import _BlockingFile
 from recordmill.transforms.report_stream import ReportStream, as_report
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def test_a_pipe_that_does_not_block() -> None:
                 received.append(os.read(read_end, 1 << 20))
             return num_bytes
 
-    with io.BufferedWriter(_WaitingFile(Pipe(write_end, "w"))) as writer:
+    with io.BufferedWriter(_BlockingFile(Pipe(write_end, "w"))) as writer:
         writer.write(bytes(1 << 20))
     received.append(os.read(read_end, 1 << 20))
     os.close(read_end)

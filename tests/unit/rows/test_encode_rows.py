@@ -38,7 +38,7 @@ from recordmill.transforms.exchange.sorted_runs import (
     Block,
     SortedRows,
     SortedRunFolder,
-    gather,
+    merge_shard_rows,
     write_sorted_run,
 )
 from recordmill.transforms.rows.elements import TableBuilder
@@ -346,7 +346,7 @@ def test_ties_are_ordered_by_content(
     random.shuffle(pieces)
     folder = tmp_path_factory.mktemp("runs")
     runs = [
-        write_sorted_run(folder / f"{n}", SortedRows.of([block], 1))
+        write_sorted_run(folder / f"{n}", SortedRows.from_blocks([block], 1))
         for n, block in enumerate(blocks)
     ]
     random.shuffle(runs)
@@ -354,7 +354,7 @@ def test_ties_are_ordered_by_content(
     for found in (
         windows_of(pieces, window_bytes),
         windows_of(pieces, window_bytes, held_bytes=10),
-        gather(
+        merge_shard_rows(
             SortedRunFolder(str(folder)),
             runs,
             task,
@@ -386,8 +386,8 @@ def test_a_piece_cut_again_is_as_if_cut_once(
     origins = set()
     for split, piece in cut_block(block, ONE_SHARD, (1 << 63, 0), piece_bytes=8):
         opened, head = open_piece(piece, split)
-        origins.add(head.place)
-        for number, inner in cut_block(opened, plan, head.place, piece_bytes=4):
+        origins.add(head.sort_key)
+        for number, inner in cut_block(opened, plan, head.sort_key, piece_bytes=4):
             shards.setdefault(number, []).append(inner)
     assert {origin[0] for origin in origins} == {1 << 63}
     for number, wanted in enumerate([(0, 1), (2, 3), (4, 5)]):
@@ -402,7 +402,7 @@ def test_rows_come_from_no_files() -> None:
     features = spec.declared.to_schema()
     source = PipelineRowsSource(features)
     files = [InputFile("a", "a", 1)]
-    assert source.prepare(files).cut(files) == []
+    assert source.prepare(files).cut_ranges(files) == []
     assert source.prepare(files, Append(files, features)) == source
     assert source.schema() == features
     assert not source.columns().names

@@ -23,7 +23,7 @@ from recordmill import open_dataset, read_rows
 from recordmill.schemas.errors import CorruptRecordError, OutputError, UsageError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.rows.open_dataset import Dataset, share_of, to_numpy
+from recordmill.transforms.rows.open_dataset import Dataset, to_numpy, worker_batches
 from recordmill.transforms.rows.read_rows import to_dicts
 
 SCHEMA = """\
@@ -166,9 +166,11 @@ def test_a_share_continues_at_every_row(
     start, read = numbers
     for worker in range(workers):
         how = {"start": min(start, count), "worker": worker, "num_workers": workers}
-        share = [n for span in share_of(count, size, **how) for n in range(*span)]
+        share = [n for span in worker_batches(count, size, **how) for n in range(*span)]
         left = [
-            n for span in share_of(count, size, **how, read=read) for n in range(*span)
+            n
+            for span in worker_batches(count, size, **how, read=read)
+            for n in range(*span)
         ]
         assert left == share[read:]
 
@@ -316,7 +318,7 @@ def test_gzip_is_read_in_order_only(tmp_path: Path) -> None:
     convert("csv", *job)
     data = open_dataset(tmp_path / "gz")
     with pytest.raises(
-        UsageError, match="compressed by gzip, so single records"
+        UsageError, match="compressed with gzip, so single records"
     ) as told:
         data[0]
     assert "`for row in dataset`" in str(told.value)

@@ -65,7 +65,7 @@ def test_flink_behind_a_job_server(options: tuple[str, ...], is_one: bool) -> No
 
 
 def test_flink_without_a_job_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portable, "ASK_SECONDS", 0.1)
+    monkeypatch.setattr(portable, "DESCRIBE_SECONDS", 0.1)
     assert is_flink(beam.Pipeline(FlinkRunner()))
     assert not is_flink(beam.Pipeline("DirectRunner"))
     for endpoint in ("", "embed", f"127.0.0.1:{free_port()}"):
@@ -117,7 +117,7 @@ def test_only_the_own_job_is_cancelled_at_flink(scheme: str) -> None:
     master = f"{scheme}127.0.0.1:{server.server_port}"
     options = PipelineOptions([f"--flink_master={master}", "--job_name=mine"])
     try:
-        portable._cancel(done, [Result()], options, 60.0)
+        portable._cancel_job(done, [Result()], options, 60.0)
     finally:
         server.shutdown()
         server.server_close()
@@ -126,7 +126,7 @@ def test_only_the_own_job_is_cancelled_at_flink(scheme: str) -> None:
 
 
 def test_a_job_that_was_never_submitted_is_not_cancelled() -> None:
-    portable._cancel(threading.Event(), [], PipelineOptions([]), 0.0)
+    portable._cancel_job(threading.Event(), [], PipelineOptions([]), 0.0)
 
 
 class LostError(grpc.RpcError):

@@ -51,7 +51,7 @@ ENDPOINT = "--job_endpoint=127.0.0.1:1"
             ["--runner=FlinkRunner", "--flink_job_server_jar=nowhere.jar"],
             "--flink_job_server_jar=nowhere.jar: no such file",
         ),
-        (["--runner=SparkRunner"], "give --spark_job_server_jar=FILE"),
+        (["--runner=SparkRunner"], "set --spark_job_server_jar=FILE"),
         (
             ["--runner=PortableRunner", ENDPOINT],
             "Beam's own image, which does not contain recordmill: set "
@@ -119,7 +119,7 @@ def test_job_server_that_does_not_start(tmp_path: Path) -> None:
         options += ["--job_server_java_launcher=false"]  # the program that only fails
         ran = recordmill("convert", "csv", IRIS, tmp_path / "out", "--", *options)
     assert (ran.status, ran.out) == (1, "")
-    assert "the job server of --runner=FlinkRunner does not start" in ran.err
+    assert "the job server of --runner=FlinkRunner failed to start" in ran.err
     assert_unpublished(tmp_path / "out")
 
 

@@ -14,8 +14,8 @@ from recordmill.schemas.feature_spec import (
     FeatureSpec,
     Kind,
     Schema,
-    differences,
-    range_violations,
+    compare_schemas,
+    find_range_violations,
 )
 from recordmill.transforms.dataset.files import load_expected
 
@@ -39,8 +39,8 @@ IMAGE = FeatureSpec(
         (INT, replace(INT, dtype="int8"), ["dtype changed: was int64, is int8"]),
         (INT, replace(INT, shape=(2,)), ["shape changed: was scalar, is [2]"]),
         (replace(INT, shape=(None, 4)), replace(INT, shape=(3, 4)), ["shape changed: was [?, 4], is [3, 4]"]),
-        (INT, replace(INT, sequence=True), ["moved: was in the context, is in the feature list"]),
-        (replace(INT, name="o/x", shape=(None,)), replace(INT, name="o/x", shape=(None,), nested=True), ["nested changed: was False, is True"]),
+        (INT, replace(INT, is_sequence=True), ["moved: was in the context, is in the feature list"]),
+        (replace(INT, name="o/x", shape=(None,)), replace(INT, name="o/x", shape=(None,), is_nested=True), ["nested changed: was False, is True"]),
         (TENSOR, replace(TENSOR, content=Content.ARRAY), ["content changed: was tensor, is array"]),
         # The size of images is a rule for them.
         (IMAGE, replace(IMAGE, shape=(32, 32, 3)), []),
@@ -58,7 +58,7 @@ IMAGE = FeatureSpec(
 def test_differences_of_a_feature(
     expected: FeatureSpec, found: FeatureSpec, lines: list[str]
 ) -> None:
-    assert differences(Schema((expected,)), Schema((found,))) == [
+    assert compare_schemas(Schema((expected,)), Schema((found,))) == [
         f"feature {expected.name!r}: {line}" for line in lines
     ]
 
@@ -66,7 +66,7 @@ def test_differences_of_a_feature(
 def test_new_and_lost_features() -> None:
     tags = FeatureSpec("tags", Kind.BYTES, dtype="string", shape=(None,), optional=True)
     tensor = replace(TENSOR, name="t", column="")
-    assert differences(Schema((INT, tags)), Schema((INT, tensor))) == [
+    assert compare_schemas(Schema((INT, tags)), Schema((INT, tensor))) == [
         "feature 't' is new: int8 scalar in bytes_list, a tensor",
         "feature 'tags' is missing: was string [?] in bytes_list or missing",
     ]
@@ -86,9 +86,9 @@ def test_new_and_lost_features() -> None:
 )  # fmt: skip
 def test_range_violations(bounds: Any, observed: Any, said: str | None) -> None:
     schema = Schema((replace(INT, minimum=bounds[0], maximum=bounds[1]),))
-    lines = range_violations(schema, {"x": observed, "other": (-99, 99)})
+    lines = find_range_violations(schema, {"x": observed, "other": (-99, 99)})
     assert lines == ([f"feature 'x': {said}"] if said else [])
-    assert range_violations(schema, {}) == []
+    assert find_range_violations(schema, {}) == []
 
 
 def test_what_is_expected(tmp_path: Path) -> None:

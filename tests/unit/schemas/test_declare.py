@@ -22,7 +22,7 @@ from recordmill.transforms.sources.images.tables import LABEL, SPLIT
 def test_declared_images_have_their_features(names: Any) -> None:
     labels = pa.schema([(SPLIT, pa.string()), (LABEL, pa.string())])
     found = Annotations(NO_FILES, labels.empty_table(), classes=("a", "b"))
-    source = ImagesSource(ImagesOptions(feature_names=names), found=found)
+    source = ImagesSource(ImagesOptions(feature_names=names), annotations=found)
     declared = declare_schema(source.schema())
     assert declared.to_schema() == renamed(source.schema())
     for feature in source.schema().features:
@@ -37,8 +37,8 @@ def test_declared_images_have_their_features(names: Any) -> None:
         FeatureSpec("x", Kind.FLOAT, dtype="float64", shape=(None, None, 3)),
         FeatureSpec("x", Kind.FLOAT, dtype="int64"),  # numbers kept as floats
         FeatureSpec("x", Kind.INT64, minimum=0, maximum=9),
-        FeatureSpec("x", Kind.INT64, class_names=("a", "b"), sequence=True),
-        FeatureSpec("o/x", Kind.FLOAT, shape=(None, 4), nested=True),
+        FeatureSpec("x", Kind.INT64, class_names=("a", "b"), is_sequence=True),
+        FeatureSpec("o/x", Kind.FLOAT, shape=(None, 4), is_nested=True),
         FeatureSpec("x", Kind.BYTES, dtype="int16", content=Content.TENSOR),
         FeatureSpec("x", Kind.BYTES, dtype="string", content=Content.TENSOR),
         FeatureSpec("x", Kind.BYTES, "y", "int16", (4,), content=Content.ARRAY),

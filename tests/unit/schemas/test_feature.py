@@ -11,8 +11,8 @@ from recordmill.schemas.job import (
     JobSpec,
     RejectLimit,
     SplitSpec,
-    identifier_from,
     parse_fraction,
+    to_dataset_name,
 )
 from recordmill.schemas.names import shard_file_name
 
@@ -143,7 +143,7 @@ ALLOWED = [
 
 @pytest.mark.parametrize(("text", "rows", "expected", "reason"), ALLOWED)
 def test_rejects_allowed(text: str, rows: int, expected: int, reason: str) -> None:
-    assert RejectLimit(text=text).allowed(rows) == expected, reason
+    assert RejectLimit(text=text).max_rejects(rows) == expected, reason
 
 
 IDENTIFIERS = [
@@ -160,7 +160,7 @@ IDENTIFIERS = [
 
 @pytest.mark.parametrize(("text", "expected", "reason"), IDENTIFIERS)
 def test_identifier_from(text: str, expected: str, reason: str) -> None:
-    assert identifier_from(text) == expected, reason
+    assert to_dataset_name(text) == expected, reason
     assert job(name=expected).name == expected
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.input_summary import (
-    NOTHING,
-    InputSummary,
+    EMPTY_REPORT,
+    InputReport,
     InputWarning,
     SkippedFiles,
     WarningCode,
@@ -18,7 +18,7 @@ from recordmill.schemas.input_summary import (
 
 WORDS = st.text(max_size=5)
 UNDERSTOOD = st.builds(
-    InputSummary,
+    InputReport,
     st.dictionaries(WORDS, WORDS, max_size=3).map(lambda facts: tuple(facts.items())),
     st.lists(
         st.builds(InputWarning, st.sampled_from(get_args(WarningCode)), WORDS),
@@ -32,22 +32,26 @@ UNDERSTOOD = st.builds(
 
 
 @given(UNDERSTOOD)
-def test_json_form_is_whole(understood: InputSummary) -> None:
+def test_json_form_is_whole(understood: InputReport) -> None:
     kept = json.loads(json.dumps(understood.to_dict()))
-    assert InputSummary.from_dict(kept) == understood
-    assert InputSummary.from_dict({}) == NOTHING
+    assert InputReport.from_dict(kept) == understood
+    assert InputReport.from_dict({}) == EMPTY_REPORT
 
 
 @given(UNDERSTOOD)
-def test_nothing_new_changes_nothing(understood: InputSummary) -> None:
-    assert understood.updated(NOTHING) == understood == NOTHING.updated(understood)
+def test_nothing_new_changes_nothing(understood: InputReport) -> None:
+    assert (
+        understood.merged_with(EMPTY_REPORT)
+        == understood
+        == EMPTY_REPORT.merged_with(understood)
+    )
 
 
 def test_what_is_found_later_replaces_facts_and_adds_warnings() -> None:
     a, b, c = (InputWarning("odd-cells", name) for name in "abc")
-    first = InputSummary((("types", "so far"), ("header", "line 1")), (a, b))
-    later = InputSummary((("types", "of all rows"),), (b, c))
-    assert first.updated(later) == InputSummary(
+    first = InputReport((("types", "so far"), ("header", "line 1")), (a, b))
+    later = InputReport((("types", "of all rows"),), (b, c))
+    assert first.merged_with(later) == InputReport(
         (("types", "of all rows"), ("header", "line 1")), (a, b, c)
     )
     assert first.with_warnings([b, c, b]).warnings == (a, b, c)
@@ -55,21 +59,23 @@ def test_what_is_found_later_replaces_facts_and_adds_warnings() -> None:
 
 def test_options_are_spelled_in_warnings() -> None:
     warning = InputWarning("long-numbers", "use `schema`")
-    understood = InputSummary((("`x`", "`x`"),), (warning,))
-    spelled = understood.spelled(lambda text: text.replace("`schema`", "--schema"))
-    assert spelled == InputSummary(
+    understood = InputReport((("`x`", "`x`"),), (warning,))
+    spelled = understood.with_spelling(
+        lambda text: text.replace("`schema`", "--schema")
+    )
+    assert spelled == InputReport(
         (("`x`", "`x`"),), (InputWarning("long-numbers", "use --schema"),)
     )
 
 
 def test_files_passed_over_are_counted_by_reason() -> None:
     found = [("empty", "a"), ("not an image", "b"), ("not an image", "c")]
-    counted = SkippedFiles.counted(found)
+    counted = SkippedFiles.count_by_reason(found)
     assert counted == (
         SkippedFiles("not an image", 2, "b"),
         SkippedFiles("empty", 1, "a"),
     )
-    assert InputSummary((("delimiter", "comma"),), (), counted).lines() == [
+    assert InputReport((("delimiter", "comma"),), (), counted).to_lines() == [
         "delimiter: comma",
         "skipped: 2 files (not an image), such as b",
         "skipped: 1 file (empty), such as a",

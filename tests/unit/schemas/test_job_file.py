@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding
 from recordmill.schemas.job_file import (
-    absolute,
     job_schema_bytes,
     load_job,
     parse_settings,
+    resolve_path,
 )
 from recordmill.schemas.job_options import LoadedJob
-from recordmill.schemas.storage_options import BothSides, StorageOptions
+from recordmill.schemas.storage_options import StorageOptions, StorageOptionsPair
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.registry import BUILT_IN, CsvOptions, load_format
 
@@ -92,8 +92,10 @@ def test_everything() -> None:
         workers=4,
         overwrite=True,
         beam_args=("--runner=FlinkRunner", "--parallelism=8"),
-        storage=BothSides(
-            StorageOptions.of({"anon": True, "endpoint_url": "http://host:9000"})
+        storage=StorageOptionsPair(
+            StorageOptions.from_values(
+                {"anon": True, "endpoint_url": "http://host:9000"}
+            )
         ),
         metrics_file="/metrics/pets.prom",
         log_format="json",
@@ -261,13 +263,13 @@ variant: cifar10
 def test_storage_takes_what_the_command_takes() -> None:
     options = {"token": "anon", "client_kwargs": {"region_name": "eu"}}
     loaded = load(f"{MINIMAL}storage: {json.dumps({'input': options})}\n")
-    assert loaded.options.storage.input == StorageOptions.of(options)
+    assert loaded.options.storage.input == StorageOptions.from_values(options)
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("colour: red", "line 4: colour: unknown field 'colour'; known are source, inputs,"),
+        ("colour: red", "line 4: colour: unknown field 'colour'; expected one of source, inputs,"),
         ("source: cifar", "line 4: 'source' is given twice, first on line 1"),
         ("splits: {train: 0.5, train: 0.5}", "'train' is given twice"),
         ("splits: {train: much, test: 0.4}", "splits: train: expected a fraction like"),
@@ -336,7 +338,7 @@ def test_paths_begin_at_the_file(
     path: str, base: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert absolute(path, base) == expected.replace("/here", str(tmp_path))
+    assert resolve_path(path, base) == expected.replace("/here", str(tmp_path))
 
 
 # --- the JSON Schema ---

@@ -19,7 +19,7 @@ from schema_file_json import json_schema
 from recordmill.schemas.declared import DeclaredSchema
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.schema_file import dump_yaml, load_schema
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.text import format_json
 from recordmill.schemas.yaml_lines import YamlDocument
 
 FILE = "schema_file.schema.json"
@@ -33,7 +33,7 @@ def fits(value: Any) -> bool:
 def test_the_file_is_up_to_date() -> None:
     """If not: python tests/helpers/schema_file_json.py"""
     stored = files("recordmill.schemas").joinpath(FILE).read_bytes()
-    assert stored == json_bytes(json_schema())
+    assert stored == format_json(json_schema())
 
 
 def test_the_file_is_shipped() -> None:

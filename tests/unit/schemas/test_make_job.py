@@ -36,13 +36,13 @@ def test_the_command_and_a_job_file_make_the_same_job(
     fields: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[LoadedJob] = []
-    load = job_commands.load_typed
+    load = job_commands.load_typed_job
 
     def stop(values: dict[str, Any]) -> LoadedJob:
         made.append(load(values))
         raise SystemExit
 
-    monkeypatch.setattr(job_commands, "load_typed", stop)
+    monkeypatch.setattr(job_commands, "load_typed_job", stop)
     command = job_commands.convert.get_command(None, "images")
     assert command
     CliRunner().invoke(command, [*arguments, "/x/in", "/x/out"])

@@ -6,8 +6,13 @@ import pytest
 
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry, schema_of
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.manifest import (
+    Manifest,
+    ManifestShard,
+    ManifestSplit,
+    schema_of,
+)
+from recordmill.schemas.text import format_json
 
 LABEL = FeatureSpec("label", Kind.INT64, class_names=("cat", "dog"))
 IMAGE = FeatureSpec(
@@ -20,14 +25,14 @@ IMAGE = FeatureSpec(
 )
 
 
-def split(**shards: int) -> SplitEntry:
+def split(**shards: int) -> ManifestSplit:
     """Returns a split whose shards have so many records, of ten bytes each."""
     entries = [
-        ShardEntry(file=name, records=records, bytes=10 * records, crc32c="ffffffff")
+        ManifestShard(file=name, records=records, bytes=10 * records, crc32c="ffffffff")
         for name, records in shards.items()
     ]
     records = sum(shards.values())
-    return SplitEntry(records=records, bytes=10 * records, shards=tuple(entries))
+    return ManifestSplit(records=records, bytes=10 * records, shards=tuple(entries))
 
 
 MANIFEST = Manifest(
@@ -68,12 +73,12 @@ STATED = [
     (IMAGE, '"image", "bytes_list", "uint8", [null, null, 3], "picture", true, null', {}),
     (LABEL, '"label", "int64_list", "int64", [], "values", false, 2', {}),
     (
-        FeatureSpec("s", Kind.FLOAT, shape=(None,), minimum=-0.5, maximum=0, sequence=True),
+        FeatureSpec("s", Kind.FLOAT, shape=(None,), minimum=-0.5, maximum=0, is_sequence=True),
         '"s", "float_list", "float32", [null], "values", false, null',
         {"minimum": -0.5, "maximum": 0, "sequence": True},
     ),
     (
-        FeatureSpec("o/x", Kind.FLOAT, shape=(None, 4), nested=True),
+        FeatureSpec("o/x", Kind.FLOAT, shape=(None, 4), is_nested=True),
         '"o/x", "float_list", "float32", [null, 4], "values", false, null',
         {"nested": True},
     ),
@@ -101,7 +106,7 @@ def test_what_is_stated_of_a_feature(
 def test_manifest_without_a_payload_is_one_of_examples() -> None:
     stored = json.loads(MANIFEST.to_bytes())
     assert stored.pop("payload") == "example"
-    assert Manifest.from_bytes(json_bytes(stored), "m") == MANIFEST
+    assert Manifest.from_bytes(format_json(stored), "m") == MANIFEST
 
 
 def test_schema_of_a_manifest() -> None:
@@ -111,11 +116,11 @@ def test_schema_of_a_manifest() -> None:
 
 
 def changed(**fields: object) -> bytes:
-    return json_bytes({**json.loads(MANIFEST.to_bytes()), **fields})
+    return format_json({**json.loads(MANIFEST.to_bytes()), **fields})
 
 
 def feature(**fields: object) -> bytes:
-    return changed(features=[{**LABEL.stated(), **fields}])
+    return changed(features=[{**LABEL.manifest_fields(), **fields}])
 
 
 JUNK = [
@@ -132,7 +137,7 @@ JUNK = [
     (feature(class_names=["cat"]), "features.0: unknown keys: class_names", "class names stand in files of their own"),
     (feature(kind="text_list"), "features.0.kind: expected 'bytes_list', 'float_list' or 'int64_list'", "a kind that no reader knows"),
     (feature(name=""), "features: a feature needs a name, got an empty one", "what a feature does not allow"),
-    (changed(features=[LABEL.stated()] * 2), "features: feature names must differ, got 'label' twice", "what a schema does not allow"),
+    (changed(features=[LABEL.manifest_fields()] * 2), "features: feature names must differ, got 'label' twice", "what a schema does not allow"),
     (changed(features=[]), "features: a schema needs at least one feature, got none", "no feature"),
 ]  # fmt: skip
 
@@ -147,7 +152,7 @@ def test_junk_is_no_manifest(data: bytes, what: str, reason: str) -> None:
 
 def test_json_never_holds_nan() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        json_bytes({"x": float("nan")})
+        format_json({"x": float("nan")})
 
 
 def test_features_by_name_and_their_defaults() -> None:

@@ -19,8 +19,8 @@ from recordmill.beam_jobs.cli.job_commands import convert, run_command
 from recordmill.beam_jobs.cli.options import all_commands
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
 from recordmill.schemas.job import JobSpec, RunOptions
-from recordmill.schemas.job_file import job_schema
-from recordmill.schemas.job_options import check_options, job_file_model, make_job
+from recordmill.schemas.job_file import create_job_schema
+from recordmill.schemas.job_options import check_options, create_job, job_file_model
 from recordmill.schemas.options import (
     BY_NAME,
     CONVERT,
@@ -29,22 +29,20 @@ from recordmill.schemas.options import (
     PIPELINE,
     RUN,
     Option,
-    offered_by,
-    spell,
+    options_of,
+    spell_options,
 )
-from recordmill.schemas.source_options import declared_options
+from recordmill.schemas.source_options import declare_options
 from recordmill.schemas.text import parse_size
 from recordmill.transforms.sources.registry import BUILT_IN, CsvOptions, load_format
 
 FORMATS = {name: load_format(name).options for name in BUILT_IN}
-FORMAT_OPTIONS = {
-    name: declared_options(name, model) for name, model in FORMATS.items()
-}
+FORMAT_OPTIONS = {name: declare_options(name, model) for name, model in FORMATS.items()}
 ARGUMENTS = inspect.signature(WriteDataset.__init__).parameters
 
 
 def options(front: str) -> list[Any]:
-    return [pytest.param(each, id=each.name) for each in offered_by(front)]
+    return [pytest.param(each, id=each.name) for each in options_of(front)]
 
 
 def click_options(command: click.Command) -> dict[str, click.Option]:
@@ -58,17 +56,19 @@ def click_options(command: click.Command) -> dict[str, click.Option]:
 def test_names_and_flags_differ() -> None:
     assert len(BY_NAME) == len(OPTIONS)
     assert len({option.command_flag for option in OPTIONS}) == len(OPTIONS)
-    assert all(option.help and option.group and option.fronts for option in OPTIONS)
+    assert all(
+        option.help_text and option.group and option.front_ends for option in OPTIONS
+    )
 
 
 @pytest.mark.parametrize("source", [*BUILT_IN, "run"])
 def test_the_command_offers_what_is_declared(source: str) -> None:
     if source == "run":
-        offered, declared = click_options(run_command), offered_by(RUN)
+        offered, declared = click_options(run_command), options_of(RUN)
         assert offered.pop("--job-schema")
     else:
         offered = click_options(all_commands(convert)[source])
-        declared = (*FORMAT_OPTIONS[source], *offered_by(CONVERT))
+        declared = (*FORMAT_OPTIONS[source], *options_of(CONVERT))
     assert list(offered) == [option.command_flag for option in declared]
     for option in declared:
         assert_same(offered[option.command_flag], option)
@@ -76,20 +76,20 @@ def test_the_command_offers_what_is_declared(source: str) -> None:
 
 def assert_same(offered: click.Option, option: Option) -> None:
     assert offered.help
-    assert spell(option.help, "command")[1:] in offered.help
+    assert spell_options(option.help_text, "command")[1:] in offered.help
     assert offered.multiple == option.is_repeated
-    assert offered.is_flag == (option.kind == "flag")
-    if option.kind == "choice":
+    assert offered.is_flag == (option.value_kind == "flag")
+    if option.value_kind == "choice":
         assert isinstance(offered.type, click.Choice)
         assert tuple(offered.type.choices) == option.choices
 
 
 @pytest.mark.parametrize("option", options(JOB_FILE))
 def test_job_files_take_it(option: Option) -> None:
-    field = job_schema(FORMATS)["properties"][option.name]
-    assert field["description"] == option.help
+    field = create_job_schema(FORMATS)["properties"][option.name]
+    assert field["description"] == option.help_text
     branches = field.get("anyOf", [field])
-    if option.kind == "choice":
+    if option.value_kind == "choice":
         assert any(branch.get("enum") == list(option.choices) for branch in branches)
     for key, bound in zip(("minimum", "maximum"), option.bounds, strict=True):
         if bound is not None:
@@ -100,14 +100,14 @@ def test_job_files_take_nothing_else() -> None:
     names = {
         field.alias or name for name, field in job_file_model().model_fields.items()
     }
-    assert names == {option.name for option in offered_by(JOB_FILE)}
-    assert set(job_schema(FORMATS)["properties"]) == names | set(BUILT_IN)
+    assert names == {option.name for option in options_of(JOB_FILE)}
+    assert set(create_job_schema(FORMATS)["properties"]) == names | set(BUILT_IN)
 
 
 def test_defaults_are_those_of_the_values() -> None:
     """A job of which nothing is said is the one that its classes make by themselves."""
     given = {"source": "csv", "inputs": ["a"], "output": "/b/users"}
-    made = make_job(check_options(given, FORMATS, {}), "command", bytes)
+    made = create_job(check_options(given, FORMATS, {}), "command", bytes)
     assert made.job == JobSpec(source="csv", name="users", source_options=CsvOptions())
     assert made.options == RunOptions(inputs=("a",), output="/b/users")
 
@@ -129,18 +129,18 @@ def test_write_dataset_takes_it(option: Option) -> None:
     argument = ARGUMENTS[option.name]
     if option.name == "output":
         assert argument.default is inspect.Parameter.empty
-    elif option.kind in ("choice", "version", "flag", "integer"):
+    elif option.value_kind in ("choice", "version", "flag", "integer"):
         assert argument.default == option.default
-    elif option.kind == "size":
+    elif option.value_kind == "size":
         assert argument.default == parse_size(str(option.default))
-    elif option.kind == "limit":
+    elif option.value_kind == "limit":
         assert str(argument.default) == option.default
     else:
         assert not argument.default
 
 
 def test_write_dataset_takes_nothing_else() -> None:
-    assert set(ARGUMENTS) - {"self"} == {o.name for o in offered_by(PIPELINE)}
+    assert set(ARGUMENTS) - {"self"} == {o.name for o in options_of(PIPELINE)}
 
 
 def test_the_templates_form_is_up_to_date() -> None:
@@ -156,7 +156,7 @@ def test_the_templates_form_is_up_to_date() -> None:
         ("`overwrite`", "--overwrite", "overwrite: true", "overwrite="),
         ("`keep`: 0", "--keep: 0", "keep: 0", "keep=: 0"),
         ("`shards=2`", "--shards 2", "shards: 2", "shards=2"),
-        ("`inputs`", "INPUT", "inputs:", "inputs="),
+        ("`inputs`", "INPUT", "inputs", "inputs="),
         ("`detach`", "--detach", "--detach", "detach="),
         ("`variant=cifar10`", "--variant cifar10", "variant: cifar10", "variant='cifar10'"),
         ("`exclude=*_it's.png`", """--exclude '*_it'"'"'s.png'""", "exclude: '*_it''s.png'", """exclude="*_it's.png\""""),
@@ -168,7 +168,9 @@ def test_the_templates_form_is_up_to_date() -> None:
 def test_front_ends_spell_options(
     message: str, command: str, job_file: str, python: str
 ) -> None:
-    spelled = [spell(message, style) for style in ("command", "job_file", "python")]
+    spelled = [
+        spell_options(message, style) for style in ("command", "job_file", "python")
+    ]
     assert spelled == [command, job_file, python]
     _, equals, value = message.strip("`").partition("=")
     if equals:  # a shell and YAML read the value that is meant

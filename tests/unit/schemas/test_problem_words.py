@@ -14,7 +14,7 @@ from mutations import mutated
 from pydantic_core import ErrorDetails, ValidationError
 from pydantic_core._pydantic_core import list_all_errors
 
-from recordmill.schemas.declared import expectation
+from recordmill.schemas.declared import describe_mismatch
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.job_file import load_job
 from recordmill.schemas.schema_file import load_schema
@@ -43,7 +43,7 @@ def details() -> list[ErrorDetails]:
 
 @pytest.mark.parametrize("detail", details(), ids=lambda detail: detail["type"])
 def test_every_kind_of_error_has_words(detail: ErrorDetails) -> None:
-    told = expectation(detail)
+    told = describe_mismatch(detail)
     assert not THEIRS.search(told), told
     assert told[0].islower() or detail["type"] == "value_error"
 
@@ -96,7 +96,7 @@ def assert_read_or_told(read: Any, file: str) -> None:
 def test_what_was_found_is_shown_whatever_it_is(value: Any) -> None:
     line: Any = {"type": "int_type", "loc": ("a",), "input": value}
     (detail,) = ValidationError.from_exception_data("Model", [line]).errors()
-    assert expectation(detail).startswith("expected a whole number, found ")
+    assert describe_mismatch(detail).startswith("expected a whole number, found ")
 
 
 def test_an_integer_of_thousands_of_digits() -> None:

@@ -19,12 +19,12 @@ def file_of(lines: list[bytes]) -> bytes:
 def test_totals_do_not_depend_on_files_and_order(
     lines: list[bytes], seed: int, cuts: list[int]
 ) -> None:
-    whole = RejectTotals.of(file_of(lines))
+    whole = RejectTotals.from_content(file_of(lines))
     assert (whole.rows, whole.bytes) == (len(lines), len(file_of(lines)))
     mixed = random.Random(seed).sample(lines, len(lines))
     bounds = [0, *sorted(min(cut, len(mixed)) for cut in cuts), len(mixed)]
     files = [file_of(mixed[a:b]) for a, b in pairwise(bounds)]
-    assert sum(map(RejectTotals.of, files), NO_REJECTS) == whole
+    assert sum(map(RejectTotals.from_content, files), NO_REJECTS) == whole
 
 
 @given(lines=LINES, other=st.binary(max_size=20))
@@ -33,4 +33,6 @@ def test_a_changed_line_changes_them(lines: list[bytes], other: bytes) -> None:
     if not lines or lines[0] == other:
         return
     changed = file_of([other, *lines[1:]])
-    assert RejectTotals.of(changed) != RejectTotals.of(file_of(lines))
+    assert RejectTotals.from_content(changed) != RejectTotals.from_content(
+        file_of(lines)
+    )

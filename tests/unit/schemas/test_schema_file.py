@@ -190,7 +190,7 @@ WRONG = [
     ("features:\n  '': int8\n", "s.yaml: line 2: feature '': a feature needs a name, found an empty one"),
     ("features:\n  a:\n    dtype: int8\n    optinal: true\n", "s.yaml: line 4: feature 'a': unknown field 'optinal'; did you mean optional?"),
     ("features:\n  a: {picture: {hight: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'hight'; did you mean height?"),
-    ("features:\n  a: {picture: {xyz: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'xyz'; known are height, width, channels, format, decodable"),
+    ("features:\n  a: {picture: {xyz: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'xyz'; expected one of height, width, channels, format, decodable"),
     ("features:\n  a: {picture: {channels: 5}}\n", "s.yaml: line 2: feature 'a': picture: channels: expected 4 or less, found 5"),
     ("features:\n  a: {bytes_from: path, shape: [1]}\n", "s.yaml: line 2: feature 'a': an image or a file is one value: leave out the shape"),
     ("features:\n  a: {unit: m}\n", "s.yaml: line 2: feature 'a': unit: expected 'd', 's', 'ms', 'us' or 'ns', found 'm'"),

@@ -11,9 +11,9 @@ from recordmill.schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
     parse_storage_options,
-    require_secretless_arguments,
-    require_secretless_url,
-    without_secrets,
+    redact_secrets,
+    require_beam_options_without_secrets,
+    require_url_without_secret,
 )
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
@@ -110,17 +110,19 @@ def test_what_is_no_secret_is_taken(option: str) -> None:
 
 def test_options_made_in_code_are_looked_at_too() -> None:
     with pytest.raises(UsageError, match="looks like a secret"):
-        StorageOptions.of({"secret": SECRET})
+        StorageOptions.from_values({"secret": SECRET})
     with pytest.raises(UsageError, match="looks like a secret"):
         StorageOptions((("secret", f'"{SECRET}"'),))
 
 
 def test_values_are_not_shown() -> None:
-    options = StorageOptions.of({"endpoint_url": "http://inside", "odd": SECRET})
+    options = StorageOptions.from_values(
+        {"endpoint_url": "http://inside", "odd": SECRET}
+    )
     assert repr(options) == "StorageOptions(endpoint_url, odd)"
     assert SECRET not in repr(RemoteStore("s3://b/o", options))
     assert pickle.loads(pickle.dumps(options)) == options
-    assert len({options, StorageOptions.of(options.to_dict())}) == 1
+    assert len({options, StorageOptions.from_values(options.to_dict())}) == 1
 
 
 URLS = [
@@ -133,20 +135,24 @@ URLS = [
 
 @pytest.mark.parametrize("url", URLS)
 def test_urls_with_secrets_are_refused(url: str) -> None:
-    for refuse in (require_secretless_url, open_store, lambda url: list_inputs([url])):
+    for refuse in (
+        require_url_without_secret,
+        open_store,
+        lambda url: list_inputs([url]),
+    ):
         with pytest.raises(UsageError, match="contains a secret; remove it") as error:
             refuse(url)
         assert SECRET not in str(error.value)
         # Messages are hidden once more where they are shown.
-        assert without_secrets(str(error.value)) == str(error.value)
+        assert redact_secrets(str(error.value)) == str(error.value)
 
 
 def test_switches_hold_no_secret() -> None:
-    require_secretless_arguments(["--no_auth", "--runner=DataflowRunner"])
-    require_secretless_arguments(["--runner=DataflowRunner", "--no_auth"])
+    require_beam_options_without_secrets(["--no_auth", "--runner=DataflowRunner"])
+    require_beam_options_without_secrets(["--runner=DataflowRunner", "--no_auth"])
     for arguments in (["--auth=x"], ["--auth", "x", "--streaming"]):
         with pytest.raises(UsageError, match="--auth looks like a secret"):
-            require_secretless_arguments(arguments)
+            require_beam_options_without_secrets(arguments)
 
 
 def test_which_store_a_root_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange import exact_splits
-from recordmill.transforms.exchange.keys import mix, sample_draws
-from recordmill.transforms.sources.base import Rows, RowSink, RowSource, Source
+from recordmill.transforms.exchange.keys import mix_bits, sample_hashes
+from recordmill.transforms.sources.base import RangeFindings, Rows, RowSource, Source
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class ListedRows(Source):
         return pa.schema({"id": pa.int64(), "kind": pa.string()})
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         numbers = np.arange(input_range.start, input_range.stop, dtype=np.int64)
         for own in np.array_split(numbers, 2):
             kinds = pa.array([self.classes[n] for n in own], pa.string())
             batch = pa.record_batch([pa.array(own), kinds], ["id", "kind"])
-            origins = mix(own.astype(np.uint64) + np.uint64(1))
+            origins = mix_bits(own.astype(np.uint64) + np.uint64(1))
             yield Rows(batch, origins, own - input_range.start, lambda _: (0, b""))
 
 
@@ -52,9 +52,9 @@ def ranges_of(total: int, size: int) -> list[InputRange]:
 
 
 def read_all(source: RowSource, ranges: list[InputRange]) -> tuple[pa.Table, int]:
-    sink = RowSink()
+    sink = RangeFindings()
     found = [rows.batch for each in ranges for rows in source.read(each, (), sink)]
-    return pa.Table.from_batches(found, source.columns()), sink.left_out
+    return pa.Table.from_batches(found, source.columns()), sink.num_sampled_out_rows
 
 
 @given(
@@ -72,7 +72,9 @@ def test_the_smallest_draws_of_each_class_are_kept(
     source, ranges = ListedRows(tuple(classes)), ranges_of(len(classes), size)
     job = JobSpec(source="csv", name="n", balance="kind=undersample", seed=seed)
     job = job.model_copy(update={"sample": sample})
-    draws = sample_draws(mix(np.arange(1, len(classes) + 1, dtype=np.uint64)), seed)
+    draws = sample_hashes(
+        mix_bits(np.arange(1, len(classes) + 1, dtype=np.uint64)), seed
+    )
     by_class = defaultdict[str, list[tuple[int, int]]](list)
     for number, (name, draw) in enumerate(zip(classes, draws.tolist(), strict=True)):
         if draw < Fraction(sample or 1) * 2**64:
@@ -81,7 +83,7 @@ def test_the_smallest_draws_of_each_class_are_kept(
         return
     with pytest.MonkeyPatch.context() as patch:
         if narrow:
-            patch.setattr(exact_splits, "ALL_KEPT", 1)
+            patch.setattr(exact_splits, "MAX_ROWS_WITHOUT_WINDOW", 1)
         table, left_out = read_all(add_sampling(job, source, ranges, 2), ranges)
     least = min(map(len, by_class.values()))
     expected = {n for rows in by_class.values() for _, n in sorted(rows)[:least]}

@@ -103,7 +103,7 @@ def stl10(folder: Path, **sizes: int) -> None:
 @pytest.mark.parametrize(
     ("sizes", "told"),
     [
-        ({"train_X": 27648}, "there is no train_y.bin beside it"),
+        ({"train_X": 27648}, "train_y.bin is missing next to it"),
         ({"train_X": 27648 * 2, "train_y": 3}, r"train_X.bin \(image\) has 2 rows, but .*train_y.bin \(label\) has 3"),
         ({"train_X": 27650, "train_y": 1}, "has 27,650 bytes, 2 more than 1 row of"),
     ],
@@ -135,7 +135,7 @@ HUGE = b"\0\0\x08\x03" + b"\x7f\xff\xff\xff" * 3
     [
         ("x-idx3-ubyte", b"", "begins with nothing, expected the magic"),
         ("x-idx3-ubyte", b"\0\0\x07\x01", "begins with 00 00 07 01"),
-        ("x-idx3-ubyte", b"\0\0\x08\xff", "says 255 axes"),
+        ("x-idx3-ubyte", b"\0\0\x08\xff", "declares 255 axes"),
         ("x-idx3-ubyte", b"\0\0\x08\x03\0", "inside its header of 16"),
         ("x-idx3-ubyte", HUGE, "a row of 4,611,686,014,132,420,609 bytes"),
     ],

@@ -20,9 +20,9 @@ from recordmill.transforms.sources.arrays.fixed_records import (
     CifarLayout,
     CifarSource,
     detect_layout,
-    split_of,
+    parse_split,
 )
-from recordmill.transforms.sources.base import REFERENCE, RowSink
+from recordmill.transforms.sources.base import REFERENCE, RangeFindings
 from recordmill.transforms.sources.registry import CifarOptions
 
 
@@ -61,7 +61,7 @@ def test_golden_records(name: str, layout: CifarLayout, range_bytes: int) -> Non
 def test_rows_that_are_kept_stay_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(arrow, "_MIN_POOLED_BYTES", 1)
     monkeypatch.setattr(arrays_source, "BATCH_BYTES", 2 * 3073)
     pixels = np.random.default_rng(5).integers(0, 256, (9, 3072), np.uint8)
     records = [bytes([n]) + row.tobytes() for n, row in enumerate(pixels)]
@@ -69,22 +69,26 @@ def test_rows_that_are_kept_stay_as_they_were(
         (tmp_path / name).write_bytes(b"".join(some))
     reading = prepare(CifarSource(), [tmp_path])
     source, ranges = reading.source, reading.ranges
-    read_rows = [rows for each in ranges for rows in source.read(each, (), RowSink())]
+    read_rows = [
+        rows for each in ranges for rows in source.read(each, (), RangeFindings())
+    ]
     images = [image for rows in read_rows for image in rows.batch["image"].to_pylist()]
     assert images == [naive_pixels(record, 1) for record in records]
-    raw = [rows.raw(n)[1] for rows in read_rows for n in range(len(rows.positions))]
+    raw = [rows.raw_row(n)[1] for rows in read_rows for n in range(len(rows.positions))]
     assert raw == records
     listed = [
         rows.batch
         for each in ranges
-        for rows in source.list_references(each, RowSink())
+        for rows in source.list_references(each, RangeFindings())
     ]
     references = pa.concat_arrays([batch[REFERENCE] for batch in listed])
     orders = [[8, 2, 5, 0, 1], [3, 7, 1, 4, 4], [6, 6, 0, 8, 2]]
     monkeypatch.setattr(arrays_source, "WINDOW_BYTES", 2 * 3073)
     windows = [references.take(pa.array(order)) for order in orders]
     parts = [order[start : start + 2] for order in orders for start in (0, 2, 4)]
-    for some, rows in zip(parts, source.read_windows(windows, RowSink()), strict=True):
+    for some, rows in zip(
+        parts, source.read_windows(windows, RangeFindings()), strict=True
+    ):
         expected = [naive_pixels(records[n], 1) for n in some]
         assert rows.batch["image"].to_pylist() == expected
         places = [
@@ -92,8 +96,8 @@ def test_rows_that_are_kept_stay_as_they_were(
             for n in some
         ]
         told = [(*place, records[n]) for place, n in zip(places, some, strict=True)]
-        assert [rows.raw(row) for row in range(len(some))] == told
-    (nothing,) = source.read_windows([references[:0]], RowSink())
+        assert [rows.raw_row(row) for row in range(len(some))] == told
+    (nothing,) = source.read_windows([references[:0]], RangeFindings())
     assert nothing.batch.num_rows == 0
 
 
@@ -241,7 +245,7 @@ def test_schema() -> None:
     ],
 )
 def test_split(split: str, paths: list[str]) -> None:
-    assert {split_of(path) for path in paths} == {split}
+    assert {parse_split(path) for path in paths} == {split}
 
 
 def test_an_empty_file_of_records(tmp_path: Path) -> None:
@@ -261,7 +265,7 @@ def test_what_was_understood(tmp_path: Path) -> None:
     (tmp_path / "readme.html").write_text("about")
     found = prepare(CifarSource(), [tmp_path])
     assert [each.split for each in found.ranges] == ["train", "", "test"]
-    assert found.source.understood().lines() == [
+    assert found.source.input_report().to_lines() == [
         "records: CIFAR-10, 3,073 bytes each",
         "columns: image uint8 [32, 32, 3], label uint8 (10 classes)",
         "rows of no split: 1 row of mine.bin",

@@ -22,10 +22,10 @@ from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.feature_spec import Kind
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.sources import tables
-from recordmill.transforms.sources.base import Append, RowSink
-from recordmill.transforms.sources.tables import ColumnarSource, FileKind
+from recordmill.transforms.sources.base import Append, RangeFindings
+from recordmill.transforms.sources.tables import ColumnarSource, TableFormat
 
-KINDS: tuple[FileKind, ...] = ("parquet", "arrow")
+KINDS: tuple[TableFormat, ...] = ("parquet", "arrow")
 BOX = pa.struct({"x": pa.float64(), "c": pa.string()})
 # Type in the file, values, type of the rows.
 TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any], pa.DataType]] = [
@@ -49,7 +49,7 @@ TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any], pa.DataType]] = [
 
 
 def table_in(
-    path: Path, kind: FileKind, columns: dict[str, Any], rows: int = 99
+    path: Path, kind: TableFormat, columns: dict[str, Any], rows: int = 99
 ) -> Path:
     file = path / f"table.{kind}"
     write_typed(pa.table(columns), kind, file, rows)
@@ -90,7 +90,7 @@ def columns(
 @examples(100)
 @given(made=columns(), sizes=st.tuples(st.integers(1, 9), st.integers(1, 9)))
 def test_rows_are_those_of_the_table_however_it_is_cut(
-    kind: FileKind,
+    kind: TableFormat,
     made: tuple[pa.Table, dict[str, tuple[list[Any], pa.DataType]]],
     sizes: tuple[int, int],
     tmp_path_factory: pytest.TempPathFactory,
@@ -100,7 +100,7 @@ def test_rows_are_those_of_the_table_however_it_is_cut(
     origins = []
     for group_rows, range_bytes in zip(sizes, (1, 1 << 20), strict=True):
         write_typed(table, kind, file, group_rows)
-        reading = read(ColumnarSource(kind=kind, range_bytes=range_bytes), file)
+        reading = read(ColumnarSource(format_name=kind, range_bytes=range_bytes), file)
         assert {n: [row[n] for row in reading.rows] for n in expected} == {
             name: values for name, (values, _) in expected.items()
         }
@@ -115,13 +115,15 @@ def test_rows_are_those_of_the_table_however_it_is_cut(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_large_group_is_read_in_parts(
-    kind: FileKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: TableFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "BATCH_ROWS", 3)
     file = table_in(tmp_path, kind, {"a": range(10)})
-    reading = prepare(ColumnarSource(kind=kind), [file])
+    reading = prepare(ColumnarSource(format_name=kind), [file])
     (whole,) = reading.ranges
-    sizes = [rows.batch.num_rows for rows in reading.source.read(whole, (), RowSink())]
+    sizes = [
+        rows.batch.num_rows for rows in reading.source.read(whole, (), RangeFindings())
+    ]
     assert sizes == [3, 3, 3, 1]
     part = read_one(reading.source, whole)
     assert [row["a"] for row in part.rows] == part.positions == list(range(10))
@@ -135,7 +137,7 @@ def test_a_decimal_is_a_float_unless_a_schema_takes_it(tmp_path: Path) -> None:
     assert plain.rows == [{"a": float(value)}, {"a": None}]
     declared = read(ColumnarSource(as_declared=True), file)
     assert declared.rows == [{"a": value}, {"a": None}]
-    assert ("stored as float32", "a") in plain.source.understood().facts
+    assert ("stored as float32", "a") in plain.source.input_report().fields
     (feature,) = plain.source.schema((), (1,)).features
     assert (feature.kind, feature.optional) == (Kind.FLOAT, True)
 
@@ -215,8 +217,10 @@ def test_a_column_that_can_be_no_feature(values: pa.Array, tmp_path: Path) -> No
     """Refused by name; where a schema says what to take, the others are read."""
     file = table_in(tmp_path, "arrow", {"a": [1], "odd": values})
     with pytest.raises(InputError, match=r"column 'odd' of type .*cannot be features"):
-        read(ColumnarSource(kind="arrow"), file)
-    assert read(ColumnarSource(kind="arrow", as_declared=True), file).rows == [{"a": 1}]
+        read(ColumnarSource(format_name="arrow"), file)
+    assert read(ColumnarSource(format_name="arrow", as_declared=True), file).rows == [
+        {"a": 1}
+    ]
 
 
 def test_two_columns_of_one_name(tmp_path: Path) -> None:
@@ -227,12 +231,12 @@ def test_two_columns_of_one_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_such_file(kind: FileKind, tmp_path: Path) -> None:
+def test_what_is_no_such_file(kind: TableFormat, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("not a table at all, but a long text")
     with pytest.raises(InputError, match=r"note.txt: cannot be read as a.*name only"):
-        read(ColumnarSource(kind=kind), tmp_path)
+        read(ColumnarSource(format_name=kind), tmp_path)
     file = table_in(tmp_path, kind, {"a": [1]})
-    assert len(read(ColumnarSource(kind=kind), file).rows) == 1
+    assert len(read(ColumnarSource(format_name=kind), file).rows) == 1
 
 
 def test_files_without_rows(tmp_path: Path) -> None:
@@ -243,7 +247,10 @@ def test_files_without_rows(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     reading = read(ColumnarSource(), tmp_path)
     assert reading.rows == [{"a": 7}]
-    told = {each.reason: each.files for each in reading.source.understood().passed_over}
+    told = {
+        each.reason: each.num_files
+        for each in reading.source.input_report().skipped_files
+    }
     assert told == {"the name begins with '_' or '.'": 2, "empty": 1, "no rows": 1}
     (unread,) = reading.source.checksums_of_prepare()
     assert (unread.path, unread.stop) == ("0", (tmp_path / "0").stat().st_size)
@@ -255,9 +262,9 @@ def test_text_that_is_not_utf8_rejects_its_row(tmp_path: Path) -> None:
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), text)
     file = table_in(tmp_path, "parquet", {"t": text, "l": lists})
     reading = prepare(ColumnarSource(), [file])
-    (rows,) = reading.source.read(reading.ranges[0], (), RowSink())
+    (rows,) = reading.source.read(reading.ranges[0], (), RangeFindings())
     shown = json.dumps({"t": r"\xfe\xff", "l": [r"\xfe\xff"]})
-    assert rows.raw(1) == (1, shown.encode())
+    assert rows.raw_row(1) == (1, shown.encode())
     with pytest.raises(Exception, match="UTF-8"):
         encode(rows.batch, reading.source.schema())
 
@@ -340,7 +347,7 @@ def test_offsets_are_checked_where_text_is_not_utf_8(
     path = tmp_path / "a.arrow"
     with pa.ipc.new_file(path, batch.schema) as writer:
         writer.write_batch(batch)
-    source = ColumnarSource(kind="arrow")
+    source = ColumnarSource(format_name="arrow")
     integers = _INDICES if "index" in form else _OFFSETS
     expected = integers.to_numpy().tobytes()
     assert path.read_bytes().count(expected) == 1

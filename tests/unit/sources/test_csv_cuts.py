@@ -27,7 +27,7 @@ from recordmill.transforms.sources.csv.quotes import (
     FIND_DIALECT,
     QUOTED,
     Dialect,
-    end_state,
+    compute_end_state,
 )
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_columns import TypeFlag
@@ -73,7 +73,7 @@ def read_cut(
     asked: Dialect = FIND_DIALECT,
 ) -> Found:
     """Reads a file in ranges and parts of these sizes."""
-    source = CsvSource(range_bytes=range_bytes, asked=asked)
+    source = CsvSource(range_bytes=range_bytes, requested_dialect=asked)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(block_states, "TAIL_BYTES", part_bytes)
         reading = prepare(source, [write_csv(body)])
@@ -84,7 +84,7 @@ def read_cut(
         patch.setattr(range_rows, "AHEAD_BYTES", part_bytes)
         parts = [read_one(reading.source, each, text) for each in reading.ranges]
         nothing: TypeFlags = ()
-        samples = [reading.source.sample(each) for each in reading.ranges]
+        samples = [reading.source.sample_type_flags(each) for each in reading.ranges]
     rows = [
         (*raw, tuple(row.values()))
         for part in parts
@@ -101,7 +101,7 @@ def read_cut(
     ]
     for position, raw, _ in (*rows, *rejects):
         assert body[position:].startswith(raw)
-    issues = RowIssue.merged(tuple(part.issues) for part in parts)
+    issues = RowIssue.merge_issues(tuple(part.issues) for part in parts)
     return Found(rows, rejects, flags, sum(one.count for one in issues))
 
 
@@ -225,7 +225,7 @@ def test_rows_that_are_too_long_are_rejects(
     longest: int,
 ) -> None:
     data = head + body + b"\n"
-    assume(end_state(data.removeprefix(BOM)) is not QUOTED)
+    assume(compute_end_state(data.removeprefix(BOM)) is not QUOTED)
     whole = read_cut(write_csv, data, 1 << 20, 1 << 20)
     with pytest.MonkeyPatch.context() as patch:
         for module in (quotes, range_rows):

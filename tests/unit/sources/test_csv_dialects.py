@@ -17,20 +17,24 @@ from job_tools import convert, examples_of, recordmill
 from source_tools import FileWriter, prepare, read, read_one, read_text
 
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputReport
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.ranges import RowIssue
 from recordmill.transforms.sources.csv import rows as range_rows
-from recordmill.transforms.sources.csv.header import ask_dialect
+from recordmill.transforms.sources.csv.header import parse_dialect
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
     Dialect,
     QuoteState,
-    end_state,
+    compute_end_state,
     next_state,
 )
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.registry import CsvOptions, Request, load_format
+from recordmill.transforms.sources.registry import (
+    CsvOptions,
+    SourceRequest,
+    load_format,
+)
 from recordmill.transforms.sources.text_columns import TypeFlag
 
 DELIMITERS = st.sampled_from([*",;\t| #^]x-"])
@@ -130,7 +134,7 @@ def test_rows_are_those_of_python(
         escape=escape.encode(),
         comment=comment.encode(),
     )
-    source = CsvSource(asked=asked, range_bytes=cut[0])
+    source = CsvSource(requested_dialect=asked, range_bytes=cut[0])
     path = write_csv((head + header + body).encode())
     closed = [*Rows(body + "\n\0last", dialect)]
     is_open = closed[-1] != ["\0last"]
@@ -174,14 +178,14 @@ def test_states_compose_in_every_dialect(
 ) -> None:
     dialect = Dialect(b";", quote.encode())
     text = "".join(tokens).encode()
-    behind = end_state(text[:at], dialect=dialect)
-    assert end_state(text[at:], behind, dialect) is end_state(
+    behind = compute_end_state(text[:at], dialect=dialect)
+    assert compute_end_state(text[at:], behind, dialect) is compute_end_state(
         text, dialect=dialect
     ) or (not text)
     if not quote:
-        assert end_state(text, QuoteState.QUOTED, dialect) is not QuoteState.QUOTED or (
-            not text
-        )
+        assert compute_end_state(
+            text, QuoteState.QUOTED, dialect
+        ) is not QuoteState.QUOTED or (not text)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +215,7 @@ def test_the_delimiter_is_found(
     source = prepare(CsvSource(), [write_csv(text.encode())]).source
     assert isinstance(source, CsvSource)
     assert source.rows.dialect == Dialect(delimiter)
-    told = dict(source.understood().facts)["delimiter"]
+    told = dict(source.input_report().fields)["delimiter"]
     assert told.endswith("found in the first rows") == (delimiter != b",")
 
 
@@ -222,11 +226,11 @@ def test_two_readings_alike_are_refused(write_csv: FileWriter) -> None:
     ):
         prepare(CsvSource(), [path])
     for mark, row in ((b",", ["1;a", "2"]), (b";", ["1", "a,2"])):
-        source = CsvSource(asked=Dialect(delimiter=mark))
+        source = CsvSource(requested_dialect=Dialect(delimiter=mark))
         assert read_text(source, path)[0] == row
     # The columns that are wanted tell which it is: those of a schema or a dataset.
     for mark, names in ((b",", ["x"]), (b";", ["id"])):
-        found = prepare(CsvSource(wanted=(*names,)), [path]).source
+        found = prepare(CsvSource(requested_columns=(*names,)), [path]).source
         assert isinstance(found, CsvSource)
         assert found.rows.dialect.delimiter == mark
 
@@ -261,17 +265,19 @@ def test_no_header(
     write_csv: FileWriter, data: bytes, asked: Dialect, rows: list[list[str]]
 ) -> None:
     for range_bytes in (1, 3, 1 << 20):
-        source = CsvSource(asked=asked, range_bytes=range_bytes)
+        source = CsvSource(requested_dialect=asked, range_bytes=range_bytes)
         assert read_text(source, write_csv(data)) == rows
 
 
 def test_columns_without_names_are_numbered(write_csv: FileWriter) -> None:
-    source = prepare(CsvSource(asked=Dialect(header="none")), [write_csv(b"1;a\n" * 2)])
+    source = prepare(
+        CsvSource(requested_dialect=Dialect(header="none")), [write_csv(b"1;a\n" * 2)]
+    )
     assert source.source.columns().names == ["column_0", "column_1"]
 
 
 def source_of(**options: Any) -> CsvSource:
-    return CsvSource(asked=ask_dialect(CsvOptions(**options)))
+    return CsvSource(requested_dialect=parse_dialect(CsvOptions(**options)))
 
 
 def written(folder: Path, text: str, name: str = "in.csv") -> Path:
@@ -301,11 +307,11 @@ def test_nulls_and_escapes_of_mysql(tmp_path: Path) -> None:
 
 
 def test_what_is_said_comes_before_a_named_dialect(tmp_path: Path) -> None:
-    asked = ask_dialect(CsvOptions(dialect="mysql", header="first", delimiter="pipe"))
+    asked = parse_dialect(CsvOptions(dialect="mysql", header="first", delimiter="pipe"))
     assert asked == Dialect(b"|", b"", 0, "first", (), ("\\N",), b"\\")
     path = written(tmp_path, "a;b,c\n1;2,5\n2;3,6\n")  # refused by `auto`
     assert read_text(source_of(dialect="rfc4180"), path) == [["1;2", "5"], ["2;3", "6"]]
-    assert ask_dialect(CsvOptions(dialect="excel-tab")).delimiter == b"\t"
+    assert parse_dialect(CsvOptions(dialect="excel-tab")).delimiter == b"\t"
 
 
 @pytest.mark.parametrize(
@@ -330,9 +336,9 @@ def test_the_delimiter_is_no_other_mark(tmp_path: Path, comment: str) -> None:
     path = written(tmp_path, text)
     reading = read(source_of(comment=comment), path)
     assert [row["k"] for row in reading.rows] == ["a", "c"]
-    issues = RowIssue.merged(tuple(part.issues) for part in reading.parts)
+    issues = RowIssue.merge_issues(tuple(part.issues) for part in reading.parts)
     assert [each.count for each in issues] == [4]
-    assert dict(reading.source.understood().facts)["delimiter"].startswith("tab")
+    assert dict(reading.source.input_report().fields)["delimiter"].startswith("tab")
 
 
 def test_an_escape_at_the_end_is_told(tmp_path: Path) -> None:
@@ -395,7 +401,7 @@ def test_what_looks_like_numbers_is_told(tmp_path: Path) -> None:
     assert "column when" not in told
     assert "column list" not in told
     ambiguous = written(tmp_path, 'n,m\n"1,234","x,1"\n"12,345,678","2,5"\n')
-    warnings = prepare(CsvSource(), [ambiguous]).source.understood().warnings
+    warnings = prepare(CsvSource(), [ambiguous]).source.input_report().warnings
     assert [warning.code for warning in warnings] == ["number-marks"]
 
 
@@ -443,20 +449,20 @@ def test_nulls_of_a_column_in_a_schema(tmp_path: Path) -> None:
 def test_decimal_and_schema_exclude_each_other() -> None:
     options = CsvOptions(decimal="comma")
     with pytest.raises(UsageError, match="`decimal` and `schema` cannot be combined"):
-        load_format("csv").make_source(options, Request(as_text=True))
+        load_format("csv").make_source(options, SourceRequest(as_text=True))
 
 
-Understand = Callable[..., InputSummary]
+Understand = Callable[..., InputReport]
 
 
 @pytest.fixture
 def understand(tmp_path: Path) -> Understand:
     """Prepares a source on one file."""
 
-    def look(text: str, *, as_text: bool = False) -> InputSummary:
+    def look(text: str, *, as_text: bool = False) -> InputReport:
         path = tmp_path / "in.csv"
         path.write_text(text, newline="")
-        return prepare(CsvSource(as_text=as_text), [path]).source.understood()
+        return prepare(CsvSource(as_text=as_text), [path]).source.input_report()
 
     return look
 
@@ -466,10 +472,10 @@ def test_one_column_that_looks_like_a_table(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("id;price\n1;2.5\n2;3.5\n")
     for source in (
-        CsvSource(asked=Dialect(delimiter=b",")),
-        CsvSource(as_text=True, wanted=("id;price",)),
+        CsvSource(requested_dialect=Dialect(delimiter=b",")),
+        CsvSource(as_text=True, requested_columns=("id;price",)),
     ):
-        (warning,) = prepare(source, [path]).source.understood().warnings
+        (warning,) = prepare(source, [path]).source.input_report().warnings
         assert "this looks like a table with `delimiter=semicolon`" in warning.message
 
 
@@ -539,7 +545,7 @@ def test_a_header_that_counts_up_is_doubted(understand: Understand, text: str) -
 
 def test_columns_and_types_are_told(understand: Understand) -> None:
     understood = understand("id,,x,ok,none\n1,a,2.5,true,\n2,b,3,false,\n")
-    assert dict(understood.facts) == {
+    assert dict(understood.fields) == {
         "delimiter": "comma",
         "header": "line 1",
         "columns": "5 (id int64, column_1 string, x float32, ok bool, none empty)",
@@ -551,7 +557,7 @@ def test_columns_and_types_are_told(understand: Understand) -> None:
 def test_long_lists_are_shortened(understand: Understand) -> None:
     names = ["a" * 60, *(f"n{number}" for number in range(30))]
     understood = understand(",".join(names) + "\n")
-    columns = dict(understood.facts)["columns"]
+    columns = dict(understood.fields)["columns"]
     assert columns.startswith(f"31 ({'a' * 37}... empty, n0 empty, ")
     assert columns.endswith("n8 empty, 21 more)")
 
@@ -577,7 +583,7 @@ def test_a_header_that_does_not_fit(
 ) -> None:
     path = tmp_path / "in.csv"
     path.write_text(text)
-    warnings = prepare(CsvSource(), [path]).source.understood().warnings
+    warnings = prepare(CsvSource(), [path]).source.input_report().warnings
     assert [way_out in warning.message for warning in warnings] == [True] * bool(
         way_out
     )
@@ -587,11 +593,11 @@ def test_a_header_that_does_not_fit(
         columns=tuple(names[1].split(",")) if names else (),
         skip_rows=int(lines[1]) if lines else 0,
     )
-    assert len(read(CsvSource(asked=asked), path).rows) == rows
+    assert len(read(CsvSource(requested_dialect=asked), path).rows) == rows
 
 
 def test_names_that_are_the_header(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="Leave out `columns`"):
-        prepare(CsvSource(asked=Dialect(columns=("a", "b"))), [path])
+        prepare(CsvSource(requested_dialect=Dialect(columns=("a", "b"))), [path])

@@ -26,7 +26,7 @@ from source_tools import FileWriter, prepare, read, read_text
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
-from recordmill.transforms.sources.base import RowSink
+from recordmill.transforms.sources.base import RangeFindings
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv import rows as stream_rows
 from recordmill.transforms.sources.csv import source as ranges
@@ -34,7 +34,7 @@ from recordmill.transforms.sources.csv.quotes import Dialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_columns import column_dtype
 from recordmill.transforms.storage import LocalStore, input_stream
-from recordmill.transforms.storage.input_stream import AskedPacking
+from recordmill.transforms.storage.input_stream import RequestedPacking
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.convert_range import convert_range, measure_range
 from recordmill.transforms.tasks.workspace import Workspace
@@ -118,12 +118,12 @@ def test_rows_are_those_of_python(
     path.write_bytes(COMPRESS[compression](text.encode(encoding)))
     found = encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32")
     source = CsvSource(
-        asked=Dialect(
+        requested_dialect=Dialect(
             # What cannot be found is said.
             delimiter=b"#" if delimiter == "#" else b"",
             quote=quote.encode(),
         ),
-        asked_packing=AskedPacking(encoding=None if found else encoding),
+        requested_packing=RequestedPacking(encoding=None if found else encoding),
         range_bytes=1000,
     )
     rows = csv.reader(
@@ -208,7 +208,7 @@ def test_samples_of_packed_files_are_small(tmp_path: Path) -> None:
     (sample,) = reading.source.sample_ranges(reading.ranges)
     assert sample.stop < reading.ranges[0].stop
     rows = sum(
-        part.batch.num_rows for part in reading.source.read(sample, (), RowSink())
+        part.batch.num_rows for part in reading.source.read(sample, (), RangeFindings())
     )
     assert 5_000 < rows < 29_000
 
@@ -282,7 +282,7 @@ def convert(
         bucket_bits=4,
         exchange="scratch",
         run_key="0" * 32,
-        workspace=Workspace.of(LocalStore(str(work)), "0" * 32),
+        workspace=Workspace.for_run(LocalStore(str(work)), "0" * 32),
     )
     context.workspace.create("scratch")
     results = [convert_range(context, each, guess) for each in reading.ranges]
@@ -298,7 +298,7 @@ def convert(
             result.observed_types, result.encoded_types, final
         ):
             result = convert_range(context, result.range, final, redo=True)
-        for run in result.runs:
+        for run in result.sorted_runs:
             file = Path(context.workspace.scratch_root, "runs", f"{run.stem}.records")
             records = records_of(file.read_bytes())
             batch = decode_batch(pa.array(records, pa.binary()), schema)
@@ -327,7 +327,7 @@ def test_a_long_body_that_is_read_again_is_the_same(
     monkeypatch.setattr(ranges, "UNCLOSED_BYTES", 60)
     monkeypatch.setattr(stream_rows, "UNCLOSED_BYTES", 60)
     monkeypatch.setattr(stream_rows, "BATCH_BYTES", 8)
-    source = CsvSource(asked=dialect, range_bytes=16)
+    source = CsvSource(requested_dialect=dialect, range_bytes=16)
     short = read(source, path)
     monkeypatch.setattr(stream_rows, "_LONG_BODY_BYTES", 0)
     long = read(source, path)

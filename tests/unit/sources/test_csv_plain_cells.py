@@ -14,7 +14,7 @@ from recordmill.transforms import native
 from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.native.interface import _load
 from recordmill.transforms.sources.csv.quotes import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.rows import split_cells, split_plain
+from recordmill.transforms.sources.csv.rows import split_cells, split_plain_cells
 
 pytestmark = pytest.mark.fuzz
 
@@ -52,7 +52,7 @@ def tables(draw: st.DrawFn) -> tuple[bytes, int, Dialect]:
 def is_the_same(body: bytes, columns: int, dialect: Dialect = RFC_4180) -> bool | None:
     """Returns None if the loop leaves the rows to Arrow."""
     names = [f"c{index}" for index in range(columns)]
-    plain = split_plain(body, names, dialect)
+    plain = split_plain_cells(body, names, dialect)
     if plain is None:
         return None
     plain.validate(full=True)
@@ -129,14 +129,16 @@ def test_places_that_are_too_small_are_refused(change: str, to: object) -> None:
         "facts": np.zeros(4, np.int64),
         "target": np.zeros(4 + 2 * _loops.CELL_SLACK, np.uint8),
     }
-    assert _loops.cells(*given.values()) == 1
+    assert _loops.split_cells(*given.values()) == 1
     with pytest.raises(ValueError, match="no place"):
-        _loops.cells(*(given | {change: to}).values())
+        _loops.split_cells(*(given | {change: to}).values())
 
 
 def test_more_rows_than_there_is_place_for() -> None:
     offsets, valid = np.zeros(3, np.int32), np.zeros(1, np.uint8)
     facts, target = np.zeros(2, np.int64), np.zeros(6 + _loops.CELL_SLACK, np.uint8)
     comma, quote = ord(","), ord('"')
-    found = _loops.cells(b"1\n2\n3\n", comma, quote, 2, offsets, valid, facts, target)
+    found = _loops.split_cells(
+        b"1\n2\n3\n", comma, quote, 2, offsets, valid, facts, target
+    )
     assert found == -1

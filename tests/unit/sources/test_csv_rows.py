@@ -24,15 +24,15 @@ from recordmill.transforms.sources.csv.quotes import (
     Dialect,
     QuoteState,
     Reader,
-    compose,
-    end_state,
-    end_states,
-    line_of,
+    compose_maps,
+    compute_end_state,
+    compute_transition_map,
+    count_lines,
+    find_row_spans,
+    find_row_start,
+    find_unclosed_quote,
     next_state,
     pack_map,
-    row_spans,
-    row_start,
-    unclosed_quote,
     unpack_map,
 )
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -58,7 +58,7 @@ def python_rows(body: bytes) -> list[list[str]]:
 
 def test_row_spans_of_a_zoo() -> None:
     body = b'a,b\r\n\n"x\n""y",2\r3,4\n\r\n"open, \n5'
-    assert [body[a:b] for a, b in row_spans(body)] == [
+    assert [body[a:b] for a, b in find_row_spans(body)] == [
         b"a,b",
         b'"x\n""y",2',
         b"3,4",
@@ -68,7 +68,7 @@ def test_row_spans_of_a_zoo() -> None:
 
 @given(CSV_BYTES)
 def test_row_spans_are_the_rows_of_python(body: bytes) -> None:
-    spans = row_spans(body)
+    spans = find_row_spans(body)
     parsed = [row for a, b in spans for row in python_rows(body[a:b])]
     assert parsed == python_rows(body)
     assert len(spans) == len(parsed)
@@ -77,7 +77,7 @@ def test_row_spans_are_the_rows_of_python(body: bytes) -> None:
 @given(CSV_BYTES)
 def test_row_spans_leave_out_row_ends_alone(body: bytes) -> None:
     at = 0
-    for start, end in row_spans(body):
+    for start, end in find_row_spans(body):
         assert start < end
         assert not body[at:start].strip(b"\r\n")
         at = end
@@ -86,7 +86,7 @@ def test_row_spans_leave_out_row_ends_alone(body: bytes) -> None:
 
 def test_row_spans_of_a_long_quoted_field() -> None:
     body = b'"' + b'""x' * 500_000 + b'",1\n2,3\n'
-    assert [b - a for a, b in row_spans(body)] == [1_500_004, 3]
+    assert [b - a for a, b in find_row_spans(body)] == [1_500_004, 3]
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,15 @@ def test_row_spans_of_a_long_quoted_field() -> None:
     ],
 )
 def test_row_start(body: bytes, offset: int, expected: int) -> None:
-    assert row_start(reader(body), offset, end_state(body[:offset]), 99) == expected
+    assert (
+        find_row_start(reader(body), offset, compute_end_state(body[:offset]), 99)
+        == expected
+    )
 
 
 def test_row_start_at_the_ends_of_a_file() -> None:
-    assert row_start(reader(b"a\nb"), 0, FIELD_START, 1) == 0
-    assert row_start(reader(b"ab\n"), 9, UNQUOTED, 1) == 9  # behind its end
+    assert find_row_start(reader(b"a\nb"), 0, FIELD_START, 1) == 0
+    assert find_row_start(reader(b"ab\n"), 9, UNQUOTED, 1) == 9  # behind its end
 
 
 @pytest.mark.parametrize("look_ahead", [1, 2, 3, 1 << 16])
@@ -125,13 +128,15 @@ def test_row_start_is_the_next_row_of_row_spans(
 ) -> None:
     body += b"\nend"
     offset = data.draw(st.integers(0, len(body)))
-    ends = [end for _, end in row_spans(body) if end + 1 >= offset > 0]
+    ends = [end for _, end in find_row_spans(body) if end + 1 >= offset > 0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quotes, "_READ_AHEAD", look_ahead)
-        found = row_start(reader(body), offset, end_state(body[:offset]), 99)
+        found = find_row_start(
+            reader(body), offset, compute_end_state(body[:offset]), 99
+        )
     assert found is not None
     assert found >= offset
-    starts = {start for start, _ in row_spans(body)}
+    starts = {start for start, _ in find_row_spans(body)}
     assert not [start for start in starts if offset <= start < found]
     # It ends a row, or is a blank line's end.
     assert found in (0, len(body)) or body[found - 1] in b"\r\n"
@@ -141,7 +146,7 @@ def test_row_start_is_the_next_row_of_row_spans(
 def test_row_start_reads_a_long_row_in_few_reads_and_each_byte_once() -> None:
     body = b"x" * 20_000_000 + b"\n1"
     calls: list[tuple[int, int]] = []
-    assert row_start(reader(body, calls), 5, UNQUOTED, 1 << 28) == 20_000_001
+    assert find_row_start(reader(body, calls), 5, UNQUOTED, 1 << 28) == 20_000_001
     assert len(calls) < 15
     assert sum(min(b, len(body)) - a for a, b in calls) < len(body) + 10
 
@@ -149,9 +154,9 @@ def test_row_start_reads_a_long_row_in_few_reads_and_each_byte_once() -> None:
 def test_row_start_looks_no_further_than_its_limit() -> None:
     calls: list[tuple[int, int]] = []
     read = reader(b"x" * 100 + b"\n1", calls)
-    assert row_start(read, 77, UNQUOTED, 23) is None
+    assert find_row_start(read, 77, UNQUOTED, 23) is None
     assert max(stop for _, stop in calls) == 100
-    assert row_start(read, 77, UNQUOTED, 24) == 101
+    assert find_row_start(read, 77, UNQUOTED, 24) == 101
 
 
 @pytest.mark.parametrize(
@@ -236,7 +241,7 @@ def test_maps_are_those_of_a_loop_over_the_bytes(block: bytes, tail: int) -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quotes, "_TAIL_BYTES", tail)
         patch.setattr(quotes, "_MAX_PIECE_BYTES", 2 * tail)
-        found = end_states(block)
+        found = compute_transition_map(block)
     assert found[:4] == slow_map(block)
     assert unpack_map(pack_map(found)) == found
     assert pack_map(found) > 0
@@ -244,14 +249,16 @@ def test_maps_are_those_of_a_loop_over_the_bytes(block: bytes, tail: int) -> Non
 
 @given(BLOCKS, BLOCKS)
 def test_maps_compose(first: bytes, second: bytes) -> None:
-    assert compose(end_states(first), end_states(second)) == end_states(first + second)
+    assert compose_maps(
+        compute_transition_map(first), compute_transition_map(second)
+    ) == compute_transition_map(first + second)
 
 
 @given(st.lists(st.sampled_from([*b'",\na']), max_size=30).map(bytes))
 def test_a_quoted_field_is_open_where_python_says_so(block: bytes) -> None:
     """A row of one cell more is swallowed by a field that is open."""
     rows = list(csv.reader(io.StringIO((block + b"\nlast").decode(), newline="")))
-    assert (end_state(block + b"\n") is QUOTED) == (rows[-1] != ["last"])
+    assert (compute_end_state(block + b"\n") is QUOTED) == (rows[-1] != ["last"])
 
 
 @pytest.mark.parametrize("escape", ["\\", ""])
@@ -267,7 +274,7 @@ def test_maps_of_escapes_and_comments(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quotes, "_TAIL_BYTES", tail)
         patch.setattr(quotes, "_MAX_PIECE_BYTES", 2 * tail)
-        found = end_states(block, dialect=dialect)
+        found = compute_transition_map(block, dialect=dialect)
     expected = []
     for state in QuoteState:
         for byte in block:
@@ -280,7 +287,7 @@ def test_maps_of_escapes_and_comments(
 def test_many_quotes_in_all_pieces() -> None:
     """More quotes than one step pairs, in more than one piece."""
     for block in (b'"",' * 100_001, b'"' * 300_001, b'a""' * 70_000 + b',"'):
-        assert end_states(block)[:4] == slow_map(block)
+        assert compute_transition_map(block)[:4] == slow_map(block)
 
 
 def slow_unclosed_quote(body: bytes) -> int:
@@ -288,10 +295,12 @@ def slow_unclosed_quote(body: bytes) -> int:
     openings = [
         at
         for at in range(len(body))
-        if end_state(body[: at + 1]) is QUOTED
-        and end_state(body[:at]) is not QUOTED
+        if compute_end_state(body[: at + 1]) is QUOTED
+        and compute_end_state(body[:at]) is not QUOTED
         and not (
-            at and body[at - 1] == ord('"') and end_state(body[: at - 1]) is QUOTED
+            at
+            and body[at - 1] == ord('"')
+            and compute_end_state(body[: at - 1]) is QUOTED
         )
     ]
     return openings[-1]
@@ -302,10 +311,10 @@ def slow_unclosed_quote(body: bytes) -> int:
     block_bytes=st.integers(1, 12),
 )
 def test_unclosed_quote_is_the_last_that_opens(body: bytes, block_bytes: int) -> None:
-    assume(end_state(body) is QUOTED)
+    assume(compute_end_state(body) is QUOTED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quotes, "_BLOCK_BYTES", block_bytes)
-        found = unclosed_quote(lambda start, stop: body[start:stop], len(body))
+        found = find_unclosed_quote(lambda start, stop: body[start:stop], len(body))
     assert found == slow_unclosed_quote(body)
 
 
@@ -317,7 +326,7 @@ def test_line_of(body: bytes, block_bytes: int) -> None:
     body += b"x"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quotes, "_BLOCK_BYTES", block_bytes)
-        found = line_of(lambda start, stop: body[start:stop], len(body) - 1)
+        found = count_lines(lambda start, stop: body[start:stop], len(body) - 1)
     assert found == len(body.splitlines())
 
 
@@ -392,7 +401,7 @@ def test_stray_quotes_lose_and_double_nothing(
 ) -> None:
     """Every row is there, kept or rejected."""
     reading = read(CsvSource(range_bytes=range_bytes), write_csv(b"h,k\n" + body))
-    raws = [body[a:b] for a, b in row_spans(body)]
+    raws = [body[a:b] for a, b in find_row_spans(body)]
     found = [raw for part in reading.parts for _, raw in part.raws]
     rejected = [reject.raw for reject in reading.rejects]
     assert sorted(found + rejected) == sorted(raws)
@@ -467,7 +476,7 @@ def test_bad_rows_are_rejected_and_the_others_kept(
         assert found[position][1].startswith(reason)
     good = [raw for part in reading.parts for raw in part.raws]
     assert [place - len(head) for place, _ in good] == [
-        start for start, _ in row_spans(body) if start not in bad_rows
+        start for start, _ in find_row_spans(body) if start not in bad_rows
     ]
     assert len(reading.rows) == len(good)
     assert capfd.readouterr().err == "", "no noise on stderr"

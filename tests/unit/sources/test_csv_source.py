@@ -22,7 +22,7 @@ from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.exchange.keys import position_keys
-from recordmill.transforms.sources.base import RANGE_BYTES, RowSink, number_ranges
+from recordmill.transforms.sources.base import RANGE_BYTES, RangeFindings, number_ranges
 from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv import source as small_files
 from recordmill.transforms.sources.csv.quotes import (
@@ -30,7 +30,7 @@ from recordmill.transforms.sources.csv.quotes import (
     QUOTED,
     UNQUOTED,
     Dialect,
-    end_states,
+    compute_transition_map,
     pack_map,
 )
 from recordmill.transforms.sources.csv.source import (
@@ -80,7 +80,7 @@ def test_header_that_changed_after_the_inventory(tmp_path: Path) -> None:
     path.write_bytes(b"a,c\n1,x\n")
     os.utime(path, ns=(1, 1))
     with pytest.raises(InputError, match="was written again after the run began"):
-        list(reading.source.read(reading.ranges[0], (), RowSink()))
+        list(reading.source.read(reading.ranges[0], (), RangeFindings()))
     os.utime(path, ns=(time, time))
     with pytest.raises(InputError, match="it lacks b and also has c"):
         read_one(reading.source, reading.ranges[0])
@@ -156,7 +156,7 @@ def test_a_sample_never_sees_half_a_cell(
     path = write_csv(b"n\n-1.5\n-2.5\n-3.5\n")
     reading = prepare(CsvSource(range_bytes=range_bytes), [path])
     for input_range in reading.ranges:
-        assert reading.source.sample(input_range) in (
+        assert reading.source.sample_type_flags(input_range) in (
             (TypeFlag.DECIMAL,),
             (TypeFlag.NOTHING,),
         )
@@ -174,7 +174,7 @@ def test_a_sample_of_a_long_range_is_short_and_of_whole_rows(
         return read_range(uri, start, stop, **options)
 
     monkeypatch.setattr("recordmill.transforms.sources.csv.rows.read_range", noting)
-    assert reading.source.sample(reading.ranges[0]) == (TypeFlag.DECIMAL,)
+    assert reading.source.sample_type_flags(reading.ranges[0]) == (TypeFlag.DECIMAL,)
     assert sum(read_bytes) < 200_000
 
 
@@ -183,7 +183,7 @@ def test_a_sample_of_a_row_longer_than_the_sample_tells_nothing(
 ) -> None:
     path = write_csv(b"n\n" + b"1" * 200_000 + b"\n2\n")
     reading = prepare(CsvSource(), [path])
-    assert reading.source.sample(reading.ranges[0]) == (TypeFlag.NOTHING,)
+    assert reading.source.sample_type_flags(reading.ranges[0]) == (TypeFlag.NOTHING,)
 
 
 def test_touched_only_where_a_value_was_stored_otherwise() -> None:
@@ -210,7 +210,7 @@ def test_batches_of_a_range_join_to_the_range(
     whole = read(CsvSource(), path)
     monkeypatch.setattr(range_rows, "BATCH_BYTES", 300)
     reading = prepare(CsvSource(), [path])
-    batches = list(reading.source.read(reading.ranges[0], (), RowSink()))
+    batches = list(reading.source.read(reading.ranges[0], (), RangeFindings()))
     assert len(batches) > 5
     parts = read(CsvSource(), path)
     assert parts.rows == whole.rows
@@ -235,9 +235,9 @@ def test_ranges_know_the_states_of_the_quotes_at_their_cuts() -> None:
         InputRange(3, "b", "b", 0, 2, 12, 14),
     ]
     blocks = [b'a,"b', b'b"c"', b'c",d', b"ab"]
-    surveys = [pack_map(end_states(block)) for block in blocks]
-    resolved = CsvSource().resolve_ranges(input_ranges, surveys)
-    assert [input_range.quoted for input_range in resolved] == [
+    surveys = [pack_map(compute_transition_map(block)) for block in blocks]
+    resolved = CsvSource().apply_boundaries(input_ranges, surveys)
+    assert [input_range.quote_states for input_range in resolved] == [
         (0, QUOTED),
         (QUOTED, UNQUOTED),  # the two quotes behind the first are stray
         (UNQUOTED, 0),
@@ -286,8 +286,10 @@ def test_two_requests_for_each_range(flaky: Flaky, text: str) -> None:
     before = flaky.proxy.requests
     source = source.prepare(files)
     prepared = flaky.proxy.requests
-    ranges = source.cut(files)
-    ranges = source.resolve_ranges(ranges, [source.survey(each) for each in ranges])
+    ranges = source.cut_ranges(files)
+    ranges = source.apply_boundaries(
+        ranges, [source.scan_boundaries(each) for each in ranges]
+    )
     surveyed = flaky.proxy.requests
     rows = sum(len(read_one(source, each).rows) for each in ranges)
     assert rows == text.count("\n")
@@ -297,7 +299,7 @@ def test_two_requests_for_each_range(flaky: Flaky, text: str) -> None:
     assert prepared - before == 1  # for all that is found in the first rows
     before = flaky.proxy.requests
     for each in ranges:
-        assert source.sample(each)
+        assert source.sample_type_flags(each)
     assert flaky.proxy.requests - before == len(ranges) - 1  # the first rows are known
 
 
@@ -308,10 +310,10 @@ def test_a_table_without_quotes_by_declaration_is_read_once(
     store = open_store("memory://read_once")
     store.put_bytes(b"id,text\n" + PLAIN_TABLE.encode(), "in.csv")
     asked = Dialect(quote=b"")
-    source = CsvSource(range_bytes=BLOCK_BYTES, asked=asked)
+    source = CsvSource(range_bytes=BLOCK_BYTES, requested_dialect=asked)
     _, files = list_inputs(["memory://read_once/in.csv"])
     source = source.prepare(files)
-    ranges = source.cut(files)
+    ranges = source.cut_ranges(files)
     sizes = []
 
     def read(*args: Any, **options: Any) -> bytes:
@@ -320,12 +322,12 @@ def test_a_table_without_quotes_by_declaration_is_read_once(
         return data
 
     monkeypatch.setattr(range_rows, "read_range", read)
-    surveys = [source.survey(each) for each in ranges]
+    surveys = [source.scan_boundaries(each) for each in ranges]
     assert max(sizes) <= TAIL_BYTES
     assert len(sizes) == len(ranges)
     rows = sum(
         len(read_one(source, each).rows)
-        for each in source.resolve_ranges(ranges, surveys)
+        for each in source.apply_boundaries(ranges, surveys)
     )
     assert rows == PLAIN_TABLE.count("\n")
 
@@ -374,7 +376,7 @@ FIXED = Schema(
 @pytest.fixture(scope="module", autouse=True)
 def few_files_are_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small_files, "RANGES_KEPT", 1)
+        patch.setattr(small_files, "MIN_RANGES", 1)
         yield
 
 
@@ -385,11 +387,11 @@ def everything_read(source: CsvSource, folder: Path) -> dict[str, Any]:
         name: [] for name in ("rows", "origins", "keys", "raws", "rejects", "checksums")
     }
     for input_range in reading.ranges:
-        sink = RowSink(found["rejects"], found["checksums"])
+        sink = RangeFindings(found["rejects"], found["checksums"])
         for rows in reading.source.read(input_range, (0, 0), sink):
             count = rows.batch.num_rows
             paths = rows.paths or [input_range.path] * count
-            raws = [rows.raw(row) for row in range(count)]
+            raws = [rows.raw_row(row) for row in range(count)]
             keys = position_keys(input_range, rows.positions)
             cells = rows.batch.to_pylist()
             found["rows"] += [{n: str(v) for n, v in row.items()} for row in cells]
@@ -450,9 +452,9 @@ def test_what_is_joined(sizes: list[int], more: int) -> None:
         ]
     )
     ranges = join_small_files(single, RANGE_BYTES)
-    again = [each for input_range in ranges for each in input_range.by_file()]
-    facts = [(r.uri, r.start, r.stop, r.first_position, r.seen) for r in single]
-    assert [(r.uri, r.start, r.stop, r.first_position, r.seen) for r in again] == facts
+    again = [each for input_range in ranges for each in input_range.split_by_file()]
+    facts = [(r.uri, r.start, r.stop, r.first_position, r.stat) for r in single]
+    assert [(r.uri, r.start, r.stop, r.first_position, r.stat) for r in again] == facts
     assert [each.index for each in ranges] == list(range(len(ranges)))
     assert all(len(each.files) <= FILES_PER_RANGE for each in ranges)
     assert all(each.num_positions <= RANGE_BYTES for each in ranges)
@@ -462,7 +464,10 @@ def test_what_is_joined(sizes: list[int], more: int) -> None:
             one.num_positions + (two.files[0].size if two.files else two.stop)
             > RANGE_BYTES
         )
-        large = max(one.by_file()[-1].stop, two.by_file()[0].stop) > RANGE_BYTES // 16
+        large = (
+            max(one.split_by_file()[-1].stop, two.split_by_file()[0].stop)
+            > RANGE_BYTES // 16
+        )
         assert is_full or large
 
 
@@ -475,7 +480,7 @@ def test_workers_have_ranges_to_share(files: int, ranges: int) -> None:
         [(InputFile(f"{i}", f"/{i}", 20, "v"), 0, 20, "") for i in range(files)]
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small_files, "RANGES_KEPT", 64)
+        patch.setattr(small_files, "MIN_RANGES", 64)
         assert len(join_small_files(single, RANGE_BYTES)) == ranges
 
 
@@ -492,8 +497,8 @@ def test_a_sample_looks_at_files_of_the_whole_range(tmp_path: Path) -> None:
     reading = prepare(CsvSource(), [tmp_path])
     [input_range] = reading.ranges
     whole = prepare(CsvSource(names_files=True), [tmp_path])
-    flags = [whole.source.sample(each)[0] for each in whole.ranges]
-    assert reading.source.sample(input_range) == (flags[0] | flags[-1],)
+    flags = [whole.source.sample_type_flags(each)[0] for each in whole.ranges]
+    assert reading.source.sample_type_flags(input_range) == (flags[0] | flags[-1],)
 
 
 def test_one_of_the_files_changed(tmp_path: Path) -> None:
@@ -502,4 +507,4 @@ def test_one_of_the_files_changed(tmp_path: Path) -> None:
     reading = prepare(CsvSource(), [tmp_path])
     (tmp_path / "1.csv").write_text("a\n1\n2\n")
     with pytest.raises(ChangedInputError, match=r"1\.csv: has 6 bytes, but had 4"):
-        list(reading.source.read(reading.ranges[0], (), RowSink()))
+        list(reading.source.read(reading.ranges[0], (), RangeFindings()))

@@ -30,12 +30,12 @@ from recordmill.transforms.sources import text_columns
 from recordmill.transforms.sources.text_columns import (
     ARROW_TYPES,
     TypeFlag,
-    are_invalid,
     classify_columns,
     column_dtype,
     convert_columns,
     count_issues,
     exact_problem,
+    find_invalid_cells,
     is_text,
     long_warnings,
 )
@@ -254,7 +254,7 @@ def test_usual_columns_take_the_fast_path(
     texts: list[str | None], expected: TypeFlag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at = []
-    read_each = text_values.read_each
+    read_each = text_values.match_values
 
     def noting(
         cells: pa.StringArray, dtype: str, *, strict: bool
@@ -262,7 +262,7 @@ def test_usual_columns_take_the_fast_path(
         looked_at.append(len(cells))
         return read_each(cells, dtype, strict=strict)
 
-    monkeypatch.setattr(text_values, "read_each", noting)
+    monkeypatch.setattr(text_values, "match_values", noting)
     convert(column(texts), expected)
     assert sum(looked_at) <= len(texts) / 4, "the regular expressions are slow"
 
@@ -327,7 +327,7 @@ def test_long_cells_and_full_groups_change_nothing(
 @pytest.mark.parametrize("text", ["", "a'b", "\xe4" * 70_000, "'\u8a9e\"" * 30_000])
 def test_a_long_cell_is_shown_by_its_ends(text: str) -> None:
     cells = column(["before", text])
-    assert text_values.shown_cell(cells, 1) == text_values.shown(text)
+    assert text_values.shorten_cell(cells, 1) == text_values.shorten(text)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
@@ -335,21 +335,21 @@ def test_a_long_cell_is_shown_by_its_ends(text: str) -> None:
 def test_long_cells_are_as_invalid_as_short_ones(
     dtype: str, texts: list[str | None]
 ) -> None:
-    invalid = are_invalid(column(texts), dtype).tolist()
+    invalid = find_invalid_cells(column(texts), dtype).tolist()
     with patch.object(text_values, "_LONG_CELL", 1):
-        assert are_invalid(column(texts), dtype).tolist() == invalid
+        assert find_invalid_cells(column(texts), dtype).tolist() == invalid
 
 
 def test_steps_do_not_grow_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand columns of integers take as many casts as one."""
     casts = []
-    cast = text_columns.read_as
+    cast = text_columns.read_as_dtype
 
     def counted(cells: pa.StringArray, dtype: str) -> pa.Array | None:
         casts.append(len(cells))
         return cast(cells, dtype)
 
-    monkeypatch.setattr(text_columns, "read_as", counted)
+    monkeypatch.setattr(text_columns, "read_as_dtype", counted)
     convert_columns(columns_of([["1", "22"]] * 1000), [int(TypeFlag.INTEGER)] * 1000)
     assert casts == [2000]
 

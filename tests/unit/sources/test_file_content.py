@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.input_files import FileChecksum
 from recordmill.transforms.file_content import bytes_of_content
-from recordmill.transforms.native.numpy_loops import combine, combine_all, shifted
+from recordmill.transforms.native.numpy_loops import (
+    combine_all_crcs,
+    combine_crcs,
+    shift_crcs,
+)
 from recordmill.transforms.tfrecord import crc32c
 
 
@@ -27,7 +31,7 @@ def test_the_checksum_of_bytes_and_others_behind_them(
     first: bytes, second: bytes, zeros: int
 ) -> None:
     second += bytes(zeros)
-    found = combine(crc32c(first), crc32c(second), len(second))
+    found = combine_crcs(crc32c(first), crc32c(second), len(second))
     assert found == crc32c(first + second)
 
 
@@ -36,26 +40,26 @@ def test_the_checksums_of_many_parts(parts: list[tuple[bytes, int]]) -> None:
     datas = [data + bytes(zeros) for data, zeros in parts]
     crcs = np.array(list(map(crc32c, datas)), np.uint32)
     lengths = np.array(list(map(len, datas)), np.int64)
-    assert combine_all(crcs, lengths) == crc32c(b"".join(datas))
+    assert combine_all_crcs(crcs, lengths) == crc32c(b"".join(datas))
     pairs = [crc32c(b"before" + data) for data in datas]
     before = np.full(len(datas), crc32c(b"before"), np.uint32)
-    assert (shifted(before, lengths) ^ crcs).tolist() == pairs
+    assert (shift_crcs(before, lengths) ^ crcs).tolist() == pairs
 
 
 def test_the_checksums_of_huge_parts() -> None:
     """Zeros behind zeros behind a checksum, or all of them at once."""
     for first, second in [(1 << 32, 77_777), ((1 << 40) + 77_777, 1 << 62)]:
-        crc = combine(combine(0x364B3FB7, 0, first), 0, second)
-        assert crc == combine(0x364B3FB7, 0, first + second)
+        crc = combine_crcs(combine_crcs(0x364B3FB7, 0, first), 0, second)
+        assert crc == combine_crcs(0x364B3FB7, 0, first + second)
 
 
 def test_parts_longer_than_four_gigabytes() -> None:
     """6 GB of zeros, made by doubling, stand before or behind three others."""
     length, zeros, three = 1_500_000, crc32c(bytes(1_500_000)), crc32c(bytes(3))
     for _ in range(12):
-        zeros, length = combine(zeros, zeros, length), 2 * length
+        zeros, length = combine_crcs(zeros, zeros, length), 2 * length
     assert length > 1 << 32
-    assert combine(zeros, three, 3) == combine(three, zeros, length)
+    assert combine_crcs(zeros, three, 3) == combine_crcs(three, zeros, length)
 
 
 @given(st.binary(min_size=1), st.sets(st.integers(1, 100)), st.randoms())

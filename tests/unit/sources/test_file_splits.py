@@ -18,8 +18,8 @@ def listed(paths: str, given: str = "") -> list[InputFile]:
 def splits_of(paths: str, asked: str = AUTO) -> str:
     """The splits of files; "-" for none."""
     files = listed(paths)
-    rule = FileSplits(asked).found_in(files)
-    return " ".join(rule.of(file) or "-" for file in files)
+    rule = FileSplits(asked).find_rule(files)
+    return " ".join(rule.split_of(file) or "-" for file in files)
 
 
 SPLITS = [
@@ -73,8 +73,8 @@ def test_the_folder_at_a_level_is_the_split() -> None:
     assert splits_of(paths, "2") == "train test"
     assert splits_of(paths, "0") == "in in"
     files = [*listed("a/x.csv", "a"), *listed("b/c/x.csv", "b")]
-    rule = FileSplits("0").found_in(files)
-    assert [*map(rule.of, files)] == ["a", "b"]
+    rule = FileSplits("0").find_rule(files)
+    assert [*map(rule.split_of, files)] == ["a", "b"]
 
 
 ASKED = [
@@ -124,16 +124,18 @@ def test_too_many_splits() -> None:
 
 def test_files_in_no_split_may_be_beside_others_where_a_job_divides_them() -> None:
     files = listed("a.csv b.csv test.csv")
-    rule = FileSplits(AUTO, may_mix=True).found_in(files)
-    assert rule.facts == (("splits by file", "test 1 file, 2 files in no split"),)
+    rule = FileSplits(AUTO, may_mix=True).find_rule(files)
+    assert rule.report_lines == (
+        ("splits by file", "test 1 file, 2 files in no split"),
+    )
     assert rule.names == ()
 
 
 def test_what_is_told() -> None:
-    rule = FileSplits(AUTO).found_in(listed("val.csv train-1.csv train-2.csv"))
-    assert rule.facts == (("splits by file", "train 2 files, val 1 file"),)
+    rule = FileSplits(AUTO).find_rule(listed("val.csv train-1.csv train-2.csv"))
+    assert rule.report_lines == (("splits by file", "train 2 files, val 1 file"),)
     assert rule.names == ("train", "val")
-    assert FileSplits(AUTO).found_in(listed("a.csv")).facts == ()
+    assert FileSplits(AUTO).find_rule(listed("a.csv")).report_lines == ()
 
 
 APPENDED = [
@@ -150,8 +152,8 @@ def test_appended_files_have_their_own_split(
     before: str, new: str, expected: str
 ) -> None:
     files = listed(new)
-    rule = FileSplits(AUTO).found_in(files, listed(before))
-    assert " ".join(rule.of(file) or "-" for file in files) == expected
+    rule = FileSplits(AUTO).find_rule(files, listed(before))
+    assert " ".join(rule.split_of(file) or "-" for file in files) == expected
     assert rule.names == (() if expected == "-" else (expected,))
 
 
@@ -166,18 +168,18 @@ def test_appended_files_have_their_own_split(
         (
             "a.csv",
             "test.csv",
-            "in none .*again, without `append`, with `split_from=none`",
+            "in no split .*again, without `append`, with `split_from=none`",
         ),
     ],
 )
 def test_what_cannot_be_appended(before: str, new: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        FileSplits(AUTO).found_in(listed(new), listed(before))
+        FileSplits(AUTO).find_rule(listed(new), listed(before))
 
 
 def test_the_reading_changes_where_splits_are_found_and_how() -> None:
     found = [
-        FileSplits(asked).reading(listed(paths, given))
+        FileSplits(asked).rule_checksum(listed(paths, given))
         for paths, asked, given in (
             ("train.csv test.csv", AUTO, ""),
             ("a/x.csv b/x.csv", "1", ""),
@@ -187,7 +189,7 @@ def test_the_reading_changes_where_splits_are_found_and_how() -> None:
     assert len({*found}) == len(found)
     assert "" not in found
     for paths, asked in zip(("a.csv", "train.csv test.csv"), (AUTO, NONE), strict=True):
-        assert FileSplits(asked).reading(listed(paths)) == ""
+        assert FileSplits(asked).rule_checksum(listed(paths)) == ""
 
 
 @pytest.mark.parametrize(
@@ -205,5 +207,5 @@ def test_folders_of_one_file_of_keys_and_of_words_that_mean_the_same(
     paths: list[str], expected: list[str]
 ) -> None:
     files = [InputFile(path, f"/in/{path}", 1) for path in paths]
-    rule = FileSplits("auto").found_in(files)
-    assert [rule.of(file) for file in files] == expected
+    rule = FileSplits("auto").find_rule(files)
+    assert [rule.split_of(file) for file in files] == expected

@@ -47,7 +47,7 @@ def test_content_decides_where_the_name_does_not(tmp_path: Path, kind: str) -> N
     write(tmp_path, {"a/x": data, "a/x.jpg.1": data, "a/x.jfif": data, "b/y.png": PNG})
     reading = read(ImagesSource(), tmp_path)
     assert names(reading) == ["a/x", "a/x.jfif", "a/x.jpg.1", "b/y.png"]
-    assert reading.source.understood().passed_over == ()
+    assert reading.source.input_report().skipped_files == ()
 
 
 def test_in_a_store(tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_what_is_passed_over_is_counted_by_reason(tmp_path: Path) -> None:
     write(tmp_path, {f"a/{n}.txt": b"BM is how this text begins" for n in range(3)})
     write(tmp_path, {"readme": b"text", "a/empty.dat": b"", "b/new.heic": HEIC})
     write(tmp_path, {f"b/{n}.{n}": b"x" for n in range(10)})
-    told = prepare(ImagesSource(), [tmp_path]).source.understood()
-    counts = {each.reason: each.files for each in told.passed_over}
+    told = prepare(ImagesSource(), [tmp_path]).source.input_report()
+    counts = {each.reason: each.num_files for each in told.skipped_files}
     assert counts.pop("other extensions, no image content") == 6
     assert counts.pop(".txt, no image content") == 3
     assert counts.pop("HEIC is not supported") == 1
@@ -71,7 +71,7 @@ def test_what_is_passed_over_is_counted_by_reason(tmp_path: Path) -> None:
     assert counts.pop("empty") == 1
     assert set(counts.values()) == {1}
     assert len(counts) == 4
-    assert SkippedFiles("empty", 1, "a/empty.dat") in told.passed_over
+    assert SkippedFiles("empty", 1, "a/empty.dat") in told.skipped_files
     assert told.warnings == (
         InputWarning(
             "unsupported-images",
@@ -84,12 +84,12 @@ def test_what_is_passed_over_is_counted_by_reason(tmp_path: Path) -> None:
 def test_what_was_understood(tmp_path: Path) -> None:
     write(tmp_path, {f"train/c{n:02}/{m}.jpg": JPEG for n in range(12) for m in (1, 2)})
     write(tmp_path, {"test/c00/1": PNG})
-    facts = dict(prepare(ImagesSource(), [tmp_path]).source.understood().facts)
+    facts = dict(prepare(ImagesSource(), [tmp_path]).source.input_report().fields)
     assert facts == {
         "splits by folder": "test 1, train 24",
         "classes": "12 (c00 3, c01 2, c02 2, c03 2, c04 2, c05 2, c06 2, c07 2, c08 2, "
         "c09 2 and 2 more)",
-        "images": ".jpg 24, no ending 1",
+        "images": ".jpg 24, no extension 1",
         "images when read": "decoded by TFDS",
     }
 
@@ -102,10 +102,10 @@ def test_what_was_understood(tmp_path: Path) -> None:
             "/dog: is the folder of a class, but contains no image, only 2 other files "
             "(extensions: .heic, .txt): add such files; if it is not a class",
         ),
-        ({"dog/": b""}, "/dog: is the folder of a class, but is empty: put such"),
-        ({"dog/sub/": b""}, "/dog: is the folder of a class, but is empty: put such"),
-        ({"dog/.hidden": b"x"}, "/dog: is the folder of a class, but is empty: put"),
-        ({"dog/Thumbs.db": b"x"}, "/dog: is the folder of a class, but is empty: put"),
+        ({"dog/": b""}, "/dog: is the folder of a class, but is empty: add such"),
+        ({"dog/sub/": b""}, "/dog: is the folder of a class, but is empty: add such"),
+        ({"dog/.hidden": b"x"}, "/dog: is the folder of a class, but is empty: add"),
+        ({"dog/Thumbs.db": b"x"}, "/dog: is the folder of a class, but is empty: add"),
     ],
 )
 @pytest.mark.parametrize("split", ["", "train/"])
@@ -140,7 +140,7 @@ def test_a_split_without_files_is_told(tmp_path: Path) -> None:
     write(tmp_path, {"train/cat/1.jpg": JPEG, "train/dog/1.jpg": JPEG})
     write(tmp_path, {"val/cat/1.jpg": JPEG, "val/dog/readme.txt": b"x"})
     (tmp_path / "test").mkdir()
-    told = prepare(ImagesSource(), [tmp_path]).source.understood()
+    told = prepare(ImagesSource(), [tmp_path]).source.input_report()
     assert told.warnings == (
         InputWarning("empty-folder", f"{tmp_path}/test: is an empty folder"),
     )
@@ -151,8 +151,8 @@ def test_a_split_without_files_is_told(tmp_path: Path) -> None:
 def test_endings_are_those_of_the_standard_library(paths: list[str]) -> None:
     found = (os.path.splitext(path)[1].lower() for path in paths)  # noqa: PTH122
     expected = Counter(each if len(each) > 1 else "no extension" for each in found)
-    files = Inventory.of(InputFile(path, path, 1) for path in paths)
-    with patch.object(find, "first_names", list):
+    files = Inventory.from_files(InputFile(path, path, 1) for path in paths)
+    with patch.object(find, "format_names", list):
         told = find.count_endings(files)
     assert sorted(told) == sorted(f"{name} {n:,}" for name, n in expected.items())
 
@@ -172,7 +172,7 @@ def test_an_empty_class_beside_files_of_a_split(
     with pytest.raises(InputError, match=r"train/emu: is the folder of a class, but"):
         prepare(ImagesSource(), [tmp_path])
     (tmp_path / "train" / "emu").rmdir()
-    told = prepare(ImagesSource(), [tmp_path]).source.understood().warnings
+    told = prepare(ImagesSource(), [tmp_path]).source.input_report().warnings
     assert [each.message for each in told if each.code == "empty-folder"] == [
         f"{tmp_path}/test/dog: is an empty folder"
     ]
@@ -181,7 +181,7 @@ def test_an_empty_class_beside_files_of_a_split(
 def test_a_link_back_is_not_an_empty_class(tmp_path: Path) -> None:
     write(tmp_path, {"cat/1.jpg": JPEG, "dog/1.jpg": JPEG})
     (tmp_path / "here").symlink_to(".")
-    assert prepare(ImagesSource(), [tmp_path]).source.understood().warnings == ()
+    assert prepare(ImagesSource(), [tmp_path]).source.input_report().warnings == ()
 
 
 def test_images_given_one_by_one(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def listed(paths: str) -> Inventory:
         given, _, below = path.replace("~", " ").rpartition("//")
         whole = f"{given}/{below}".strip("/")
         files.append(InputFile(whole, f"/root/{whole}", 1, "", given))
-    return Inventory.of(files)
+    return Inventory.from_files(files)
 
 
 def found(
@@ -214,7 +214,7 @@ def found(
     options = ImagesOptions(split_from=split_from, label_from=label_from)
     options.require_consistent()
     layout, warnings = find_layout(files, options)
-    places = layout.places(file.path.rpartition("/")[0] for file in files)
+    places = layout.find_labels(file.path.rpartition("/")[0] for file in files)
     return {
         file.path: f"{place.split}:{place.label}"
         for file, place in zip(files, places, strict=True)
@@ -417,7 +417,7 @@ def test_what_nobody_can_know_is_asked_for(
         (("cat", "Cat"), "classes of the folders 'Cat' and 'cat' differ only in case"),
         (("train/cafe\u0301", "test/café"),
          "classes of the folders 'cafe\\u0301' and 'caf\\xe9' differ only in"),
-        (("train/cat", "Train/dog"), "splits of the folders 'Train' and 'train' are "),
+        (("train/cat", "Train/dog"), "splits of the folders 'Train' and 'train' differ "),
     ],
 )  # fmt: skip
 def test_folders_equal_but_for_case_or_form(
@@ -432,17 +432,17 @@ def test_what_is_two_classes_though_equal_but_for_case(tmp_path: Path) -> None:
     """Letters are, and what a label map names both."""
     write(tmp_path / "letters", {"a/1.png": PNG, "A/1.png": PNG})
     letters = prepare(ImagesSource(), [tmp_path / "letters"]).source
-    assert letters.found.classes == ("A", "a")
+    assert letters.annotations.classes == ("A", "a")
     words = tmp_path / "words"
     write(words, {"cat/1.png": PNG, "Cat/1.png": PNG, "names.txt": b"cat\nCat\n"})
     mapped = ImagesSource(ImagesOptions(label_map="names.txt"))
-    assert prepare(mapped, [words]).source.found.classes == ("cat", "Cat")
+    assert prepare(mapped, [words]).source.annotations.classes == ("cat", "Cat")
 
 
 def test_numbers_are_classes_in_the_order_of_their_values(tmp_path: Path) -> None:
     write(tmp_path, {f"{name}/1.png": PNG for name in (10, 1, 2)})
     source = prepare(ImagesSource(), [tmp_path]).source
-    assert source.found.classes == ("1", "2", "10")
+    assert source.annotations.classes == ("1", "2", "10")
     # Once they were numbered as text.
     assert describe_folders(
         listed("1/a 2/a 10/a"), ImagesOptions(), StorageOptions()
@@ -470,7 +470,7 @@ def test_nothing_is_told_where_nothing_is_wrong(
 
 
 def test_paths_outside_the_layout_have_no_place() -> None:
-    assert FolderLayout().places(["cat/1.jpg"]) == [("", "")]
+    assert FolderLayout().find_labels(["cat/1.jpg"]) == [("", "")]
 
 
 @pytest.mark.parametrize(
@@ -493,13 +493,13 @@ def test_masks_beside_images_are_no_classes_in_silence(tmp_path: Path) -> None:
     for top, (data, ending) in tree.items():
         own = [f"{top}/{name}.{ending}" for name in ("cat/1", "cat/2", "dog/1")]
         write(tmp_path, dict.fromkeys(own, data))
-    (warning,) = prepare(ImagesSource(), [tmp_path]).source.understood().warnings
+    (warning,) = prepare(ImagesSource(), [tmp_path]).source.input_report().warnings
     assert (
         "classes 'images', 'segmentations' contain folders with the same names"
         in str(warning)
     )
     assert "`label_from=2`" in str(warning)
     source = prepare(ImagesSource(ImagesOptions(label_from="2")), [tmp_path]).source
-    assert source.understood().warnings == ()
+    assert source.input_report().warnings == ()
     (tmp_path / "images/cat/1.jpg").unlink()
-    assert prepare(ImagesSource(), [tmp_path]).source.understood().warnings == ()
+    assert prepare(ImagesSource(), [tmp_path]).source.input_report().warnings == ()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.inventory import Inventory
-from recordmill.transforms.sources.globs import MOST_ALTERNATIVES, expand_braces
+from recordmill.transforms.sources.globs import MAX_ALTERNATIVES, expand_braces
 from recordmill.transforms.sources.listing import NamedFile, exclude_files, list_inputs
 
 FILES = (
@@ -112,7 +112,7 @@ def test_braces() -> None:
     wanted = "a.c a. b1.c b1. b2.c b2."
     assert expand_braces("{a,b{1,2}}.{c,}") == wanted.split()
     assert expand_braces("{a}{}") == ["{a}{}"]
-    with pytest.raises(InputError, match=f"more than {MOST_ALTERNATIVES:,} globs"):
+    with pytest.raises(InputError, match=f"more than {MAX_ALTERNATIVES:,} globs"):
         expand_braces("{a,b}" * 30)
 
 
@@ -145,7 +145,7 @@ PATHS = [
     *("a.csv", "b/a.csv", "b/c/a.csv", "b/c/d.txt", "b/thumbs/1.jpg"),
     *("labels.csv", "thumbs/1.jpg", "thumbs.jpg", "in.zip!/b/x.jpg"),
 ]
-LISTED = Inventory.of(InputFile(path, f"/in/{path}", 1, "1") for path in PATHS)
+LISTED = Inventory.from_files(InputFile(path, f"/in/{path}", 1, "1") for path in PATHS)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_what_a_pattern_leaves_out(pattern: str, left: set[str]) -> None:
     files, left_out, found = exclude_files(LISTED, [pattern, "nothing"], named)
     assert {file.path for file in files} == {*PATHS} - left
     assert left_out == left
-    assert found.facts[0][1].startswith(f"{len(left)} file")
+    assert found.fields[0][1].startswith(f"{len(left)} file")
     (warning,) = found.warnings
     assert warning.message.startswith(
         "`exclude` nothing: no input file or folder has such a name"

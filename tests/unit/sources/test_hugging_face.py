@@ -18,9 +18,9 @@ from source_tools import Reading, read
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Content
-from recordmill.transforms.sources.hugging_face import meaning_of
-from recordmill.transforms.sources.listing import list_inputs, without_documents
-from recordmill.transforms.sources.tables import ColumnarSource, FileKind
+from recordmill.transforms.sources.hugging_face import read_column_metadata
+from recordmill.transforms.sources.listing import list_inputs, remove_documents
+from recordmill.transforms.sources.tables import ColumnarSource, TableFormat
 
 FILE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 LABEL = {"names": ["cat", "dog"], "_type": "ClassLabel"}
@@ -41,16 +41,16 @@ def table(features: dict[str, Any], **columns: pa.Array) -> pa.Table:
 
 
 def read_table(
-    folder: Path, made: pa.Table, kind: FileKind = "parquet", name: str = "a"
+    folder: Path, made: pa.Table, kind: TableFormat = "parquet", name: str = "a"
 ) -> Reading:
     file = folder / f"{name}.{kind}"
     write_typed(made, kind, file, 2)
-    return read(ColumnarSource(kind=kind), file)
+    return read(ColumnarSource(format_name=kind), file)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_images_are_checked_and_labels_have_names(
-    tmp_path: Path, kind: FileKind
+    tmp_path: Path, kind: TableFormat
 ) -> None:
     whole, cut = png(1), png(2)[:-20]
     images = [
@@ -88,7 +88,7 @@ def test_images_are_checked_and_labels_have_names(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
-def test_audio_is_checked(tmp_path: Path, kind: FileKind) -> None:
+def test_audio_is_checked(tmp_path: Path, kind: TableFormat) -> None:
     """What only other packages read stays, without numbers."""
     whole, aiff = sound("16.flac", 300, 2), b"FORM\0\0\0\4AIFF"
     audio = [
@@ -113,7 +113,7 @@ def test_audio_is_checked(tmp_path: Path, kind: FileKind) -> None:
         (2, "audio: the table has only t"),
         (5, "audio: not audio: starts wi"),
     ]
-    assert ("by metadata", "audio audio") in reading.source.understood().facts
+    assert ("by metadata", "audio audio") in reading.source.input_report().fields
 
 
 def test_an_inferred_schema_takes_rows_without_labels(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_lists_structs_and_arrays(tmp_path: Path) -> None:
     for name in ("new/kind", "old/kind", "one"):
         assert schema[name].class_names == ("cat", "dog"), name
         assert schema[name].shape == (None,)
-    assert not reading.source.understood().warnings
+    assert not reading.source.input_report().warnings
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_metadata_that_columns_do_not_agree_with_is_told(
     made = table({"a": feature}, a=pa.array([0, 0], pa.int64()))
     reading = read_table(tmp_path, made)
     assert reading.rows == [{"a": 0}, {"a": 0}]
-    assert str(reading.source.understood().warnings).count(told) == 1 or not told
+    assert str(reading.source.input_report().warnings).count(told) == 1 or not told
 
 
 @pytest.mark.parametrize("shape", [["x"], [None, 2], [-1], [0.5], [1 << 70], 2])
@@ -244,13 +244,13 @@ def test_shapes_that_are_none_are_told(tmp_path: Path, shape: Any) -> None:
     feature = {"_type": "Array2D", "shape": shape, "dtype": "int64"}
     reading = read_table(tmp_path, table({"a": feature}, a=lists))
     assert reading.rows == [{"a": [1]}, {"a": [2, 3]}]
-    assert "column a: Array2D of list" in str(reading.source.understood().warnings)
+    assert "column a: Array2D of list" in str(reading.source.input_report().warnings)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"info": {"features": 3}}'])
 def test_damaged_metadata_is_told(text: str) -> None:
     schema = pa.schema({"a": pa.int64()}, {"huggingface": text})
-    (told,) = meaning_of(schema).unused
+    (told,) = read_column_metadata(schema).unused_metadata
     assert told.startswith("the metadata 'huggingface'")
 
 
@@ -297,13 +297,13 @@ def test_tables_that_state_json_does_not_list_are_left_out(tmp_path: Path) -> No
         write_typed(made, "arrow", tmp_path / name, 9)
     state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
     (tmp_path / "state.json").write_text(json.dumps(state))
-    kept, told, _ = without_documents(list_inputs([str(tmp_path)])[1], "arrow")
+    kept, told, _ = remove_documents(list_inputs([str(tmp_path)])[1], "arrow")
     assert [file.path for file in kept] == ["data-00000-of-00001.arrow"]
-    assert "cache-12ab.arrow" in dict(told.facts)["left out, no tables"]
+    assert "cache-12ab.arrow" in dict(told.fields)["left out, no tables"]
     state["_indices_data_files"] = [{"filename": "more.arrow"}]
     (tmp_path / "state.json").write_text(json.dumps(state))
     with pytest.raises(InputError, match="an index file chooses the rows"):
-        without_documents(list_inputs([str(tmp_path)])[1], "arrow")
+        remove_documents(list_inputs([str(tmp_path)])[1], "arrow")
 
 
 def test_labels_of_appended_files_without_metadata_are_checked(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_classes_that_cannot_be_used_are_told(tmp_path: Path, feature: Any) -> N
     made = table({"a": feature}, a=pa.array([0, 5], pa.int64()))
     reading = read_table(tmp_path, made)
     assert reading.rows == [{"a": 0}, {"a": 5}]
-    assert len(reading.source.understood().warnings) == 1
+    assert len(reading.source.input_report().warnings) == 1
 
 
 def test_lists_of_arrays_have_their_shape(tmp_path: Path) -> None:

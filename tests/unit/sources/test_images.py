@@ -15,10 +15,10 @@ from source_tools import GOLDEN, prepare, read, read_one, write
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Content, Kind
-from recordmill.schemas.input_files import InputFile, Seen
+from recordmill.schemas.input_files import FileStat, InputFile
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.images.header import read_header
-from recordmill.transforms.sources.base import REFERENCE, RowSink
+from recordmill.transforms.sources.base import REFERENCE, RangeFindings
 from recordmill.transforms.sources.images import source as images_source
 from recordmill.transforms.sources.images.options import FeatureNames, ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
@@ -70,7 +70,7 @@ def test_labels_are_places_among_the_sorted_classes(tmp_path: Path) -> None:
     )
     reading = read(ImagesSource(), tmp_path)
     assert isinstance(reading.source, ImagesSource)
-    assert reading.source.found.classes == ("C", "a", "b")
+    assert reading.source.annotations.classes == ("C", "a", "b")
     assert [(r["filename"], r["label"], r["text"]) for r in reading.rows] == [
         ("C/3.jpg", 0, "C"),
         ("a/2.jpg", 1, "a"),
@@ -168,7 +168,7 @@ def test_planned_bytes_are_known_unread(
         raise AssertionError(f"{uri} was read")
 
     monkeypatch.setattr(images_source, "read_file", refuse)
-    (rows,) = reading.source.list_references(reading.ranges[0], RowSink())
+    (rows,) = reading.source.list_references(reading.ranges[0], RangeFindings())
     assert rows.planned_bytes is not None
     assert rows.planned_bytes.tolist() == [
         len(JPEG) + FRAME_BYTES,
@@ -299,17 +299,17 @@ def test_the_next_window_is_requested_while_the_caller_works(
     asked = {f"{root}/{name}": threading.Event() for name in ("a/1.jpg", "b/3.jpg")}
     read_one_file = reading_files.read_file
 
-    def read_file(uri: str, options: StorageOptions, stat: Seen) -> bytes:
+    def read_file(uri: str, options: StorageOptions, stat: FileStat) -> bytes:
         if uri in asked:
             asked[uri].set()
         return read_one_file(uri, options, stat)
 
     monkeypatch.setattr(reading_files, "read_file", read_file)
     reading = prepare(ImagesSource(), [root])
-    (rows,) = reading.source.list_references(reading.ranges[0], RowSink())
+    (rows,) = reading.source.list_references(reading.ranges[0], RangeFindings())
     references = rows.batch[REFERENCE]
     found = reading.source.read_windows(
-        [references[:2], references[:0], references[2:]], RowSink()
+        [references[:2], references[:0], references[2:]], RangeFindings()
     )
     assert next(found).batch.num_rows == 2
     assert asked[f"{root}/b/3.jpg"].wait(60)

@@ -27,7 +27,7 @@ MOST_BYTES = 100  # of one file, beside its names
 
 @given(FILES, st.integers(-10, 10), st.integers(-10, 10))
 def test_it_is_a_list_of_files(files: list[InputFile], start: int, stop: int) -> None:
-    found = Inventory.of(files)
+    found = Inventory.from_files(files)
     assert list(found) == files
     assert found == files
     assert files == found
@@ -49,7 +49,7 @@ def test_many_files_keep_their_order_and_take_little(tmp_path: Path) -> None:
         )
         for n in range(number)
     ]
-    found = Inventory.of(files)
+    found = Inventory.from_files(files)
     assert found == files
     assert found.table.nbytes / number < MOST_BYTES
     job_of = parse_inputs(dump_inputs("ff", _job(), found), "x")
@@ -72,7 +72,7 @@ def test_links_of_one_folder_count_once(tmp_path: Path) -> None:
     inputs = [str(tmp_path / "b"), str(tmp_path), str(tmp_path / "a" / "2.csv")]
     root, found = list_inputs(inputs)
     assert root == str(tmp_path)
-    assert [(file.path, file.given) for file in found] == [
+    assert [(file.path, file.given_folder) for file in found] == [
         ("b/1.csv", "b"),
         ("a/2.csv", ""),
     ]
@@ -91,11 +91,11 @@ def test_checksums_are_columns() -> None:
 
 def test_slices_with_a_step_and_paths_that_repeat() -> None:
     files = [InputFile(f"{n}.csv", f"/in/{n}.csv", n) for n in range(10)]
-    listed = Inventory.of(files)
+    listed = Inventory.from_files(files)
     assert list(listed[::3]) == files[::3]
     assert list(listed[8:2:-2]) == files[8:2:-2]
     assert listed[np.int64(4)] == files[4]
     again = files[2]._replace(size=77)
-    both = Inventory.of([*files, again])
-    assert list(both.each_once()) == [*files[:2], again, *files[3:]]
-    assert listed.each_once() is listed
+    both = Inventory.from_files([*files, again])
+    assert list(both.unique_paths()) == [*files[:2], again, *files[3:]]
+    assert listed.unique_paths() is listed

@@ -106,9 +106,9 @@ def test_each_line_is_of_the_part_it_begins_in(data: bytes, step: int) -> None:
             stream = InputStream(lambda a, b: data[a:b], len(data), part=part)
             for begin, block in read_blocks(stream, step):
                 lines = split_block(begin, block, (), ())
-                starts = lines.places.starts.tolist()
+                starts = lines.positions.starts.tolist()
                 assert all(part[0] <= at < part[1] for at in starts)
-                found += zip(starts, lines.odd.values(), strict=True)
+                found += zip(starts, lines.odd_lines.values(), strict=True)
         assert found == wanted
 
 
@@ -176,13 +176,13 @@ def test_what_comes_after_the_first_rows(
 ) -> None:
     """Another key and another type are rejects, and told as such."""
     monkeypatch.setattr("recordmill.transforms.sources.json_lines.SAMPLE_BYTES", 8)
-    monkeypatch.setattr(JsonLinesSource, "least_bytes", 8)
+    monkeypatch.setattr(JsonLinesSource, "min_sample_bytes", 8)
     reading = lines_in(
         tmp_path, '{"a": 1}', '{"a": 2.5}', '{"a": 3, "b": 4}', '{"a": 5}'
     )
     assert [row["a"] for row in reading.rows] == [1, 5]
     assert [reject.reason.split(":")[0] for reject in reading.rejects] == ["a", "'b'"]
-    assert ("types", "by the first 1 row") in reading.source.understood().facts
+    assert ("types", "by the first 1 row") in reading.source.input_report().fields
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_compressed_files(
         positions = [at for part in packed.parts for at in part.positions]
         assert positions == sorted(positions)
         assert positions[-1] < path.stat().st_size
-    assert dict(packed.source.understood().facts)["file"] == "xz"
+    assert dict(packed.source.input_report().fields)["file"] == "xz"
 
 
 def test_files_that_are_compressed_in_two_ways(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_files_that_are_compressed_in_two_ways(tmp_path: Path) -> None:
 
 def test_a_declared_schema_says_which_keys_matter(tmp_path: Path) -> None:
     (tmp_path / "x").write_text('{"a": [{"b": 1}], "c": 1}\n{"c": 2, "d": "new"}\n')
-    source = JsonLinesSource(as_declared=True, wanted=("c",))
+    source = JsonLinesSource(as_declared=True, requested_columns=("c",))
     assert read(source, tmp_path).rows == [{"c": 1}, {"c": 2}]
 
 

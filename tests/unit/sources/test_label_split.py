@@ -16,7 +16,7 @@ from recordmill.schemas.job import SplitTimes, parse_split_times
 from recordmill.transforms.cast.text_values import swap_points
 from recordmill.transforms.sources.label_split import (
     class_hashes,
-    keys_of,
+    find_class_keys,
     sorted_names,
     split_by_time,
 )
@@ -49,9 +49,9 @@ def test_numbers_are_those_that_cells_are_read_as() -> None:
     """A comma is a decimal mark only where the table has it; 1_000 is never a number."""
     cells = ["1,5", "1.50", "1_000", "\N{ARABIC-INDIC DIGIT SEVEN}", "7"]
     texts = pa.array(cells)
-    assert keys_of(texts)[0] == ["1,5", "1.5", *cells[2:]]
-    assert keys_of(texts, decimal_comma=True)[0] == ["1.5", "1.50", *cells[2:]]
-    assert keys_of(pa.array([1.5]), decimal_comma=True)[0] == ["1.5"]
+    assert find_class_keys(texts)[0] == ["1,5", "1.5", *cells[2:]]
+    assert find_class_keys(texts, decimal_comma=True)[0] == ["1.5", "1.50", *cells[2:]]
+    assert find_class_keys(pa.array([1.5]), decimal_comma=True)[0] == ["1.5"]
 
 
 def test_names_are_sorted_by_value_if_all_are_numbers() -> None:

@@ -15,17 +15,17 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms.inventory import NO_FILES, Inventory
 from recordmill.transforms.sources.images.annotations import (
-    AT,
+    POSITION,
     PROBLEM,
     RAW,
     Annotations,
 )
-from recordmill.transforms.sources.images.find import sorted_classes
+from recordmill.transforms.sources.images.find import sort_classes
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import (
     ImagesSource,
+    encode_references,
     parse_references,
-    references_to,
 )
 from recordmill.transforms.sources.images.tables import (
     FEATURE,
@@ -39,7 +39,9 @@ from recordmill.transforms.sources.listing import list_inputs
 
 
 def images(*paths: str, root: str = "/data/in/", below: str = "") -> Inventory:
-    return Inventory.of(InputFile(path, root + path, 1, given=below) for path in paths)
+    return Inventory.from_files(
+        InputFile(path, root + path, 1, given_folder=below) for path in paths
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,8 +138,8 @@ def test_files_of_classes(
 ) -> None:
     found = label_map_of(tmp_path / name, text)
     assert found.classes == tuple(classes.split())
-    assert {label: found.class_of[label] for label in class_of} == class_of
-    assert bool(found.renumbered) == ("2,dog" in text)
+    assert {label: found.class_by_label[label] for label in class_of} == class_of
+    assert bool(found.first_renumbering) == ("2,dog" in text)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +170,8 @@ def label_map_of(path: Path, text: str) -> LabelMap:
 
 
 def test_numbers_are_in_their_own_order() -> None:
-    assert sorted_classes(["10", "9", "-1"]) == ("-1", "9", "10")
-    assert sorted_classes(["10", "9", "x"]) == ("10", "9", "x")
+    assert sort_classes(["10", "9", "-1"]) == ("-1", "9", "10")
+    assert sort_classes(["10", "9", "x"]) == ("10", "9", "x")
 
 
 _VALUES = st.none() | st.lists(st.floats(width=64), max_size=3)
@@ -189,19 +191,19 @@ def test_notes_travel_with_references(
         {
             LABEL: pa.array(labels, pa.list_(pa.string())),
             PROBLEM: pa.array([""] * len(rows), pa.string()),
-            AT: pa.array([0] * len(rows), pa.int64()),
+            POSITION: pa.array([0] * len(rows), pa.int64()),
             RAW: pa.array([None] * len(rows), pa.binary()),
             f"{FEATURE}t": pa.array(texts, pa.string()),
             f"{FEATURE}b": pa.array(boxes, pa.list_(pa.float64())),
         }
     )
     annotations = Annotations(NO_FILES, table, classes=("a", "b", "c"))
-    listed = annotations.listed(table)
+    listed = annotations.reference_columns(table)
     files = [InputFile(f"{n}.jpg", f"{n}.jpg", n) for n in range(len(rows))]
-    written = references_to(files, table, listed, annotations.to_write)
+    written = encode_references(files, table, listed, annotations.to_json_cells)
     parsed = parse_references(pa.array(written, pa.binary()))
     assert [each.path for each in parsed] == [file.path for file in files]
-    found = annotations.columns([each.values for each in parsed])
+    found = annotations.build_columns([each.cells for each in parsed])
     for name in ("label", "t"):
         assert found[name].equals(listed[name])
     assert repr(found["b"].to_pylist()) == repr(boxes)

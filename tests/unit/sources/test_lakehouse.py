@@ -11,7 +11,7 @@ import pytest
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms.sources.lakehouse import only_current
+from recordmill.transforms.sources.lakehouse import select_current_files
 from recordmill.transforms.sources.listing import list_inputs
 
 METADATA = {
@@ -42,7 +42,7 @@ def test_files_of_a_table_are_not_read_apart(
     assert any(file.path.endswith(".parquet") for file in files)
     told = f"of the {kind} table .* Name the table in place of its files: {folder}"
     with pytest.raises(InputError, match=told):
-        only_current(files, NO_OPTIONS)
+        select_current_files(files, NO_OPTIONS)
 
 
 def test_a_table_needs_the_package_that_reads_its_metadata(
@@ -55,7 +55,7 @@ def test_a_table_needs_the_package_that_reads_its_metadata(
     _, files = list_inputs([str(folder)])
     package = {"Delta": "deltalake", "Iceberg": "pyiceberg"}[kind]
     with pytest.raises(InputError, match=f"pip install {package}$"):
-        only_current(files, NO_OPTIONS)
+        select_current_files(files, NO_OPTIONS)
 
 
 def test_other_folders_stay_as_they_are(tmp_path: Path) -> None:
@@ -65,4 +65,4 @@ def test_other_folders_stay_as_they_are(tmp_path: Path) -> None:
         (tmp_path / name).write_text("{}")
     for given in (tmp_path, tmp_path / "data", tmp_path / "data" / "*"):
         _, files = list_inputs([str(given)])
-        assert only_current(files, NO_OPTIONS)[::2] == (files, {})
+        assert select_current_files(files, NO_OPTIONS)[::2] == (files, {})

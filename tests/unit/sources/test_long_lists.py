@@ -46,11 +46,11 @@ def test_a_mapped_inventory_is_a_list_of_files(
     numbers: list[int], data: st.DataObject
 ) -> None:
     files = files_of(numbers)
-    found = Inventory.of(files) + Inventory.of(files)
+    found = Inventory.from_files(files) + Inventory.from_files(files)
     files = files * 2
     assert found == files
     mask = data.draw(st.lists(st.booleans(), min_size=len(files), max_size=len(files)))
-    kept = found.where(pa.array(mask))
+    kept = found.filter(pa.array(mask))
     assert kept == [file for file, is_kept in zip(files, mask, strict=True) if is_kept]
     positions = data.draw(st.lists(st.integers(0, len(files) - 1), min_size=1))
     assert found.take(pa.array(positions)) == [files[at] for at in positions]
@@ -72,21 +72,23 @@ def test_lists_are_joined_by_paths(
     if is_sorted:
         own = sorted(own, key=lambda path: path.replace("/", "\0"))
     files = [InputFile(path, f"/in/{path}", n, f"v{n}") for n, path in enumerate(own)]
-    found = Inventory.of(files)
+    found = Inventory.from_files(files)
     first = {path: at for at, path in reversed(list(enumerate(own)))}
     paths = pa.chunked_array(
         [pa.array(wanted[:7], pa.string()), wanted[7:]], pa.string()
     )
-    assert found.find(paths).to_pylist() == [first.get(path) for path in wanted]
-    assert found.without(paths) == [file for file in files if file.path not in wanted]
+    assert found.find_paths(paths).to_pylist() == [first.get(path) for path in wanted]
+    assert found.without_paths(paths) == [
+        file for file in files if file.path not in wanted
+    ]
     last = {file.path: file for file in files}
-    assert found.each_once() == [last[path] for path in dict.fromkeys(own)]
+    assert found.unique_paths() == [last[path] for path in dict.fromkeys(own)]
 
 
 def test_memory_does_not_hold_them() -> None:
     before = pa.total_allocated_bytes()
-    found = Inventory.of(files_of(list(range(20_000))))
-    kept = found.where(pa.array(np.arange(20_000) % 2 == 0))
+    found = Inventory.from_files(files_of(list(range(20_000))))
+    kept = found.filter(pa.array(np.arange(20_000) % 2 == 0))
     assert len(kept) == 10_000
     assert pa.total_allocated_bytes() - before < 10_000
 
@@ -101,14 +103,14 @@ def test_a_full_disk_says_what_helps(
         patched.setattr(temporary.tempfile, "TemporaryFile", full)
         patched.setattr(temporary.TEMPORARY, "folder", str(tmp_path))
         with pytest.raises(InputError, match=r"No space left on device.*set `scratch`"):
-            Inventory.of(files_of([1, 2]))
+            Inventory.from_files(files_of([1, 2]))
         patched.setattr(temporary.TEMPORARY, "folder", "")  # as on a cluster's worker
         with pytest.raises(InputError, match=r"No space left on device.*set TMPDIR"):
-            temporary.spilled([b"ab", b"c"])
+            temporary.spill_bytes([b"ab", b"c"])
     monkeypatch.setattr(temporary.TEMPORARY, "folder", "")
     monkeypatch.setattr(temporary.tempfile, "tempdir", None)  # what was found before
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert temporary.spilled([b"ab", b"c"]) == b"abc"
+    assert temporary.spill_bytes([b"ab", b"c"]) == b"abc"
     assert temporary.tempfile.gettempdir() == str(tmp_path)
 
 
@@ -119,8 +121,8 @@ def test_a_disk_without_maps_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
     monkeypatch.setattr(temporary.mmap, "mmap", refuse)
-    assert temporary.spilled([b"ab", b"c"]) == b"abc"
-    assert Inventory.of(files_of([1, 2])) == files_of([1, 2])
+    assert temporary.spill_bytes([b"ab", b"c"]) == b"abc"
+    assert Inventory.from_files(files_of([1, 2])) == files_of([1, 2])
 
 
 NAMES = (
@@ -152,7 +154,7 @@ def test_a_store_is_listed_as_a_folder_is(store: str, tmp_path: Path) -> None:
     assert [path.split("/") for path in here.paths.to_pylist()] == sorted(
         path.split("/") for path in here.paths.to_pylist()
     )
-    assert {file.given for file in there} == {""}
+    assert {file.given_folder for file in there} == {""}
     assert len(there) == len(NAMES) - 4 + 40
     assert [file.path for file in there if file.path[0] == "b"] == ["b/6.png"]
     named = list_inputs([f"{store}/a.txt", f"{store}/a"])[1]
@@ -180,7 +182,7 @@ def test_a_folder_with_very_many_files_is_sorted_at_the_end(
 PLAN = """
 import sys, tracemalloc
 import pyarrow as pa
-from recordmill.beam_jobs.service.inputs import _files_outside
+from recordmill.beam_jobs.service.inputs import _files_outside_output
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import JobSpec
 from recordmill.transforms import inventory, temporary
@@ -193,12 +195,12 @@ source.BATCH_FILES = 8192
 tracemalloc.start()
 for number in (10, 100_000):
     names = (f"{n % 3}/{'long' * 20}{n}.png" for n in range(number))
-    files = inventory.Inventory.of(InputFile(n, f"/in/{n}", 1, "") for n in names)
+    files = inventory.Inventory.from_files(InputFile(n, f"/in/{n}", 1, "") for n in names)
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
     images = make_source(JobSpec(source="images", name="rows"))
-    images = images.prepare(_files_outside(files, "/out"))
-    assert sum(each.stop - each.start for each in images.cut(files)) == number
+    images = images.prepare(_files_outside_output(files, "/out"))
+    assert sum(each.stop - each.start for each in images.cut_ranges(files)) == number
 peak = tracemalloc.get_traced_memory()[1] - before
 print(pa.default_memory_pool().max_memory(), peak)
 """

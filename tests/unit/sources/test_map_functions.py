@@ -121,7 +121,7 @@ def test_each_row_alone_gives_what_all_give_together(numbers: list[int]) -> None
 
     made = UserFunction(copies, "file.py:copies")(batch)
     expected = [row for row, n in enumerate(numbers) for _ in range(max(n, 0))]
-    assert made.rows.tolist() == expected
+    assert made.input_rows.tolist() == expected
     bad = [row for row, n in enumerate(numbers) if n < 0]
     assert [row for row, _ in made.invalid_rows] == bad
     assert {why for _, why in made.invalid_rows} <= {
@@ -129,8 +129,8 @@ def test_each_row_alone_gives_what_all_give_together(numbers: list[int]) -> None
     }
     if made.batch.num_columns:
         assert made.batch["n"].to_pylist() == [numbers[row] for row in expected]
-    assert made.dropped(len(numbers)) == numbers.count(0)
-    assert made.added == sum(n - 1 for n in numbers if n > 1)
+    assert made.num_dropped(len(numbers)) == numbers.count(0)
+    assert made.num_added == sum(n - 1 for n in numbers if n > 1)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_what_it_returns_is_checked(function: Function, said: str) -> None:
 
 def test_a_filter_may_leave_nothing() -> None:
     made = UserFunction(lambda batch: (batch.slice(0, 0), []), "f")(ten())
-    assert (made.batch.num_rows, made.dropped(10), made.added) == (0, 10, 0)
+    assert (made.batch.num_rows, made.num_dropped(10), made.num_added) == (0, 10, 0)
 
 
 def test_parts_with_other_types_or_columns_are_told() -> None:
@@ -218,12 +218,12 @@ def squared(batch: pa.RecordBatch) -> pa.RecordBatch:
 def test_a_row_that_depends_on_its_batch_is_told(function: Function, said: str) -> None:
     batch = ten().slice(0, 6)  # halves of 3 rows
     with pytest.raises(UsageError, match=f"returns {said} for the same rows"):
-        UserFunction(function, "f").try_on(batch)
+        UserFunction(function, "f").try_on_rows(batch)
 
 
 def test_rows_by_themselves_pass_the_check() -> None:
     for batch in (ten(), ten().slice(0, 1)):
-        UserFunction(squared, "f").try_on(batch)
+        UserFunction(squared, "f").try_on_rows(batch)
 
 
 def test_the_same_values() -> None:

@@ -116,7 +116,7 @@ WRONG: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "no axis": ("a.npy", lambda: npy(np.array(1)), r"has 0 axes, .*save array\[numpy\.newaxis\]"),
     "empty": ("a.npy", lambda: b"", "begins with nothing"),
     "text": ("a.npy", lambda: b"hello world", "begins with 68 65 6c 6c 6f 20, expected the signature"),
-    "two arrays": ("a.npy", lambda: npy(np.arange(3)) + npy(np.arange(3)), r"but there are 304\. Save each array in a file"),
+    "two arrays": ("a.npy", lambda: npy(np.arange(3)) + npy(np.arange(3)), r"but the file has 304\. Save each array in a file"),
     "absurd": ("a.npy", lambda: npy(np.arange(3)).replace(b"(3,), }      ", b"(%d,), }" % (1 << 60))[:128], "1152921504606846976 values of 8 bytes, .* The file is cut short"),
     "version": ("a.npy", lambda: b"\x93NUMPY\x09\0" + bytes(20), "version 9 of .npy, expected 1 to 3"),
     "nothing in a row": ("a.npy", lambda: npy(np.empty((3, 0))), r"a row of shape \[0\] has 0 bytes"),
@@ -154,14 +154,17 @@ def test_names_tell_columns_splits_and_order(tmp_path: Path) -> None:
         np.save(tmp_path / f"{name}.npy", np.arange(2) + len(name))
         np.save(tmp_path / f"{name.replace('x', 'labels')}.npy", np.arange(2))
     source = read(ArraysSource(find_numpy, NumpyOptions()), tmp_path).source
-    found = [(p.split, [a.file.path for a in p.arrays]) for p in source.found.parts]
+    found = [
+        (p.split, [a.file.path for a in p.arrays])
+        for p in source.array_input.array_groups
+    ]
     assert found == [
         ("test", ["labels_test.npy", "x_test.npy"]),
         ("train", ["labels_train_0.npy", "x_train_0.npy"]),
         ("train", ["labels_train_1.npy", "x_train_1.npy"]),
     ]
     assert source.columns().names == ["label", "x"]
-    assert set(source.own_splits()) == {"train", "test"}
+    assert set(source.input_splits()) == {"train", "test"}
 
 
 def test_a_new_column_of_rows_that_were_converted_is_refused(tmp_path: Path) -> None:

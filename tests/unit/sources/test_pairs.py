@@ -10,13 +10,15 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.inventory import Inventory
-from recordmill.transforms.sources.images.find import describe_folders, find_paired
+from recordmill.transforms.sources.images.find import describe_folders, find_partners
 from recordmill.transforms.sources.images.options import ImagesOptions
-from recordmill.transforms.sources.images.pairs import Paired
+from recordmill.transforms.sources.images.pairs import Partners
 
 
 def listed(paths: Iterable[str]) -> Inventory:
-    return Inventory.of([InputFile(path, f"/data/{path}", 10) for path in paths])
+    return Inventory.from_files(
+        [InputFile(path, f"/data/{path}", 10) for path in paths]
+    )
 
 
 def tree(*folders: str) -> list[str]:
@@ -24,8 +26,10 @@ def tree(*folders: str) -> list[str]:
     return sorted(each.replace("*", name) for each in folders for name in ("1", "20"))
 
 
-def paired(paths: Iterable[str], options: ImagesOptions | None = None) -> Paired | None:
-    return find_paired(listed(paths), options or ImagesOptions())
+def paired(
+    paths: Iterable[str], options: ImagesOptions | None = None
+) -> Partners | None:
+    return find_partners(listed(paths), options or ImagesOptions())
 
 
 # Trees of published datasets, and names that people use; the feature, and where its files
@@ -102,7 +106,7 @@ def test_folders_of_datasets(name: str) -> None:
     found = paired(tree(*folders))
     assert found is not None
     assert {
-        pair.name: [(each.folder, each.images) for each in pair.matches]
+        pair.name: [(each.partner_folder, each.image_folder) for each in pair.matches]
         for pair in found.pairs
     } == wanted
 
@@ -133,7 +137,14 @@ def test_named_folders() -> None:
         ("mask", "image", ("train/annotated/png", "train/photo")),
         ("text", "text", ("train/said", "train/photo")),
     ]
-    assert len(found.others(listed(tree("train/photo/*.jpg", "train/said/*.txt")))) == 2
+    assert (
+        len(
+            found.exclude_partners(
+                listed(tree("train/photo/*.jpg", "train/said/*.txt"))
+            )
+        )
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,8 +200,8 @@ def test_a_folder_of_images_is_no_class(
 ) -> None:
     found = paired(tree(*folders))
     assert found is not None
-    images = found.others(listed(tree(*folders)))
-    shorter, options = found.layout(images, ImagesOptions())
+    images = found.exclude_partners(listed(tree(*folders)))
+    shorter, options = found.cut_image_folders(images, ImagesOptions())
     label_from, paths = places
     assert options.label_from == label_from
     assert set(shorter.paths.to_pylist()) == {

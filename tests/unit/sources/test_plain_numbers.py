@@ -114,12 +114,14 @@ def test_cells_outside_are_refused(change: str, to: object) -> None:
         "is_float": False,
         "target": np.zeros(2, np.int64),
     }
-    assert _loops.numbers(*given_.values()) is True
+    assert _loops.parse_numbers(*given_.values()) is True
     with pytest.raises(ValueError, match="outside the data"):
-        _loops.numbers(*(given_ | {change: to}).values())
+        _loops.parse_numbers(*(given_ | {change: to}).values())
     with pytest.raises(TypeError):
-        _loops.numbers(*(given_ | {"valid": "no buffer"}).values())
-    assert _loops.long_numbers(given_["offsets"], b"12", bytearray(2)) is True
+        _loops.parse_numbers(*(given_ | {"valid": "no buffer"}).values())
+    assert _loops.mark_long_numbers(given_["offsets"], b"12", bytearray(2)) is True
     for offsets, marks in (((0, 1, 3), 2), ((0, 2, 1), 2), ((-1, 1, 2), 2), ((0,), 1)):
         with pytest.raises(ValueError, match="outside the data"):
-            _loops.long_numbers(np.array(offsets, np.int32), b"12", bytearray(marks))
+            _loops.mark_long_numbers(
+                np.array(offsets, np.int32), b"12", bytearray(marks)
+            )

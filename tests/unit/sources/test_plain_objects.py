@@ -225,15 +225,17 @@ def test_plain_lines_are_split(ascii_only: bool) -> None:
     found = split_block(1000, "\n".join(lines).encode(), TYPES, ())
     assert found.batch is not None
     found.batch.validate(full=True)
-    assert found.odd == {77: b'{"a": "odd"}'}
-    assert found.plain.tolist() == [number for number in range(500) if number != 77]
+    assert found.odd_lines == {77: b'{"a": "odd"}'}
+    assert found.plain_indices.tolist() == [
+        number for number in range(500) if number != 77
+    ]
     wanted = []
     for row in rows[:77] + rows[78:]:
         inner = row.pop("o", {})
         flat = row | {"o/x": inner.get("x"), "o/p/y": inner.get("p", {}).get("y")}
         wanted.append({name: flat.get(name) for name, _ in TYPES})
     assert found.batch.to_pylist() == wanted
-    raws = [found.places.raw(number).decode() for number in range(500)]
+    raws = [found.positions.raw_row(number).decode() for number in range(500)]
     assert raws == lines
 
 
@@ -252,7 +254,7 @@ def objects(text: bytes, **changed: Any) -> tuple[int, int]:
         "facts": np.zeros(2, np.int64),
         "target": bytearray(len(text) + 32),
     } | changed
-    found: tuple[int, int] = _loops.objects(*parts.values())
+    found: tuple[int, int] = _loops.split_objects(*parts.values())
     return found
 
 

@@ -41,7 +41,10 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Offer]:
     """Makes entry points known: name=module:attribute."""
 
     def offer(*points: tuple[str, str]) -> None:
-        found = [EntryPoint(name, value, registry.GROUP) for name, value in points]
+        found = [
+            EntryPoint(name, value, registry.ENTRY_POINT_GROUP)
+            for name, value in points
+        ]
         monkeypatch.setattr(registry, "entry_points", lambda group: found)
         registry._entry_points.cache_clear()
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.transforms.exchange.exact_splits import SmallestKeys
-from recordmill.transforms.exchange.keys import sample_draws
+from recordmill.transforms.exchange.keys import sample_hashes
 
 U64 = st.integers(0, (1 << 64) - 1)
 
@@ -36,10 +36,10 @@ def test_the_last_key_within_a_limit(parts: list[list[int]], limit: int) -> None
     keys = sorted(key for part in parts for key in part)
     assert total.count == len(keys)
     if len(keys) <= limit:
-        assert total.last() is None
+        assert total.largest_key() is None
     else:
         last = keys[limit - 1]
-        assert total.last() == (last, keys[:limit].count(last))
+        assert total.largest_key() == (last, keys[:limit].count(last))
 
 
 def test_few_keys_are_held() -> None:
@@ -47,20 +47,20 @@ def test_few_keys_are_held() -> None:
     total = SmallestKeys(1_000)
     for part in np.split(keys, 1_000):
         total.add(part)
-        assert sum(map(len, total._held)) < 2_000
-    assert (total.count, total.last()) == (100_000, (1_000, 1))
+        assert sum(map(len, total._collected_keys)) < 2_000
+    assert (total.count, total.largest_key()) == (100_000, (1_000, 1))
 
 
 @given(st.lists(U64, max_size=50), U64)
 @examples(100)
 def test_draws_are_hashes_of_origin_and_seed(origins: list[int], seed: int) -> None:
     salt = int.from_bytes(b"sample", "big")
-    draws = sample_draws(np.array(origins, np.uint64), seed).tolist()
+    draws = sample_hashes(np.array(origins, np.uint64), seed).tolist()
     assert draws == [mixed(each ^ mixed(seed ^ salt)) for each in origins]
 
 
 def test_a_share_is_about_right() -> None:
-    draws = sample_draws(np.arange(100_000, dtype=np.uint64), 3)
+    draws = sample_hashes(np.arange(100_000, dtype=np.uint64), 3)
     for share in (Fraction(1, 100), Fraction(1, 2)):
         kept = int((draws < np.uint64(int(share * (1 << 64)))).sum())
         deviation = float(100_000 * share * (1 - share)) ** 0.5

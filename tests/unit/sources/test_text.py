@@ -54,7 +54,7 @@ def test_lines_are_those_of_python(
         return
     folder = tmp_path_factory.mktemp("text")
     write(folder, {"a.txt": data, "packed/a.txt.gz": gzip.compress(data)})
-    source = TextSource(keeps_blank=keeps, range_bytes=range_bytes)
+    source = TextSource(keeps_blank_lines=keeps, range_bytes=range_bytes)
     expected = [line for line in python_lines(data) if keeps or line]
     for given_file in ("a.txt", "packed/a.txt.gz"):
         reading = read(source, folder / given_file)

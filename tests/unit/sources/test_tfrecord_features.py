@@ -58,7 +58,7 @@ def test_features_are_inferred_from_a_sample(tmp_path: Path) -> None:
     )
     optional = (replace(feature, optional=True) for feature in others)
     assert source.schema() == Schema((FeatureSpec("n", INT64), *optional))
-    assert dict(source.understood().facts) == {
+    assert dict(source.input_report().fields) == {
         "records": "kept unchanged, not decoded",
         "features": "inferred from 6 records",
     }
@@ -71,7 +71,7 @@ def test_a_dataset_of_recordmill_tells_its_features(tmp_path: Path) -> None:
     write_examples(tmp_path / "orphan-train.tfrecord-00000-of-00001", [{"n": 1}])
     source = source_of(tmp_path)
     assert source.schema() == SCHEMA
-    assert "not a shard of the dataset" in str(source.understood().passed_over)
+    assert "not a shard of the dataset" in str(source.input_report().skipped_files)
     Path(prepare(source, [tmp_path]).ranges[0].uri).unlink()
     with pytest.raises(InputError, match=r"is missing, but manifest.json"):
         source_of(tmp_path)
@@ -107,8 +107,8 @@ def test_tfds_tells_its_features_and_splits(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     kept = {feature.name: feature for feature in TFDS.features if feature.name != "box"}
     assert {feature.name: feature for feature in source.schema().features} == kept
-    assert source.own_splits() == ("train", "train-extra")
-    assert "6 of 6 as features.json says" in str(source.understood().facts)
+    assert source.input_splits() == ("train", "train-extra")
+    assert "6 of 6 as in features.json" in str(source.input_report().fields)
 
 
 def test_what_features_json_says_wrongly_is_told(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_what_features_json_says_wrongly_is_told(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     assert source.schema()["name"] == FeatureSpec("name", Kind.INT64)
     assert source.schema()["pixels"].content is Content.VALUES
-    (warning,) = source.understood().warnings
-    assert "describes name, pixels otherwise" in warning.message
+    (warning,) = source.input_report().warnings
+    assert "describes name, pixels differently" in warning.message
     for text in ('{"pythonClassName": 7}', "[" * 100_000):
         (tmp_path / "features.json").write_text(text)
         assert source_of(tmp_path).schema()["label"].num_classes is None
@@ -169,7 +169,7 @@ def test_content_tells_what_is_a_tfrecord_file(tmp_path: Path) -> None:
     (tmp_path / "empty.tfrecord").touch()
     (tmp_path / "labels.txt").write_text("cat")
     source = source_of(tmp_path)
-    told = {each.reason: each.example for each in source.understood().passed_over}
+    told = {each.reason: each.example for each in source.input_report().skipped_files}
     assert told == {
         "not a TFRecord file, by its content": "readme",
         "empty": "empty.tfrecord",
@@ -249,7 +249,7 @@ def test_features_of_several_kinds_are_refused(tmp_path: Path) -> None:
 def test_the_first_records_of_all_files_are_looked_at(tmp_path: Path) -> None:
     for number in range(40):
         write_examples(tmp_path / f"{number:02}.tfrecord", [{"n": np.int64(7).item()}])
-    facts = dict(source_of(tmp_path).understood().facts)
+    facts = dict(source_of(tmp_path).input_report().fields)
     assert facts["features"] == "inferred from 8 records"
 
 
@@ -276,8 +276,8 @@ def test_workers_get_the_files_only_where_they_need_them(
     monkeypatch.setattr(tfrecord_source, "MAX_REFERENCED_FILES", 2)
     assert not source.supports_references
     spilled = source.spill_inventory(store, "files")
-    assert spilled.known is not None
-    assert spilled.known.files == ()
+    assert spilled.prepared_input is not None
+    assert spilled.prepared_input.files == ()
     assert not spilled.supports_references
     assert spilled.schema() == source.schema()
 
@@ -298,8 +298,8 @@ def test_one_odd_feature_costs_itself_only(tmp_path: Path) -> None:
     file.write_text(json.dumps(found))
     source = source_of(tmp_path)
     assert source.schema()["label"].num_classes is not None
-    (warning,) = source.understood().warnings
+    (warning,) = source.input_report().warnings
     assert "features.json: name cannot be interpreted" in str(warning)
     file.write_text("[" * 100_000)
-    (warning,) = source_of(tmp_path).understood().warnings
+    (warning,) = source_of(tmp_path).input_report().warnings
     assert "features.json: the whole file cannot be interpreted" in str(warning)

@@ -22,7 +22,7 @@ from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.sources.tfrecord.frames import cut_files
 from recordmill.transforms.tfrecord import (
     FrameWindow,
-    Lost,
+    LostBytes,
     crc32c,
     find_frames,
     find_whole_frame,
@@ -45,7 +45,9 @@ def windows_of(path: Path, window_bytes: int = 1 << 20) -> list[FrameWindow]:
     return list(read_frames(file.part, 0, stop, window_bytes))
 
 
-def read_all(path: Path, window_bytes: int = 1 << 20) -> tuple[list[bytes], list[Lost]]:
+def read_all(
+    path: Path, window_bytes: int = 1 << 20
+) -> tuple[list[bytes], list[LostBytes]]:
     """The frames and what is lost of a file."""
     windows = windows_of(path, window_bytes)
     found = [each for window in windows for each in window.frames().to_pylist()]
@@ -70,7 +72,7 @@ def test_frames_are_found_up_to_damage() -> None:
 
 @pytest.mark.usefixtures("loops")
 def test_so_many_frames_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames_of, "MOST_FRAMES", 3)
+    monkeypatch.setattr(frames_of, "MAX_FRAMES", 3)
     data = np.frombuffer(frame(RECORDS), np.uint8)
     starts = find_frames(data)
     assert len(starts) == 3 + 1
@@ -82,7 +84,7 @@ def test_so_many_frames_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_frame_at_the_very_end_is_found(
     before: int, tried_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames_of, "_TRIED_AT_ONCE", tried_at_once)
+    monkeypatch.setattr(frames_of, "_BYTES_PER_TRY", tried_at_once)
     for record in (b"", b"abc"):
         whole = frame([record])
         data = np.frombuffer(b"\xff" * before + whole, np.uint8)
@@ -169,7 +171,7 @@ def test_a_huge_length_is_damage(tmp_path: Path) -> None:
 
 def test_the_search_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames_of, "SEARCH_BYTES", 16)
-    monkeypatch.setattr(frames_of, "MOST_SEARCHED", 64)
+    monkeypatch.setattr(frames_of, "MAX_SEARCH_BYTES", 64)
     path = tmp_path / "a.tfrecord"
     path.write_bytes(frame([b"a"]) + bytes(500) + frame([b"b"]))
     found, (lost,) = read_all(path)

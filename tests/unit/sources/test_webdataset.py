@@ -22,8 +22,12 @@ from webdataset_tools import npy
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources import json_lines
-from recordmill.transforms.sources.base import Findings
-from recordmill.transforms.sources.json_lines import array_column, array_type, misfit_of
+from recordmill.transforms.sources.base import InputFindings
+from recordmill.transforms.sources.json_lines import (
+    array_column,
+    array_type,
+    describe_misfit,
+)
 from recordmill.transforms.sources.webdataset import source as shards
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
@@ -48,7 +52,7 @@ def test_keys_end_at_the_first_dot_of_the_base_name(tmp_path: Path, style: int) 
     assert rows == [("v1.0/x", "v1.0/x.TXT"), ("./y", "./y.txt"), (long, f"{long}.txt")]
     (odd,) = [each for part in reading.parts for each in part.issues]
     assert (odd.count, odd.example) == (3, "a.tar!/no-ending")
-    told = reading.source.understood(Findings(reading.source.schema(), (odd,)))
+    told = reading.source.input_report(InputFindings(reading.source.schema(), (odd,)))
     (warning,) = told.warnings
     assert warning.code == "no-sample"
     assert warning.message.startswith("3 files in shards skipped, such as a.tar!/no-")
@@ -72,7 +76,7 @@ def test_odd_samples_are_told(tmp_path: Path) -> None:
     assert [row["key"] for row in reading.rows] == ["2", "3", "2", "5"]
     reasons = {each.raw[:1]: each.reason for each in reading.rejects}
     assert reasons[b"a"] == "contains two files 'txt'"
-    assert "a file is named 'key'" in reasons[b"f"]
+    assert "a file has the extension 'key'" in reasons[b"f"]
     assert reasons[b"R"].startswith("webp: ")
     assert reasons[b""].startswith("'7.txt' is a link to 1.txt")
     odd = [each for part in reading.parts for each in part.issues]
@@ -82,7 +86,7 @@ def test_odd_samples_are_told(tmp_path: Path) -> None:
     ]
     observed = reading.parts[0].observed
     schema = reading.source.schema(observed)
-    told = reading.source.understood(Findings(schema, tuple(odd), observed))
+    told = reading.source.input_report(InputFindings(schema, tuple(odd), observed))
     assert [each.code for each in told.warnings] == [
         "undecodable-images",
         "repeated-key",
@@ -92,7 +96,7 @@ def test_odd_samples_are_told(tmp_path: Path) -> None:
 def test_members_of_later_samples_alone_are_rejects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WebDatasetSource, "least_bytes", 512)
+    monkeypatch.setattr(WebDatasetSource, "min_sample_bytes", 512)
     monkeypatch.setattr(json_lines, "SAMPLE_BYTES", 512)
     texts = [(f"{n}.json", b'{"a": %d}' % n) for n in range(4)]
     data = tar_of([*texts, ("8.mp4", b"x"), ("9.json", b'{"b": 1}')])
@@ -157,7 +161,7 @@ def test_columns_of_arrays_are_the_arrays(
     if not found:
         return
     arrow_type = array_type(found)
-    fitting = [None if misfit_of(value, arrow_type) else value for value in found]
+    fitting = [None if describe_misfit(value, arrow_type) else value for value in found]
     values = [None if n in missing else value for n, value in enumerate(fitting)]
     column = array_column(values, arrow_type)
     column.validate(full=True)

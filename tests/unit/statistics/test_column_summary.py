@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from recordmill.transforms.sources.text_columns import TypeFlag, column_dtype
 from recordmill.transforms.statistics import column_summary as column_facts
 from recordmill.transforms.statistics.column_summary import (
-    MAX_BYTES,
+    MAX_COUNTED_VALUE_BYTES,
     NUM_BINS,
     SHOWN_BINS,
     ColumnStats,
@@ -46,7 +46,7 @@ NUMBERS = st.one_of(st.lists(FLOATS, min_size=1), st.lists(INTEGERS, min_size=1)
 def figures(numbers: Sequence[float], cut: int = 0) -> NumberSummary:
     """The figures of numbers that come in two batches."""
     whole = all(isinstance(number, int) for number in numbers)
-    sketch = NumberSummary(whole=whole)
+    sketch = NumberSummary(is_integer=whole)
     for part in (numbers[:cut], numbers[cut:]):
         sketch.add(np.array(part, np.int64 if whole else np.float64))
     return sketch
@@ -65,12 +65,12 @@ def test_a_histogram_counts_every_number_once(numbers: list[float]) -> None:
         sum(low <= number < high for number in numbers)
         for low, high in itertools.pairwise(edges)
     ]
-    if not histogram.above:
+    if not histogram.num_above:
         counted[-1] = sum(number >= edges[-2] for number in numbers)
         assert max(numbers) <= edges[-1]
     assert list(histogram.counts) == counted
-    assert histogram.below == sum(number < edges[0] for number in numbers)
-    assert histogram.below + sum(counted) + histogram.above == len(numbers)
+    assert histogram.num_below == sum(number < edges[0] for number in numbers)
+    assert histogram.num_below + sum(counted) + histogram.num_above == len(numbers)
 
 
 @examples(300)
@@ -100,13 +100,13 @@ def test_limits_mean_deviation_and_median(numbers: list[float]) -> None:
     )
     assert found.median is not None
     middle = statistics.median_low(numbers)
-    assert abs(found.median - middle) <= found.median_within * (1 + 1e-9)
-    assert found.median_within <= max(spread * 2 / NUM_BINS, near)
+    assert abs(found.median - middle) <= found.median_error * (1 + 1e-9)
+    assert found.median_error <= max(spread * 2 / NUM_BINS, near)
 
 
 def test_nan_and_infinities_are_counted_apart() -> None:
     found = figures([math.nan, 1.0, math.inf, -math.inf, 3.0])
-    assert (found.values, found.nans, found.infinities) == (5, 1, 2)
+    assert (found.num_values, found.num_nans, found.infinities) == (5, 1, 2)
     assert (found.minimum, found.maximum, found.mean) == (1, 3, 2)
     assert figures([math.nan]).histogram is None
 
@@ -114,7 +114,7 @@ def test_nan_and_infinities_are_counted_apart() -> None:
 def test_few_integers_have_a_bar_each() -> None:
     histogram = figures([3, 5, 3, 4]).histogram
     assert histogram is not None
-    assert histogram.discrete
+    assert histogram.is_discrete
     assert histogram.edges == (3, 4, 5, 6)
     assert histogram.counts == (2, 1, 1)
 
@@ -124,7 +124,7 @@ def test_far_numbers_do_not_hide_the_others() -> None:
     histogram = figures([*numbers, 5000.0]).histogram
     assert histogram is not None
     assert histogram.edges[-1] < 20
-    assert histogram.above >= 1
+    assert histogram.num_above >= 1
     assert len(histogram.counts) > 15
 
 
@@ -138,7 +138,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_unsigned_numbers_are_exact() -> None:
-    sketch = NumberSummary(whole=True)
+    sketch = NumberSummary(is_integer=True)
     sketch.add(np.array([2**64 - 1, 0], np.uint64))
     assert (sketch.minimum, sketch.maximum) == (0, 2**64 - 1)
 
@@ -160,8 +160,8 @@ def test_with_room_for_all_every_count_is_exact(batches: list[list[str]]) -> Non
     found = counts(batches, kept=8).commonest(limit=8)
     assert dict(found.values) == oracle
     assert list(found.values) == sorted(found.values, key=lambda v: (-v[1], v[0]))
-    assert found.complete
-    assert (found.total, found.distinct) == (oracle.total(), len(oracle))
+    assert found.is_complete
+    assert (found.total, found.num_distinct) == (oracle.total(), len(oracle))
 
 
 @examples(300)
@@ -171,12 +171,12 @@ def test_without_it_a_count_is_too_low_by_a_known_number(
 ) -> None:
     oracle = Counter(value for batch in batches for value in batch)
     found = counts(batches, kept).commonest(limit=8)
-    assert found.too_low <= oracle.total() / (kept + 1)
+    assert found.max_error <= oracle.total() / (kept + 1)
     known = dict(found.values)
     for value, number in oracle.items():
-        assert number - found.too_low <= known.get(value, 0) <= number
-    assert found.complete == (found.too_low == 0)
-    assert not found.complete or known == oracle
+        assert number - found.max_error <= known.get(value, 0) <= number
+    assert found.is_complete == (found.max_error == 0)
+    assert not found.is_complete or known == oracle
 
 
 def test_the_bytes_of_values_are_bounded() -> None:
@@ -188,15 +188,19 @@ def test_the_bytes_of_values_are_bounded() -> None:
     found = made.commonest(limit=1)
     ((value, number),) = found.values
     assert value == "often"
-    assert number <= 100 <= number + found.too_low
+    assert number <= 100 <= number + found.max_error
 
 
 def test_long_values_are_counted_together() -> None:
     made = ValueCounts()
-    made.add(pa.array(["a", "b" * MAX_BYTES, "c" * (MAX_BYTES + 1)]))
+    made.add(
+        pa.array(
+            ["a", "b" * MAX_COUNTED_VALUE_BYTES, "c" * (MAX_COUNTED_VALUE_BYTES + 1)]
+        )
+    )
     found = made.commonest(limit=5)
-    assert [value for value, _ in found.values] == ["a", "b" * MAX_BYTES]
-    assert (found.total, found.long, found.complete) == (3, 1, False)
+    assert [value for value, _ in found.values] == ["a", "b" * MAX_COUNTED_VALUE_BYTES]
+    assert (found.total, found.num_long, found.is_complete) == (3, 1, False)
 
 
 def test_bytes_and_truth_values() -> None:
@@ -231,7 +235,7 @@ def summary(stats: ColumnStats) -> dict[str, object]:
     """All that a person or a program is told."""
     return {
         "dtype": stats.dtype,
-        "rows": stats.rows,
+        "rows": stats.num_rows,
         "missing": stats.missing,
         "limits": repr(stats.limits),  # tells 1 from 1.0 and 0.0 from -0.0
         "lengths": stats.lengths,
@@ -319,7 +323,7 @@ def test_limit_of_distinct_values_whatever_the_order(
         patch.setattr(column_facts, "_FIRST_ROWS", 6)
         found = [facts_of(part) for part in texts]
         random.shuffle(found)  # type: ignore[attr-defined]
-        distinct = merged(found).distinct
+        distinct = merged(found).num_distinct
     exact = len(functools.reduce(operator.or_, parts, set()))
     assert distinct == (exact if exact <= 4 else None)
 
@@ -337,21 +341,21 @@ def test_limit_of_distinct_values_whatever_the_order(
 def test_limit(num_values: int, nulls: int, distinct: int | None, times: int) -> None:
     texts: Texts = [f"v{n}" for n in range(num_values)]
     stats = facts_of([*[None] * nulls, *texts * times])
-    assert stats.distinct == distinct
+    assert stats.num_distinct == distinct
     if stats.values is not None:
         assert set(stats.values.values()) == {times}
 
 
 def test_values_that_come_late_are_counted() -> None:
     texts: Texts = [*["a"] * 5000, *(f"v{n}" for n in range(999))]
-    assert facts_of(texts).distinct == 1000
-    assert facts_of([*texts, "one more"]).distinct is None
+    assert facts_of(texts).num_distinct == 1000
+    assert facts_of([*texts, "one more"]).num_distinct is None
 
 
 def test_long_values_are_kept_as_digests() -> None:
     long, longer = "é" * 33, "é" * 33 + "!"
     stats = facts_of([long, longer, long, "short"])
-    assert stats.distinct == 3
+    assert stats.num_distinct == 3
     assert stats.values is not None
     assert sorted(stats.values.values()) == [1, 1, 2]
     assert max(map(len, stats.values)) == 17
@@ -361,8 +365,8 @@ def test_long_values_are_kept_as_digests() -> None:
 
 def test_values_past_the_limit_elsewhere_are_not_counted() -> None:
     stats = column_stats(column(["a"]), counted=False)
-    assert stats.distinct is None
-    assert stats.merge(facts_of(["b"])).distinct is None
+    assert stats.num_distinct is None
+    assert stats.merge(facts_of(["b"])).num_distinct is None
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,10 @@ def check(figures: DatasetStatistics, folder: Path) -> None:
     for found in figures.columns:
         name = found.feature.name
         missing = [sum(row[name] is None for row in rs) for rs in rows.values()]
-        assert list(found.missing) == missing, name
-        assert found.rows == len(every) - sum(missing)
+        assert list(found.num_missing) == missing, name
+        assert found.num_rows == len(every) - sum(missing)
         check_values(found, [v for row in every for v in flat(row[name])])
-    for label, classes in figures.classes.items():
+    for label, classes in figures.class_counts.items():
         for split, counted in classes.items():
             oracle = Counter(row[label] for row in rows[split])
             assert [*counted.values()] == [oracle[n] for n in range(len(counted))]
@@ -70,19 +70,19 @@ def check(figures: DatasetStatistics, folder: Path) -> None:
 def check_values(found: ColumnSummary, values: list[Any]) -> None:
     name = found.feature.name
     if found.numbers is not None:
-        assert found.numbers.values == len(values), name
+        assert found.numbers.num_values == len(values), name
         assert (found.numbers.minimum, found.numbers.maximum) == (
             min(values),
             max(values),
         )
         assert found.numbers.mean == pytest.approx(math.fsum(values) / len(values))
-    if found.common is not None:
+    if found.common_values is not None:
         oracle = Counter(values)
-        assert found.common.total == len(values)
-        for value, number in found.common.values:
+        assert found.common_values.total == len(values)
+        for value, number in found.common_values.values:
             assert oracle[value] == number, name
     if found.images is not None:
-        assert found.images.bytes.values == len(values)
+        assert found.images.bytes.num_values == len(values)
         assert found.images.kinds.commonest(1).total == len(values)
 
 
@@ -94,14 +94,14 @@ def test_every_kind_of_feature(tmp_path: Path, compression: str) -> None:
     by_name = {found.feature.name: found for found in figures.columns}
     tags = by_name["tags"].lengths
     assert tags is not None
-    assert (tags.minimum, tags.maximum, by_name["tags"].empty) == (0, 8, 1)
-    assert by_name["text"].empty == 1
+    assert (tags.minimum, tags.maximum, by_name["tags"].num_empty) == (0, 8, 1)
+    assert by_name["text"].num_empty == 1
     (sheet,) = [s for s in figures.sheets.values() if s.feature == "image/encoded"]
     assert sheet.label == "image/class/label"
     assert [len(row) for _, row in sheet.rows] == [5, 4]
     assert all(t.mime for _, row in sheet.rows for t in row)
     (reject,) = figures.rejects
-    assert (reject.kind, reject.rows) == ("broken", 1)
+    assert (reject.kind, reject.num_rows) == ("broken", 1)
 
 
 def test_nested_lists_tensors_and_arrays(rows_dataset: Path) -> None:
@@ -128,8 +128,8 @@ def test_raw_records(tmp_path: Path) -> None:
     figures = figures_of(tmp_path / "out")
     (images,) = figures.columns
     manifest = read_manifest(open_store(str(tmp_path / "out")))
-    assert figures.left_out == len(manifest.features) - 1
-    assert images.rows == manifest.records
+    assert figures.num_skipped_features == len(manifest.features) - 1
+    assert images.num_rows == manifest.records
 
 
 def test_rows_of_two_parts_and_an_empty_split(tmp_path: Path) -> None:
@@ -162,12 +162,12 @@ def test_labels_in_bytes_and_tensors(tmp_path: Path) -> None:
     write([row] * 5, tmp_path / "out", schema, name="labels", shards=1)
     figures = figures_of(tmp_path / "out")
     counts = {"ant": 0, "bee": 5, "cat": 5}
-    assert figures.classes == {
+    assert figures.class_counts == {
         name: {"train": counts} for name in ("bytes", "list", "tensor")
     }
     by_name = {found.feature.name: found for found in figures.columns}
-    assert by_name["never"].missing == [5]
-    half, parts = by_name["half"].numbers, by_name["parts"].common
+    assert by_name["never"].num_missing == [5]
+    half, parts = by_name["half"].numbers, by_name["parts"].common_values
     assert half is not None
     assert half.mean == 1.5
     assert parts is not None
@@ -194,7 +194,7 @@ def test_features_beyond_the_limit_are_not_read(
     monkeypatch.setattr(dataset_statistics, "MAX_FEATURES", 2)
     figures = figures_of(tmp_path / "zoo")
     assert [f.feature.name for f in figures.columns] == ["age", "box"]
-    assert figures.left_out == 11
+    assert figures.num_skipped_features == 11
     assert sum(len(shards) for shards in SPLITS.values()) == 3
 
 
@@ -207,10 +207,10 @@ def test_lists_in_batches(batches: list[list[list[int] | None]]) -> None:
         found.add(pa.array(batch, pa.list_(pa.int64())), 0)
     rows = [row for batch in batches for row in batch]
     lists = [row for row in rows if row is not None]
-    assert found.missing == [len(rows) - len(lists)]
-    assert found.empty == sum(not row for row in lists)
+    assert found.num_missing == [len(rows) - len(lists)]
+    assert found.num_empty == sum(not row for row in lists)
     assert found.numbers is not None
-    assert found.numbers.values == sum(map(len, lists))
+    assert found.numbers.num_values == sum(map(len, lists))
     lengths = set(map(len, lists))
     assert (found.lengths is not None) == (len(lengths) > 1)
 
@@ -223,4 +223,8 @@ def test_of_long_rows_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> Non
     found = ColumnSummary(feature, 1)
     found.add(pa.array([bytes([n] * 50) for n in range(10)], pa.binary()), 0)
     assert found.numbers is not None
-    assert (found.rows, found.rows_seen, found.numbers.values) == (10, 2, 100)
+    assert (found.num_rows, found.num_sampled_rows, found.numbers.num_values) == (
+        10,
+        2,
+        100,
+    )

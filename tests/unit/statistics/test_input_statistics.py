@@ -24,7 +24,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.schema_file import dump_yaml, load_schema
 from recordmill.transforms.cast.cast_batch import cast
 from recordmill.transforms.sources.arrays.fixed_records import CifarSource
-from recordmill.transforms.sources.base import RowSink, Source
+from recordmill.transforms.sources.base import RangeFindings, Source
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.source import ImagesSource
@@ -33,7 +33,7 @@ from recordmill.transforms.sources.text_columns import TypeFlag, column_dtype
 from recordmill.transforms.statistics.input_statistics import (
     feature_comments,
     header_lines,
-    infer,
+    infer_schema,
     stats_json,
 )
 
@@ -48,13 +48,15 @@ def test_schema_is_that_of_a_conversion(tmp_path: Path, repeat: int) -> None:
     manifest = manifest_of(tmp_path / "out")
     assert features_of(found.schema) == manifest["features"]
     assert features_of(found.declared.to_schema()) == manifest["features"]
-    assert found.stats.rows == manifest["rows_read"] == 30 * repeat + 1
+    assert found.stats.num_rows == manifest["rows_read"] == 30 * repeat + 1
     assert list(found.declared.features) == list(TRICKY), "the file's order"
 
 
 def read_all(source: Source, files: list[InputFile], expected: Any) -> pa.Table:
     batches = [
-        r.batch for s in source.cut(files) for r in source.read(s, expected, RowSink())
+        r.batch
+        for s in source.cut_ranges(files)
+        for r in source.read(s, expected, RangeFindings())
     ]
     return pa.Table.from_batches(batches)
 
@@ -113,7 +115,7 @@ def test_rows_that_cannot_be_read_count_for_nothing(tmp_path: Path) -> None:
 
     manifest = manifest_of(tmp_path / "out")
     assert features_of(found.schema) == manifest["features"]
-    assert (found.stats.rows, found.stats.rejected) == (1, 4)
+    assert (found.stats.num_rows, found.stats.num_rejected) == (1, 4)
     assert manifest["rows_rejected"] == 4
     assert [(r.path, r.position, r.reason) for r in found.stats.rejects] == [
         ("in.csv", 8, "expected 2 columns, found 1"),
@@ -127,7 +129,7 @@ def test_first_rejects_of_many_are_those_of_the_input(tmp_path: Path) -> None:
     for name in ("1.csv", "2.csv"):
         (tmp_path / name).write_bytes(b"a,b\n" + b"x\n" * 40 + b"1,2\n")
     found = inferred(CsvSource(range_bytes=7), tmp_path)
-    assert (found.stats.rows, found.stats.rejected) == (2, 80)
+    assert (found.stats.num_rows, found.stats.num_rejected) == (2, 80)
     assert [(p.path, p.position) for p in found.stats.rejects] == [
         ("1.csv", 4 + 2 * row) for row in range(5)
     ]
@@ -161,11 +163,11 @@ def test_types_are_those_of_all_cells(
 
     found = inferred(CsvSource(range_bytes=range_bytes), path, workers=workers)
 
-    assert found.stats.rows == len(rows) - 1
+    assert found.stats.num_rows == len(rows) - 1
     for name, column in zip(names, columns, strict=True):
         stats = found.stats.column(name)
         assert stats.dtype == column_dtype(holds_of_all(column))
-        assert stats.nulls == column.count(None)
+        assert stats.num_nulls == column.count(None)
         counts = Counter(text for text in column if text is not None)
         assert stats.values is not None
         assert sorted(stats.values.values()) == sorted(counts.values())
@@ -186,7 +188,7 @@ def test_progress_and_threads(tmp_path: Path) -> None:
         told.append((done, total))
         threads.add(threading.current_thread())
 
-    infer(CsvSource(range_bytes=10), files, 2, note)
+    infer_schema(CsvSource(range_bytes=10), files, 2, note)
     assert told == [(done, 11) for done in range(12)]
     assert threads == {threading.current_thread()}
 
@@ -213,7 +215,7 @@ def test_header_alone(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_bytes(b"a,b\n")
     found = inferred(CsvSource(), tmp_path)
     assert [f.dtype for f in found.declared.features.values()] == ["string", "string"]
-    assert (found.stats.rows, feature_comments(found)) == (0, {})
+    assert (found.stats.num_rows, feature_comments(found)) == (0, {})
 
 
 def test_comments(tmp_path: Path) -> None:
@@ -320,7 +322,7 @@ def test_images(tmp_path: Path) -> None:
     write_image(tmp_path / "dog/3.jpg", "rgb.jpg")
     (tmp_path / "dog/4.jpg").write_bytes(b"no image")
     found = inferred(ImagesSource(), tmp_path)
-    assert (found.stats.rows, found.stats.rejected) == (3, 1)
+    assert (found.stats.num_rows, found.stats.num_rejected) == (3, 1)
     assert [(place.path, place.position) for place in found.stats.rejects] == [
         ("dog/4.jpg", 0)
     ]
@@ -343,7 +345,7 @@ def test_images_of_one_size(tmp_path: Path) -> None:
 
 def test_cifar() -> None:
     found = inferred(CifarSource(), SAMPLES / "cifar")
-    assert found.stats.rows == 200
+    assert found.stats.num_rows == 200
     assert feature_comments(found)["label"][0].startswith(
         "rows of each: {eight: 19, five: 20"
     )

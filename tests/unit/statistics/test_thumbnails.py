@@ -14,7 +14,7 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.transforms.images.header import ImageHeaderError
 from recordmill.transforms.statistics import thumbnails
 from recordmill.transforms.statistics.thumbnails import (
-    ALL,
+    NO_CLASS,
     SIDE,
     ContactSheet,
     Thumbnail,
@@ -105,9 +105,9 @@ def test_the_first_images_of_each_class() -> None:
 def test_images_without_classes() -> None:
     sheet = ContactSheet("image", "", num_classes=0, max_images=5)
     for _ in range(4):
-        sheet.add([ALL, ALL], lambda index: Thumbnail("image/png", b"x"))
+        sheet.add([NO_CLASS, NO_CLASS], lambda index: Thumbnail("image/png", b"x"))
     ((name, row),) = sheet.rows
-    assert (name, len(row)) == (ALL, 5)
+    assert (name, len(row)) == (NO_CLASS, 5)
 
 
 def encoded(pixels: np.ndarray[Any, Any], form: str = "PNG") -> bytes:

@@ -122,7 +122,7 @@ def test_threads_and_forked_processes_read(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(file.read, positions))
     assert found == [[records[n] for n in each] for each in positions]
-    with file._turn:  # the parent is reading
+    with file._read_lock:  # the parent is reading
         child = os.fork()
         if not child:
             os._exit(file.read([3, 5]) != [records[3], records[5]])

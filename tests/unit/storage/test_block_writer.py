@@ -128,7 +128,7 @@ def test_refused_direct_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "recordmill.transforms.storage.shard_file._O_DIRECT", os.O_DIRECTORY
     )
     with BlockWriter(tmp_path / "file") as file:
-        assert not file.direct
+        assert not file.is_direct
         file.write([memoryview(RANDOM)])
         file.finish()
     assert (tmp_path / "file").read_bytes() == RANDOM

@@ -71,7 +71,7 @@ def test_it_reads_as_the_store_does(
     before = shards.proxy.requests
     assert store.read_range(NAMES[0], start, stop) == content(0)[start:stop]
     assert shards.proxy.requests == before
-    assert store.find("nothing") is None
+    assert store.read_if_exists("nothing") is None
     with pytest.raises(MissingFileError):
         store.read("nothing")
 
@@ -270,7 +270,7 @@ def test_damage_that_was_mended_in_the_store(
     ran = recordmill("convert", "csv", IRIS, place, "--shards", 1, *options, *given)
     assert ran.status == 0, ran.err
     expected = keys_of(read_rows(place, storage=storage))
-    (name,) = (n for n in flaky.direct.all_files("") if "-of-" in n and ".idx" not in n)
+    (name,) = (n for n in flaky.direct.list_tree("") if "-of-" in n and ".idx" not in n)
     good = flaky.direct.read(name)
     bad = bytearray(good)
     bad[len(good) // 2] ^= 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recordmill.schemas.input_files import Seen
+from recordmill.schemas.input_files import FileStat
 from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms import native
 from recordmill.transforms.native import numpy_loops
@@ -23,7 +23,7 @@ def test_what_python_tells(
     loops: object, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "loops", loops)
-    monkeypatch.setattr(module, "_AT_ONCE", at_once)
+    monkeypatch.setattr(module, "_FILES_PER_CALL", at_once)
     (tmp_path / "plain").write_bytes(b"12345")
     (tmp_path / "old").touch()
     os.utime(tmp_path / "old", ns=(0, -1_500_000_001))
@@ -68,5 +68,5 @@ def test_times_of_any_year(
     assert modified.tolist() == [kept if is_told else 0]
     _, [file] = list_inputs([str(tmp_path)])
     assert (file.size, file.version) == (5, str(kept))
-    seen = Seen(file.size, file.version)
+    seen = FileStat(file.size, file.version)
     assert list(read_files([(file.uri, seen)], NO_OPTIONS)) == [b"12345"]

@@ -75,17 +75,17 @@ def test_any_part_in_any_order(compression: str, window: int) -> None:
         assert stream.part(start, stop) == DATA[start:stop]
     stream.seek(-5, io.SEEK_CUR) if stream.tell() else stream.seek(3)
     assert stream.read() == DATA[3:]
-    assert stream.drain() == crc32c(packed)
+    assert stream.checksum_of_part() == crc32c(packed)
 
 
 @pytest.mark.parametrize("compression", PACKERS)
 def test_pieces_once_forwards(compression: str) -> None:
     packed = PACKERS[compression](DATA)
     stream = stream_of(packed, compression)
-    assert b"".join(iter(stream.piece, b"")) == DATA
-    assert stream.consumed == len(packed)
+    assert b"".join(iter(stream.read_block, b"")) == DATA
+    assert stream.packed_bytes_read == len(packed)
     assert stream.positions.offsets[-1] == len(DATA)
-    assert stream.drain() == crc32c(packed)
+    assert stream.checksum_of_part() == crc32c(packed)
 
 
 def test_zstd_is_told_by_its_start() -> None:
@@ -103,12 +103,12 @@ def test_what_is_kept_is_not_read_again() -> None:
 
     stream = InputStream(read, len(DATA), part=(100, 900), window_bytes=300)
     assert stream.part(100, 110) == DATA[100:110]
-    stream.kept_from = 350
+    stream.keep_from_offset = 350
     assert stream.part(399, 500) == DATA[399:500]
     assert stream.part(350, 699) == DATA[350:699]
     assert stream.part(800, 9999) == DATA[800:]
     assert asked == [(100, 400), (400, 699), (699, len(DATA))]
-    assert stream.drain() == crc32c(DATA[100:900])
+    assert stream.checksum_of_part() == crc32c(DATA[100:900])
     assert len(asked) == 3
 
 
@@ -135,9 +135,9 @@ def test_a_file_that_became_shorter() -> None:
 def test_text_of_another_encoding() -> None:
     text = "a,ü\n" * 100
     stream = stream_of(gzip.compress(text.encode("utf-16")), "gzip", encoding="utf-16")
-    assert b"".join(iter(stream.piece, b"")) == text.encode()
+    assert b"".join(iter(stream.read_block, b"")) == text.encode()
     broken = stream_of(b"a\xff\xfeb" * 3, encoding="ascii")
-    assert b"".join(iter(broken.piece, b"")) == b"a\xed\xb3\xbf\xed\xb3\xbfb" * 3
+    assert b"".join(iter(broken.read_block, b"")) == b"a\xed\xb3\xbf\xed\xb3\xbfb" * 3
     with pytest.raises(OSError, match="before the start"):
         broken.seek(-1)
 

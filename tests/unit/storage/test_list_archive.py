@@ -41,8 +41,8 @@ def test_junk_and_odd_spellings(tmp_path: Path, kind: str, pack: Pack) -> None:
     files = listed(tmp_path, kind, pack(MEMBERS | more))
     assert names(files) == ["a/é.txt", "cat/1.jpg", "dog/2.jpg"]
     assert [file.size for file in files] == [2, 700, 900]
-    assert {file.given for file in files} == {f"{kind}!"}
-    assert read_file(files[0].uri, stat=files[0].seen) == b"ab"
+    assert {file.given_folder for file in files} == {f"{kind}!"}
+    assert read_file(files[0].uri, stat=files[0].stat) == b"ab"
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "C:/x"])
@@ -98,7 +98,7 @@ def test_members_of_tar_that_are_no_files(tmp_path: Path) -> None:
         "soft": "a link to a",
     }
     (hard,) = (file for file in files if file.path.endswith("hard"))
-    assert read_file(hard.uri, stat=hard.seen) == b"abc"
+    assert read_file(hard.uri, stat=hard.stat) == b"abc"
 
 
 def test_members_of_zip_that_cannot_be_read(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_damaged_members_of_zip(tmp_path: Path) -> None:
         with pytest.raises(
             InputError, match=rf"in\.zip!/a: .*({told}|the CRC).*copy it again"
         ):
-            read_file(file.uri, stat=file.seen)
+            read_file(file.uri, stat=file.stat)
 
 
 def test_members_that_share_bytes(tmp_path: Path) -> None:
@@ -212,7 +212,9 @@ def test_only_what_is_named_is_opened(tmp_path: Path) -> None:
         root, files = list_inputs([str(tmp_path / given)])
         assert root == str(tmp_path / "in")
         assert [file.path for file in files] == paths
-    assert {file.given for file in files} == {"a.zip!/x"}  # the folder that it packs
+    assert {file.given_folder for file in files} == {
+        "a.zip!/x"
+    }  # the folder that it packs
     _, plain = list_inputs([str(tmp_path / "in/a.zip")], open_archives=False)
     assert [file.path for file in plain] == ["a.zip"]
 
@@ -227,11 +229,11 @@ def test_a_file_is_unpacked_once_and_leaves_no_name(
     with monkeypatch.context() as patched:
         patched.setattr(read_member.UNPACKED, "_write", pytest.fail)
         for file in files:
-            assert read_file(file.uri, stat=file.seen) == MEMBERS[file.path[11:]]
+            assert read_file(file.uri, stat=file.stat) == MEMBERS[file.path[11:]]
         assert not any(folder.iterdir())
     read_member.UNPACKED.close()  # as in another process, which unpacks it again
     for file in files:
-        assert read_file(file.uri, stat=file.seen) == MEMBERS[file.path[11:]]
+        assert read_file(file.uri, stat=file.stat) == MEMBERS[file.path[11:]]
     assert not any(folder.iterdir())
     monkeypatch.setattr(read_member, "MOST_FILES", 1)
     for number in range(5):
@@ -268,7 +270,7 @@ def test_the_ways_out_that_name_options_of_tar(tmp_path: Path) -> None:
     assert "without tar --sparse" in plain[3].problem
     whole = packed("whole.tar", "--dereference", "--hard-dereference")
     assert [file.problem for file in whole] == [""] * 4
-    assert [read_file(file.uri, stat=file.seen) for file in whole] == [
+    assert [read_file(file.uri, stat=file.stat) for file in whole] == [
         *(b"abc", b"abc", b"abc", (folder / "d").read_bytes())
     ]
     for name in ("1.tar", "2.tar"):

@@ -104,7 +104,7 @@ def test_the_folder_that_a_person_named_may_be_a_link(
 
 def test_a_version_that_is_a_link_is_read_alone(output: Path, tmp_path: Path) -> None:
     become_a_link(output / "a", tmp_path / "elsewhere").rename(tmp_path / "elsewhere")
-    version = LocalStore(str(output)).below("a")
+    version = LocalStore(str(output)).subfolder_store("a")
     assert version.read("b/file") == b"ours"
     assert version.list() == {"b/file": 4}
     with pytest.raises(LinkError, match=f"{output / 'a'}: is a symbolic link"):

@@ -36,15 +36,15 @@ def files(store: LocalStore) -> dict[str, bytes]:
 
 
 def swap_and_stop(store: LocalStore) -> None:
-    holds = local_swap._holds
+    holds = local_swap._has_content
 
     def stop(folder: LocalFolder, name: str, data: Data | None) -> bool:
         found = holds(folder, name, data)
-        local_swap._holds = holds  # once
+        local_swap._has_content = holds  # once
         os.kill(os.getpid(), signal.SIGSTOP)
         return found
 
-    local_swap._holds = stop
+    local_swap._has_content = stop
     assert store.swap(b"theirs", "m", expected_content=b"old")
 
 
@@ -113,7 +113,7 @@ def test_a_holder_that_lost_its_lock_does_not_overwrite(
     """As on a network mount: another swap begins and ends while it is paused."""
     if seen is None:
         store.delete(["m"])
-    holds, paused = local_swap._holds, []
+    holds, paused = local_swap._has_content, []
 
     def pause(folder: LocalFolder, name: str, data: Data | None) -> bool:
         found = holds(folder, name, data)
@@ -123,7 +123,7 @@ def test_a_holder_that_lost_its_lock_does_not_overwrite(
             assert store.swap(b"theirs", "m", expected_content=seen)
         return found
 
-    monkeypatch.setattr(local_swap, "_holds", pause)
+    monkeypatch.setattr(local_swap, "_has_content", pause)
     assert not store.swap(b"ours", "m", expected_content=seen)
     assert paused
     assert files(store) == {"m": b"theirs"}

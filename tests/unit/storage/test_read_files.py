@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.input_files import Seen
+from recordmill.schemas.input_files import FileStat
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms import native
 from recordmill.transforms.native import numpy_loops
@@ -40,7 +40,7 @@ def files(
             store.pipe(f"/read_files/{number}", data)
         else:
             (tmp_path / str(number)).write_bytes(data)
-        listed.append((f"{root}/{number}", Seen(len(data), "")))
+        listed.append((f"{root}/{number}", FileStat(len(data), "")))
     yield listed
     if in_store:
         store.rm("/read_files", recursive=True)
@@ -57,7 +57,7 @@ def test_all_in_order(
 
 
 def test_an_error_comes_in_its_turn(files: list[FileToRead]) -> None:
-    missing = (f"{files[0][0]}.missing", Seen(3, ""))
+    missing = (f"{files[0][0]}.missing", FileStat(3, ""))
     found = read_files([*files[:5], missing, *files], NO_OPTIONS)
     assert [next(found) for _ in range(5)] == DATA[:5]
     with pytest.raises(InputError, match=r"missing: cannot be read"):
@@ -68,18 +68,18 @@ def test_an_error_comes_in_its_turn(files: list[FileToRead]) -> None:
 @pytest.mark.parametrize(
     ("seen", "message"),
     [
-        (Seen(3, ""), "has 4 bytes, but had 3"),
-        (Seen(5, ""), "has 4 bytes, but had 5"),
-        (Seen(4, "17"), "was written again"),
-        (Seen(4, "-1"), "was written again"),
-        (Seen(4, str(1 << 70)), "was written again"),
+        (FileStat(3, ""), "has 4 bytes, but had 3"),
+        (FileStat(5, ""), "has 4 bytes, but had 5"),
+        (FileStat(4, "17"), "was written again"),
+        (FileStat(4, "-1"), "was written again"),
+        (FileStat(4, str(1 << 70)), "was written again"),
     ],
 )
 def test_another_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     loops: ModuleType,
-    seen: Seen,
+    seen: FileStat,
     message: str,
 ) -> None:
     monkeypatch.setattr(native, "loops", loops)
@@ -87,7 +87,7 @@ def test_another_file(
     for name in "abcde":
         (tmp_path / name).write_bytes(b"1234")
         version = str((tmp_path / name).stat().st_mtime_ns)
-        files.append((str(tmp_path / name), Seen(4, version)))
+        files.append((str(tmp_path / name), FileStat(4, version)))
     files[3] = (files[3][0], seen)
     found = read_files(files, NO_OPTIONS)
     assert [next(found) for _ in range(3)] == [b"1234"] * 3
@@ -103,9 +103,9 @@ def test_one_call_reads_many_files(
     monkeypatch.setattr(native, "loops", loops)
     monkeypatch.setattr(reading, "TOGETHER_BYTES", 30)
     (tmp_path / "a").write_bytes(bytes(12))
-    files = [(f"file://{tmp_path}/a", Seen(12, ""))] * 7
+    files = [(f"file://{tmp_path}/a", FileStat(12, ""))] * 7
     assert list(read_files(files, NO_OPTIONS)) == [bytes(12)] * 7
-    assert [len(call.args[0]) for call in loops.files.call_args_list] == [3, 3, 1]
+    assert [len(call.args[0]) for call in loops.read_files.call_args_list] == [3, 3, 1]
 
 
 def test_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "read_file", read)
     monkeypatch.setattr(module, "BYTES_AHEAD", 50)
-    files = [(f"memory://a/{number}", Seen(10, "")) for number in range(40)]
+    files = [(f"memory://a/{number}", FileStat(10, "")) for number in range(40)]
     found = read_files(files, NO_OPTIONS)
     assert list(found) == [uri.encode() for uri, _ in files]
     assert max(most) == 5
@@ -154,7 +154,7 @@ def test_few_files_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REQUESTS", 2)
     monkeypatch.setattr(module, "FILES_AHEAD", 7)
     found = read_files(
-        [(f"memory://a/{n}", Seen(0, "")) for n in range(40)], NO_OPTIONS
+        [(f"memory://a/{n}", FileStat(0, "")) for n in range(40)], NO_OPTIONS
     )
     next(found)
     assert enough.wait(60)
@@ -194,7 +194,7 @@ def held_store(requests: int) -> Iterator[str]:
 def test_all_requests_reach_s3_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client's own limit of connections would let them wait for each other."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    files = [(f"s3://bucket/{number}", Seen(1, "a")) for number in range(REQUESTS)]
+    files = [(f"s3://bucket/{number}", FileStat(1, "a")) for number in range(REQUESTS)]
     with held_store(REQUESTS) as address:
-        options = StorageOptions.of({"endpoint_url": address, "anon": True})
+        options = StorageOptions.from_values({"endpoint_url": address, "anon": True})
         assert list(read_files(files, options)) == [b"x"] * REQUESTS

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recordmill.schemas.input_files import Seen
+from recordmill.schemas.input_files import FileStat
 from recordmill.transforms.storage.clouds import AnotherVersionError, Gcs
 
 
@@ -49,7 +49,7 @@ OLD, NEW = ("old=", "1", b"old"), ("new=", "2", b"new")
 
 
 def read(bucket: Bucket, version: str) -> bytes:
-    return Gcs(bucket, "b/a").read_version(Seen(3, version))
+    return Gcs(bucket, "b/a").read_version(FileStat(3, version))
 
 
 def test_the_same_generation() -> None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import ChangedInputError, InputError, exit_status
 from recordmill.transforms.sources import listing
-from recordmill.transforms.sources.listing import _by_folders, list_inputs
+from recordmill.transforms.sources.listing import _sort_by_folder, list_inputs
 from recordmill.transforms.storage.clouds import filesystem_of
 from recordmill.transforms.storage.reading import (
     local_path,
@@ -418,7 +418,7 @@ def test_each_file_knows_the_folder_that_was_given(store: Store) -> None:
 
     def given(*names: str) -> dict[str, str]:
         _, files = list_inputs([f"{store.root}/{name}" for name in names])
-        return {file.path: file.given for file in files}
+        return {file.path: file.given_folder for file in files}
 
     assert set(given("in").values()) == {""}
     assert given("in/1", "in/2") == {
@@ -464,7 +464,7 @@ def test_files_that_cannot_be_read_are_kept_for_those_who_ask(tmp_path: Path) ->
 )
 def test_files_are_ordered_folder_by_folder(names: list[list[str]]) -> None:
     uris = ["/".join(parts).encode() for parts in names]
-    in_order = _by_folders(pa.table({"uri": pa.array(uris, pa.binary())}))["uri"]
+    in_order = _sort_by_folder(pa.table({"uri": pa.array(uris, pa.binary())}))["uri"]
     assert [uri.decode().split("/") for uri in in_order.to_pylist()] == sorted(names)
 
 

@@ -167,15 +167,15 @@ def test_a_local_writer_killed_in_its_put_leaves_nothing_visible(
     source = big_file(tmp_path)
     child = doomed.start("put_and_wait", store.root, source)
     deadline = time.monotonic() + 120
-    while BIG not in store.unfinished().values() and time.monotonic() < deadline:
+    while BIG not in store.list_temp_files().values() and time.monotonic() < deadline:
         time.sleep(0.01)
     child.kill()
     assert child.wait() == -signal.SIGKILL
     assert store.list() == {"shard": 3}
     assert store.read("shard") == b"old"
-    assert list(store.unfinished().values()) == [BIG]
-    store.delete(store.unfinished())
-    assert store.unfinished() == {}
+    assert list(store.list_temp_files().values()) == [BIG]
+    store.delete(store.list_temp_files())
+    assert store.list_temp_files() == {}
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OutputError, match="the disk is full or the quota is used up"):
         store.put_file(big_file(tmp_path), "a")
     assert store.read("a") == b"old"
-    assert store.unfinished() == {}
+    assert store.list_temp_files() == {}
 
 
 class UnavailableError(Exception):
@@ -321,7 +321,7 @@ def test_preflight_says_what_to_do(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     if root.startswith("s3"):
         options = {"endpoint_url": flaky.proxy.address, **options}
-    store = open_store(root, StorageOptions.of(options))
+    store = open_store(root, StorageOptions.from_values(options))
     began = time.monotonic()
     with pytest.raises(OutputError) as error:
         store.preflight()
@@ -382,7 +382,7 @@ def test_a_store_that_knows_no_conditions_is_found_out(
 
     assert flaky.direct.preflight()
     monkeypatch.setattr(RemoteFile, "_put_over", put_over)
-    assert flaky.direct.exclusive
+    assert flaky.direct.swaps_exclusively
     assert not flaky.direct.preflight()
     assert flaky.direct.list() == {}
 

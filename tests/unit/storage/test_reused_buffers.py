@@ -53,7 +53,7 @@ ACTIONS = st.lists(st.tuples(st.integers(2, 12), st.integers(0, 5)), max_size=40
 @given(ACTIONS)
 def test_what_is_held_is_never_written_over(actions: list[tuple[int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow, "_LEAST_BYTES", 4)
+        patch.setattr(arrow, "_MIN_POOLED_BYTES", 4)
         patch.setattr(arrow._local, "kept", [], raising=False)
         held: dict[int, tuple[U8, int]] = {}
         for number, (size, place) in enumerate(actions):
@@ -64,4 +64,4 @@ def test_what_is_held_is_never_written_over(actions: list[tuple[int, int]]) -> N
             held[place] = (data[1:], number)
             del data
             assert all((part == value).all() for part, value in held.values())
-        assert len(arrow._local.kept) <= arrow._MOST_KEPT
+        assert len(arrow._local.kept) <= arrow._MAX_KEPT_ARRAYS

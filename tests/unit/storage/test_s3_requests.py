@@ -29,11 +29,11 @@ def filesystem(store: RemoteStore) -> tuple[Any, str]:
 @pytest.mark.parametrize("page", [1, 2, 1000])
 def test_listings_come_in_pages(s3: Flaky, page: int) -> None:
     system, path = filesystem(s3.direct)
-    entries = list(S3(system, path).entries(deep=True, page=page))
+    entries = list(S3(system, path).list_files(deep=True, page=page))
     sizes = {entry["name"].removeprefix(f"{path}/"): entry["size"] for entry in entries}
     assert sizes == {name: len(name.encode()) for name in NAMES}
     assert {entry["type"] for entry in entries} == {"file"}
-    level = list(S3(system, path).entries(deep=False, page=page))
+    level = list(S3(system, path).list_files(deep=False, page=page))
     names = {entry["name"].removeprefix(f"{path}/"): entry["type"] for entry in level}
     files = dict.fromkeys(("a", "odd &+ %41 é", "z"), "file")
     assert names == {**files, "b/": "directory"}
@@ -73,7 +73,7 @@ def test_answers(s3: Flaky) -> None:
     with pytest.raises(MissingFileError, match="nothing: is missing"):
         store.read_range("nothing", 0, 1)
     system, path = filesystem(store)
-    assert S3(system, f"{path}/b").info() is None
+    assert S3(system, f"{path}/b").describe() is None
     store.delete(["a", "b/1", "b/2", "odd &+ %41 é", "nothing"])
     assert list(store.list()) == ["b/c/3", "z"]
 

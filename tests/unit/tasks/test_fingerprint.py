@@ -21,7 +21,9 @@ from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.registry import CifarOptions
 from recordmill.transforms.tasks.fingerprint import fingerprint_of, fixed_fields
 
-FILES = Inventory.of([InputFile("a/x.csv", "/in/a/x.csv", 1234, "1700000000000000000")])
+FILES = Inventory.from_files(
+    [InputFile("a/x.csv", "/in/a/x.csv", 1234, "1700000000000000000")]
+)
 IMAGENET = JobSpec(
     source="images",
     name="pets",

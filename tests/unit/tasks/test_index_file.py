@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.dataset.record_index import index_text
-from recordmill.transforms.tasks.write_shard import index_texts
+from recordmill.transforms.tasks.write_shard import iterate_index_parts
 
 
 @given(st.lists(st.lists(st.integers(16, 10**5), max_size=6), max_size=6))
 def test_windows_make_one_index(windows: list[list[int]]) -> None:
     lengths = np.array([n for each in windows for n in each], np.int64)
-    text = b"".join(index_texts([np.array(each, np.int64) for each in windows]))
+    text = b"".join(iterate_index_parts([np.array(each, np.int64) for each in windows]))
     assert text == index_text(offsets_of(lengths))
     starts = np.cumsum([0, *lengths]).tolist()
     lines = [f"{a} {n}" for a, n in zip(starts, lengths.tolist(), strict=False)]

@@ -14,7 +14,7 @@ from recordmill.transforms.tasks.workspace import (
     MOST_IN_RESULT,
     PREPARE,
     Workspace,
-    keeps_files,
+    has_task_files,
     load_checksums,
     save_checksums,
 )
@@ -30,7 +30,7 @@ def result_of(checksums: TaskChecksums) -> RangeResult:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    made = Workspace.of(LocalStore(str(tmp_path)), "0" * 32)
+    made = Workspace.for_run(LocalStore(str(tmp_path)), "0" * 32)
     made.create("scratch")
     return made
 
@@ -39,10 +39,10 @@ def test_kept_and_loaded(workspace: Workspace) -> None:
     few = save_checksums(workspace, "range-0", FEW)
     many = save_checksums(workspace, "range-1", MANY)
     save_checksums(workspace, PREPARE, FEW[:0])
-    assert (few, many) == (TaskChecksums(tuple(FEW)), TaskChecksums(in_file=100))
+    assert (few, many) == (TaskChecksums(tuple(FEW)), TaskChecksums(num_in_file=100))
     assert len(MANY[:MOST_IN_RESULT]) == MOST_IN_RESULT
-    assert keeps_files(workspace, "range-0", result_of(few), 0)
-    assert keeps_files(workspace, "range-1", result_of(many), 0)
+    assert has_task_files(workspace, "range-0", result_of(few), 0)
+    assert has_task_files(workspace, "range-1", result_of(many), 0)
     found = load_checksums(workspace, [few, many])
     assert found is not None
     assert list(checksums_in(found.to_batches())) == FEW + MANY
@@ -61,5 +61,5 @@ def test_a_file_that_power_loss_cut(
         path.write_bytes(data[:2000] + bytes(len(data) - 2000))
     elif left is not None:
         path.write_bytes(data[:left])
-    assert not keeps_files(workspace, "range-1", result_of(many), 0)
+    assert not has_task_files(workspace, "range-1", result_of(many), 0)
     assert load_checksums(workspace, [many]) is None

@@ -12,16 +12,16 @@ from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.progress_reader import (
     LIVE,
     Counts,
-    FinishedTasks,
-    Position,
-    find_position,
+    RunProgress,
+    TaskMonitor,
     read_live_counts,
+    run_progress,
 )
 from recordmill.transforms.tasks.workspace import (
     LiveCounts,
     Workspace,
-    counting,
     save_checkpoint,
+    write_live_counts,
 )
 
 RANGES = [
@@ -41,7 +41,7 @@ class Clock:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    made = Workspace.of(LocalStore(str(tmp_path)), "0123456789abcdef")
+    made = Workspace.for_run(LocalStore(str(tmp_path)), "0123456789abcdef")
     made.create("scratch")
     return made
 
@@ -53,11 +53,11 @@ def live(workspace: Workspace, task: str, clock: Clock) -> LiveCounts:
 def test_noted_twice_a_second(workspace: Workspace) -> None:
     clock = Clock()
     counts = live(workspace, "range-scratch-000000", clock)
-    counts.note(Counts(1))
+    counts.write_counts(Counts(1))
     assert read_live_counts(workspace) == {}, "a short task needs no file"
     clock.now += 0.6
-    counts.note(Counts(10, 5, 1))
-    counts.note(Counts(20, 6, 1))
+    counts.write_counts(Counts(10, 5, 1))
+    counts.write_counts(Counts(20, 6, 1))
     assert read_live_counts(workspace) == {"range-scratch-000000": Counts(10, 5, 1)}
     counts.close()
     assert read_live_counts(workspace) == {}
@@ -67,9 +67,9 @@ def test_a_worker_without_the_folder_goes_on(tmp_path: Path) -> None:
     clock = Clock()
     counts = LiveCounts(LocalStore(str(tmp_path / "elsewhere")), "task", clock)
     clock.now += 1
-    counts.note(Counts(1))
+    counts.write_counts(Counts(1))
     clock.now += 1
-    counts.note(Counts(2))
+    counts.write_counts(Counts(2))
     counts.close()
 
 
@@ -85,7 +85,7 @@ def test_removed_if_the_task_fails(workspace: Workspace) -> None:
         path.write_bytes(bytes(32))
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), counting(workspace, "x"):
+    with pytest.raises(ZeroDivisionError), write_live_counts(workspace, "x"):
         fail()
     assert not path.exists()
 
@@ -100,17 +100,17 @@ def finish(workspace: Workspace, name: str, at: int, rows: int, rejected: int) -
     save_checkpoint(workspace, name, RangeResult(RANGES[at], rows, rejected, ()))
 
 
-def position(workspace: Workspace, readings: int = 1) -> Position:
-    finished = FinishedTasks(workspace)
-    finished.look(at_once=True)
-    return find_position(finished, RANGES, readings)
+def position(workspace: Workspace, readings: int = 1) -> RunProgress:
+    finished = TaskMonitor(workspace)
+    finished.poll(at_once=True)
+    return run_progress(finished, RANGES, readings)
 
 
 def note(workspace: Workspace, task: str, counts: Counts) -> None:
     clock = Clock()
     file = live(workspace, task, clock)
     clock.now += 1
-    file.note(counts)
+    file.write_counts(counts)
 
 
 def test_finished_and_unfinished_add_up(workspace: Workspace) -> None:
@@ -118,24 +118,24 @@ def test_finished_and_unfinished_add_up(workspace: Workspace) -> None:
     note(workspace, "range-scratch-000000", Counts(50, 5, 1))  # it ended just now
     note(workspace, "range-scratch-000001", Counts(40, 4, 1))
     found = position(workspace)
-    assert found.read == Counts(140, 14, 3)
-    assert (found.ranges, found.again) == (1, 1)
+    assert found.read_counts == Counts(140, 14, 3)
+    assert (found.num_read_ranges, found.num_repeated_ranges) == (1, 1)
 
 
 def test_a_second_reading_counts_its_rows_anew(workspace: Workspace) -> None:
     for at in range(3):
         finish(workspace, f"range-measured-{at:06d}", at, 10, 1)
-    assert position(workspace, 2).read == Counts(300, 30, 3)
+    assert position(workspace, 2).read_counts == Counts(300, 30, 3)
     note(workspace, "range-engine-000002", Counts(30, 3, 0))
     found = position(workspace, 2)
-    assert found.read == Counts(330, 3, 3)
+    assert found.read_counts == Counts(330, 3, 3)
     assert found.total_positions == 600
 
 
 def test_looks_take_a_hundredth_of_the_time(workspace: Workspace) -> None:
     """The more tasks there are, the longer a look takes, and the rarer it is."""
     clock = Clock()
-    finished = FinishedTasks(workspace, clock)
+    finished = TaskMonitor(workspace, clock)
 
     class Slow(set[str]):
         def update(self, *names: Iterable[str]) -> None:
@@ -144,8 +144,8 @@ def test_looks_take_a_hundredth_of_the_time(workspace: Workspace) -> None:
 
     finish(workspace, "range-scratch-000000", 0, 10, 2)
     finished.names = Slow()
-    assert finished.look()
+    assert finished.poll()
     clock.now += 10
-    assert not finished.look()
+    assert not finished.poll()
     clock.now += 40
-    assert finished.look()
+    assert finished.poll()

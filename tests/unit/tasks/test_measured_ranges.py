@@ -38,10 +38,10 @@ def test_a_damaged_histogram_is_measured_again(tmp_path: Path, damage: str) -> N
         bucket_bits=6,
         exchange="engine",
         run_key="0" * 32,
-        workspace=Workspace.of(LocalStore(str(tmp_path)), "0" * 32),
+        workspace=Workspace.for_run(LocalStore(str(tmp_path)), "0" * 32),
     )
     context.workspace.create("engine")
-    guess = context.source.sample(input_range)
+    guess = context.source.sample_type_flags(input_range)
     first = measure_range(context, input_range, guess)
     [kept] = tmp_path.glob(".recordmill/*/facts/*.histogram")
     whole = kept.read_bytes()

@@ -17,12 +17,12 @@ from recordmill.transforms.tasks.workspace import (
 
 def workspace_with(tmp_path: Path, note: str) -> Workspace:
     """A workspace with a finished range and a finished shard, as an earlier try left it."""
-    workspace = Workspace.of(LocalStore(str(tmp_path)), "0" * 32)
+    workspace = Workspace.for_run(LocalStore(str(tmp_path)), "0" * 32)
     workspace.create("scratch")
     for name in ("range-scratch-000000", "shard-train-00000"):
-        workspace.put(f"facts/{name}.json", b"{}")
+        workspace.write_file(f"facts/{name}.json", b"{}")
     if note:
-        workspace.put("facts/exchange", note.encode())
+        workspace.write_file("facts/exchange", note.encode())
     return workspace
 
 
@@ -41,7 +41,7 @@ def test_what_another_exchange_left_is_removed(
     workspace = workspace_with(tmp_path, note)
     for _ in range(2):
         workspace.create("scratch")
-        assert {*workspace.names("facts")} - {"exchange"} == kept
+        assert {*workspace.list_names("facts")} - {"exchange"} == kept
 
 
 def test_a_checkpoint_with_other_keys_is_none(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_checkpoint_with_other_keys_is_none(tmp_path: Path) -> None:
     result = RangeResult(InputRange(0, "a", "a", 0, 9, 0, 9), 3, 0, (), issues=issues)
     save_checkpoint(workspace, "range-0", result)
     assert load_checkpoint(workspace, "range-0", RangeResult) == result
-    saved = workspace.get("facts/range-0.json")
+    saved = workspace.read_file("facts/range-0.json")
     assert saved is not None
-    workspace.put("facts/range-0.json", saved.replace(b'"issues"', b'"odd"'))
+    workspace.write_file("facts/range-0.json", saved.replace(b'"issues"', b'"odd"'))
     assert load_checkpoint(workspace, "range-0", RangeResult) is None

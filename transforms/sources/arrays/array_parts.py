@@ -31,24 +31,24 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count
-from recordmill.transforms.sources.file_splits import split_word, without_split_word
+from recordmill.schemas.text import format_count
+from recordmill.transforms.sources.file_splits import remove_split_word, split_word
 from recordmill.transforms.storage.reading import read_summed
 
 MAX_ROW_BYTES = 256 << 20
 MAX_NAMES_BYTES = 16 << 20
 ClassNames = tuple[tuple[str, tuple[str, ...]], ...]
-Packing = Literal["", "gzip", "deflate"]
+Compression = Literal["", "gzip", "deflate"]
 
-_SINGULAR = {"images": "image", "labels": "label"}
-_STORED = {  # kind and dtype of features by NumPy's kind; all other kinds are int64
+_SINGULAR_NAMES = {"images": "image", "labels": "label"}
+_STORED_TYPES = {  # kind and dtype of features by NumPy's kind; all other kinds are int64
     "b": (Kind.INT64, "bool"),
     "f": (Kind.FLOAT, "float32"),
     "S": (Kind.BYTES, "bytes"),
     "V": (Kind.BYTES, "bytes"),
     "U": (Kind.BYTES, "string"),
 }
-_IGNORED = re.compile(r"idx\d?|ubyte|gz|npy|npz", re.IGNORECASE)
+_IGNORED_WORD = re.compile(r"idx\d?|ubyte|gz|npy|npz", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,9 @@ class Field:
     axes: tuple[int, ...] = ()
     offset: int = 0  # byte offset of the field in a row of its array
     first_label: int = 0  # stored label of the first class
-    constant: int | None = None  # value of all rows if it is not stored, else None
+    constant_value: int | None = (
+        None  # value of all rows if it is not stored, else None
+    )
 
     @property
     def value_shape(self) -> tuple[int, ...]:
@@ -73,7 +75,7 @@ class Field:
     @property
     def num_bytes(self) -> int:
         """Returns the number of bytes that the field takes in a row."""
-        if self.constant is not None:
+        if self.constant_value is not None:
             return 0
         return int(np.dtype(self.dtype).itemsize) * math.prod(self.shape)
 
@@ -88,26 +90,26 @@ class Field:
         return self.dtype.endswith("u1") and bool(self.shape)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Returns name, type and shape as text for messages."""
         dtype = np.dtype(self.dtype)
         name = {"S": "bytes", "V": "bytes", "U": "text"}.get(dtype.kind, dtype.name)
         shape = f" [{', '.join(map(str, self.value_shape))}]" if self.shape else ""
         return f"{self.name} {name}{shape}"
 
-    def feature(self, class_names: tuple[str, ...]) -> FeatureSpec:
+    def to_feature(self, class_names: tuple[str, ...]) -> FeatureSpec:
         """Returns the feature that stores the field.
 
         With class names, the feature is a class label. Pixels stay bytes, because readers
         of image arrays expect bytes.
         """
-        if class_names or self.constant is not None:
+        if class_names or self.constant_value is not None:
             return FeatureSpec(self.name, Kind.INT64, class_names=class_names)
         if self.is_bytes:
             kind, dtype, content = Kind.BYTES, "uint8", Content.ARRAY
         else:
             numpy_kind, content = np.dtype(self.dtype).kind, Content.VALUES
-            kind, dtype = _STORED.get(numpy_kind, (Kind.INT64, "int64"))
+            kind, dtype = _STORED_TYPES.get(numpy_kind, (Kind.INT64, "int64"))
         shape = self.value_shape
         return FeatureSpec(self.name, kind, dtype=dtype, shape=shape, content=content)
 
@@ -116,7 +118,7 @@ class Field:
         if num_classes:
             return num_classes <= 128  # an index takes one byte
         kind = np.dtype(self.dtype).kind
-        return self.constant is not None or self.is_bytes or kind in "bfV"
+        return self.constant_value is not None or self.is_bytes or kind in "bfV"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,39 +130,43 @@ class RowArray:
     row_bytes: int = 1  # size of a row
     num_rows: int = 0  # number of rows
     fields: tuple[Field, ...] = ()  # fields of a row
-    # compression of the bytes from `packed_start` to `packed_stop`
-    packing: Packing = ""
-    packed_start: int = 0  # first compressed byte
-    packed_stop: int = 0  # one after the last compressed byte
+    # compression of the bytes from `compressed_start` to `compressed_stop`
+    compression: Compression = ""
+    compressed_start: int = 0  # first compressed byte
+    compressed_stop: int = 0  # one after the last compressed byte
     # CRC-32 of the unpacked data, or None if the compression format has its own checksum
     crc32: int | None = None
     # Size in bytes of a value if the array is in Fortran order, in which a file holds the
     # first value of all rows, then the second value of all rows; 0 in C order.
-    transposed: int = 0
+    fortran_value_bytes: int = 0
 
     @property
     def is_sequential(self) -> bool:
         """Returns whether consecutive rows are consecutive bytes of the file."""
-        return not self.packing and not self.transposed
+        return not self.compression and not self.fortran_value_bytes
 
     @property
-    def span(self) -> tuple[int, int]:
+    def byte_span(self) -> tuple[int, int]:
         """Returns the first byte and one after the last byte of the rows in the file."""
-        if self.packing:
-            return self.packed_start, self.packed_stop
+        if self.compression:
+            return self.compressed_start, self.compressed_stop
         return self.start, self.start + self.num_rows * self.row_bytes
 
 
 @dataclass(frozen=True)
-class Part:
+class ArrayGroup:
     """A group of arrays with the same number of rows, which become one set of columns."""
 
     # Origins of rows and rejects name the file of the first array.
     arrays: tuple[RowArray, ...]
     split: str = ""  # split that the file names state, or ""
-    first: int = 0  # position of the first row in the first file
-    scale: int = 1  # number of positions of a row: 1, or the size of the row in bytes
-    tail: int = 0  # number of bytes at the end of the file that are not a whole row
+    first_position: int = 0  # position of the first row in the first file
+    positions_per_row: int = (
+        1  # number of positions of a row: 1, or the size of the row in bytes
+    )
+    tail_bytes: int = (
+        0  # number of bytes at the end of the file that are not a whole row
+    )
 
     @property
     def num_rows(self) -> int:
@@ -178,19 +184,23 @@ class Part:
         return self.arrays[0].file
 
     @property
-    def is_packed(self) -> bool:
+    def is_compressed(self) -> bool:
         """Returns whether an array is compressed, and must be read from its first row."""
-        return any(array.packing for array in self.arrays)
+        return any(array.compression for array in self.arrays)
 
     @property
     def start(self) -> int:
         """Returns the first position, which includes a header before the rows."""
-        return self.first if self.scale == 1 else 0
+        return self.first_position if self.positions_per_row == 1 else 0
 
     @property
     def stop(self) -> int:
         """Returns one after the last position, which includes the tail of the file."""
-        return self.first + self.num_rows * self.scale + self.tail
+        return (
+            self.first_position
+            + self.num_rows * self.positions_per_row
+            + self.tail_bytes
+        )
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -198,35 +208,39 @@ class Part:
         return tuple(field for array in self.arrays for field in array.fields)
 
 
-def part_of_records(
+def create_record_group(
     file: InputFile, size: int, fields: tuple[Field, ...], split: str, header: int = 0
-) -> Part:
+) -> ArrayGroup:
     """Creates the part for records of `size` bytes that follow the header of a file."""
     num_rows, tail = divmod(file.size - header, size)
     array = RowArray(file, header, size, num_rows, fields)
-    return Part((array,), split, first=header, scale=size, tail=tail)
+    return ArrayGroup(
+        (array,), split, first_position=header, positions_per_row=size, tail_bytes=tail
+    )
 
 
-class Found(NamedTuple):
+class ArrayInput(NamedTuple):
     """The arrays, class names and skipped files that a format found in its input."""
 
-    parts: tuple[Part, ...] = ()  # in the order of the input
+    array_groups: tuple[ArrayGroup, ...] = ()  # in the order of the input
     class_names: ClassNames = ()  # column and names of each class label
-    records: str = ""  # description of the records, for the input report
-    skipped: Sequence[tuple[str, str]] = ()  # (reason, path) of each file without rows
+    record_description: str = ""  # description of the records, for the input report
+    skipped_files: Sequence[
+        tuple[str, str]
+    ] = ()  # (reason, path) of each file without rows
     # checksums of the files without rows that the conversion depends on
-    read: tuple[FileChecksum, ...] = ()
+    other_checksums: tuple[FileChecksum, ...] = ()
     tail_reason: str = (
         ""  # reason of the reject for an incomplete record at a file's end
     )
 
 
-NOTHING_FOUND = Found()
+NO_ARRAYS = ArrayInput()
 # Finds the arrays of a format, given its options, the files and the storage options.
-Finder = Callable[[Any, Sequence[InputFile], StorageOptions], Found]
+FindArrays = Callable[[Any, Sequence[InputFile], StorageOptions], ArrayInput]
 
 
-class Role(NamedTuple):
+class NameRole(NamedTuple):
     """The column, split and number that the name of a file or an array states."""
 
     column: str  # name without split, number and ending; "value" if nothing is left
@@ -234,31 +248,31 @@ class Role(NamedTuple):
     number: str = ""  # digits of the name, joined by "-"
 
 
-def role_of(name: str) -> Role:
+def parse_name_role(name: str) -> NameRole:
     """Returns the column, split and number that the name of a file or an array states.
 
-    >>> role_of("x_train_2.npy")
-    Role(column='x', split='train', number='2')
+    >>> parse_name_role("x_train_2.npy")
+    NameRole(column='x', split='train', number='2')
     """
-    words = re.split(r"[^\w]+|_", without_split_word(name))
-    words = [word for word in words if word and not _IGNORED.fullmatch(word)]
+    words = re.split(r"[^\w]+|_", remove_split_word(name))
+    words = [word for word in words if word and not _IGNORED_WORD.fullmatch(word)]
     number = "-".join(word for word in words if word.isdecimal())
     column = "_".join(word for word in words if not word.isdecimal())
-    column = _SINGULAR.get(column.lower(), column) or "value"
-    return Role(column, split_word(name), number)
+    column = _SINGULAR_NAMES.get(column.lower(), column) or "value"
+    return NameRole(column, split_word(name), number)
 
 
 class NamedArray(NamedTuple):
     """An array with its role and its folder; arrays of two folders never share a part."""
 
     array: RowArray
-    role: Role
+    role: NameRole
     folder: str
 
 
-def parts_of(
+def group_arrays(
     named_arrays: Sequence[NamedArray], *, labels_last: bool = False
-) -> list[Part]:
+) -> list[ArrayGroup]:
     """Groups arrays into parts, in the order of the input.
 
     If a file belongs to several parts, the positions of a part continue the positions of
@@ -283,21 +297,21 @@ def parts_of(
     for (_, split, _), arrays in groups.items():
         if labels_last:
             arrays.sort(key=lambda array: array.fields[0].is_integer)
-        require_fit(arrays)
+        require_same_rows(arrays)
         path = arrays[0].file.path
-        parts.append(Part(tuple(arrays), split, positions[path]))
+        parts.append(ArrayGroup(tuple(arrays), split, positions[path]))
         positions[path] += arrays[0].num_rows
     return parts
 
 
-def require_fit(arrays: Sequence[RowArray]) -> None:
+def require_same_rows(arrays: Sequence[RowArray]) -> None:
     """Checks that arrays have the same number of rows and different column names."""
     first = arrays[0]
     for array in arrays:
         if array.num_rows != first.num_rows:
             raise InputError(
-                f"{_where(first)} has {count(first.num_rows, 'row')}, but "
-                f"{_where(array)} has {array.num_rows:,}; expected the same number in "
+                f"{_describe_location(first)} has {format_count(first.num_rows, 'row')}, but "
+                f"{_describe_location(array)} has {array.num_rows:,}; expected the same number in "
                 "all arrays that belong together. Convert only files that belong "
                 "together, or move the others to another split (by their names) or "
                 "another folder"
@@ -309,26 +323,26 @@ def require_fit(arrays: Sequence[RowArray]) -> None:
                 a.file.path for a in arrays if name in [f.name for f in a.fields]
             ]
             raise InputError(
-                f"{count(times, 'array')} would be the column {name!r} of the same rows "
+                f"{format_count(times, 'array')} would be the column {name!r} of the same rows "
                 f"({', '.join(matching_paths)}): rename one of them, or move it to another folder"
             )
 
 
-def _where(array: RowArray) -> str:
+def _describe_location(array: RowArray) -> str:
     return f"{array.file.uri} ({', '.join(field.name for field in array.fields)})"
 
 
-def require_same_columns(parts: Sequence[Part], class_names: ClassNames) -> None:
+def require_same_columns(parts: Sequence[ArrayGroup], class_names: ClassNames) -> None:
     """Checks that all parts have the same features; labels may differ in integer type."""
     classes, first = dict(class_names), parts[0]
 
-    def features(part: Part) -> dict[str, FeatureSpec]:
-        return {f.name: f.feature(classes.get(f.name, ())) for f in part.fields}
+    def features(part: ArrayGroup) -> dict[str, FeatureSpec]:
+        return {f.name: f.to_feature(classes.get(f.name, ())) for f in part.fields}
 
     for part in parts[1:]:
         if features(part) != features(first):
             actual_columns, expected_columns = (
-                ", ".join(sorted(field.described for field in compared_part.fields))
+                ", ".join(sorted(field.description for field in compared_part.fields))
                 for compared_part in (part, first)
             )
             raise InputError(
@@ -338,7 +352,7 @@ def require_same_columns(parts: Sequence[Part], class_names: ClassNames) -> None
             )
 
 
-def files_of_names(
+def split_names_files(
     files: Sequence[InputFile], option: str
 ) -> tuple[dict[str, InputFile], list[InputFile]]:
     """Returns the files that `class_names` names, by column, and the other files.

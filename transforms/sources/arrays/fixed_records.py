@@ -38,25 +38,25 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.arrays.array_parts import (
     MAX_ROW_BYTES,
+    ArrayGroup,
+    ArrayInput,
     Field,
-    Finder,
-    Found,
-    Part,
+    FindArrays,
     RowArray,
-    files_of_names,
-    part_of_records,
+    create_record_group,
+    parse_name_role,
     read_class_names,
     read_names,
-    require_fit,
-    role_of,
+    require_same_rows,
+    split_names_files,
 )
 from recordmill.transforms.sources.arrays.source import ArraysSource
-from recordmill.transforms.sources.base import Rows, RowSink
+from recordmill.transforms.sources.base import RangeFindings, Rows
 from recordmill.transforms.sources.listing import unreadable_error
 from recordmill.transforms.sources.registry import BinaryOptions, CifarOptions, Variant
 from recordmill.transforms.storage.reading import read_range
@@ -69,17 +69,17 @@ _FIELD = re.compile(
     r"(?P<name>[^:,\[\]]+):(?P<type>[a-z]+\d*)(?:\[(?P<shape>[\d,\s]*)\])?"
     r"(?::(?P<axes>[^,]*))?"
 )
-_LONGEST = 10_000  # maximum number of characters of a declaration
-_WAY = (
+_MAX_DECLARATION_CHARACTERS = 10_000  # maximum number of characters of a declaration
+_EXPECTED_FORM = (
     "expected NAME:TYPE, NAME:TYPE[SIZES] or NAME:TYPE[SIZES]:chw->hwc, in quotes, as in "
     "'label:u8,image:u8[3,32,32]:chw->hwc'"
 )
-_SIZES = {
+_LAYOUT_SIZES = {
     "CIFAR-10 (convert cifar)": 3073,
     "CIFAR-100 (convert cifar)": 3074,
     "STL-10 (layout=stl10)": 3 * 96 * 96,
 }
-_MARKS = (
+_SIGNATURES = (
     (b"\x93NUMPY", "a NumPy array (convert numpy)"),
     (b"PK\x03\x04", "a zip archive, as NumPy's .npz is (convert numpy)"),
     (b"MATLAB 5.0", "a MATLAB file: write its arrays with numpy.save (convert numpy)"),
@@ -99,12 +99,12 @@ _UNLABELED = "unlabeled_X.bin"
 _STL10_FILES = {f"{split}_{kind}.bin" for split in _STL10_SPLITS for kind in "Xy"}
 _IMAGE = Field("image", "|u1", (3, 96, 96), (2, 1, 0))
 _LABEL = Field("label", "|u1", first_label=1)
-_NO_LABEL = Field("label", "<i8", constant=-1)
+_NO_LABEL = Field("label", "<i8", constant_value=-1)
 
 
 def find_records(
     options: BinaryOptions, files: Sequence[InputFile], storage: StorageOptions
-) -> Found:
+) -> ArrayInput:
     """Finds the records of a declared layout, or of STL-10."""
     if options.record and options.layout != "auto":
         raise InputError(
@@ -115,21 +115,23 @@ def find_records(
     if options.layout == "stl10" or (not options.record and is_stl10):
         return _find_stl10(files, storage)
     if not options.record:
-        hint = next(filter(None, (_known_layout(f, storage) for f in files)), "")
+        hint = next(filter(None, (_guess_layout(f, storage) for f in files)), "")
         raise InputError(
             "`record` is not given, and the files do not match a published "
             f"layout{f' ({hint})' if hint else ''}: declare the record, as in "
             "record='label:u8,image:u8[3,32,32]:chw->hwc'"
         )
     fields, size = parse_record(options.record, options.byte_order)
-    files_of_classes, other_files = files_of_names(files, options.class_names)
-    record_files = [file for file in other_files if _is_data(file)]
-    skipped = [file.path for file in other_files if record_files and not _is_data(file)]
+    files_of_classes, other_files = split_names_files(files, options.class_names)
+    record_files = [file for file in other_files if _is_binary_file(file)]
+    skipped = [
+        file.path for file in other_files if record_files and not _is_binary_file(file)
+    ]
     labels = [field.name for field in fields if field.is_integer]
     class_names, checksums = read_class_names(files_of_classes, labels, storage)
-    return Found(
+    return ArrayInput(
         tuple(
-            _part(file, fields, size, options.header_bytes, storage)
+            _create_group(file, fields, size, options.header_bytes, storage)
             for file in record_files or other_files
         ),
         class_names,
@@ -141,41 +143,45 @@ def find_records(
     )
 
 
-def _part(
+def _create_group(
     file: InputFile,
     fields: tuple[Field, ...],
     size: int,
     header: int,
     storage: StorageOptions,
-) -> Part:
+) -> ArrayGroup:
     if file.size < header or not file.size:
         raise InputError(
-            f"{file.uri}: has {count(file.size, 'byte')}, expected "
+            f"{file.uri}: has {format_count(file.size, 'byte')}, expected "
             f"{f'a header of {header:,} and ' if header else ''}records of {size:,}: "
             "copy the file again, or leave it out of the inputs"
         )
-    split = role_of(file.path.rpartition("/")[2].rpartition(".")[0]).split
-    part = part_of_records(file, size, fields, split, header)
-    if part.tail and (other := _known_layout(file, storage)):
+    split = parse_name_role(file.path.rpartition("/")[2].rpartition(".")[0]).split
+    part = create_record_group(file, size, fields, split, header)
+    if part.tail_bytes and (other := _guess_layout(file, storage)):
         raise InputError(
             f"{file.uri}: {file.size:,} bytes are not a whole number of records: "
-            f"{count(part.tail, 'byte')} follow {count(part.num_rows, 'record')} of "
-            f"{size:,} ({size - part.tail:,} are missing to the next). {other}. "
+            f"{format_count(part.tail_bytes, 'byte')} follow {format_count(part.num_rows, 'record')} of "
+            f"{size:,} ({size - part.tail_bytes:,} are missing to the next). {other}. "
             "Correct `record` or `header_bytes`, or copy the file again if it is cut "
             "short"
         )
     return part
 
 
-def _known_layout(file: InputFile, storage: StorageOptions) -> str:
+def _guess_layout(file: InputFile, storage: StorageOptions) -> str:
     """Returns a hint at the layout that a file's first bytes or size suggest, or ""."""
-    head = read_range(file.uri, 0, min(16, file.size), storage, file.seen)
-    for mark, description in _MARKS:
+    head = read_range(file.uri, 0, min(16, file.size), storage, file.stat)
+    for mark, description in _SIGNATURES:
         if head.startswith(mark):
             return f"{file.path} is {description}"
     if len(head) >= 4 and head[:2] == b"\0\0" and head[2] in _IDX_TYPES and head[3] < 9:
         return f"{file.path} begins like an IDX file (convert idx)"
-    fits = [name for name, size in _SIZES.items() if file.size and not file.size % size]
+    fits = [
+        name
+        for name, size in _LAYOUT_SIZES.items()
+        if file.size and not file.size % size
+    ]
     if fits:
         return f"the size of {file.path} fits records of {' or '.join(fits)}"
     return ""
@@ -196,14 +202,16 @@ def parse_record(text: str, byte_order: str) -> tuple[tuple[Field, ...], int]:
 def _parse_record(text: str, order: str) -> tuple[tuple[Field, ...], int]:
     fields: list[Field] = []
     at = offset = 0
-    if len(text) > _LONGEST:
-        raise ValueError(f"{len(text):,} characters, expected at most {_LONGEST:,}")
+    if len(text) > _MAX_DECLARATION_CHARACTERS:
+        raise ValueError(
+            f"{len(text):,} characters, expected at most {_MAX_DECLARATION_CHARACTERS:,}"
+        )
     while at < len(text) or not fields:
         match = _FIELD.match(text, at)
         if not match:
-            raise ValueError(f"cannot read {text[at : at + 40]!r}; {_WAY}")
+            raise ValueError(f"cannot read {text[at : at + 40]!r}; {_EXPECTED_FORM}")
         try:
-            fields.append(_field(match, order, offset))
+            fields.append(_parse_field(match, order, offset))
         except ValueError as error:
             raise ValueError(f"{match[0]!r}: {error}") from None
         offset += fields[-1].num_bytes
@@ -211,7 +219,7 @@ def _parse_record(text: str, order: str) -> tuple[tuple[Field, ...], int]:
         if text[at : at + 1] not in ("", ",") or text[at:] == ",":
             unparsed_text = text[at : at + 40]
             raise ValueError(
-                f"cannot read {unparsed_text!r} after {match[0]!r}; {_WAY}"
+                f"cannot read {unparsed_text!r} after {match[0]!r}; {_EXPECTED_FORM}"
             )
         at += 1
     if offset > MAX_ROW_BYTES:
@@ -220,18 +228,18 @@ def _parse_record(text: str, order: str) -> tuple[tuple[Field, ...], int]:
         )
     named_fields = [field for field in fields if field.name != "_"]
     if not named_fields:
-        raise ValueError(f"has no field with a name; {_WAY}")
+        raise ValueError(f"has no field with a name; {_EXPECTED_FORM}")
     name, times = Counter(field.name for field in named_fields).most_common(1)[0]
     if times > 1:
         raise ValueError(f"two fields are named {name!r}: rename one of them")
     return tuple(named_fields), offset
 
 
-def _field(match: re.Match[str], order: str, offset: int) -> Field:
+def _parse_field(match: re.Match[str], order: str, offset: int) -> Field:
     name, kind = match["name"].strip(), match["type"]
     sizes = [size.strip() for size in (match["shape"] or "").split(",")]
     if match["shape"] is not None and not all(map(str.isdecimal, sizes)):
-        raise ValueError(f"found [{match['shape']}]; {_WAY}")
+        raise ValueError(f"found [{match['shape']}]; {_EXPECTED_FORM}")
     shape = tuple(map(int, sizes)) if match["shape"] is not None else ()
     if 0 in shape or len(shape) > 8 or math.prod(shape) > MAX_ROW_BYTES:
         raise ValueError(
@@ -249,10 +257,10 @@ def _field(match: re.Match[str], order: str, offset: int) -> Field:
             f"{kind!r} is not a type; expected one of {type_names} or bytes"
         )
     dtype = f"{'|' if TYPES[kind][1] == '1' else order}{TYPES[kind]}"
-    return Field(name, dtype, shape, _axes(match["axes"], len(shape)), offset)
+    return Field(name, dtype, shape, _parse_axes(match["axes"], len(shape)), offset)
 
 
-def _axes(declared: str | None, rank: int) -> tuple[int, ...]:
+def _parse_axes(declared: str | None, rank: int) -> tuple[int, ...]:
     if declared is None:
         return ()
     stored_order, arrow, requested_order = declared.strip().partition("->")
@@ -268,7 +276,7 @@ def _axes(declared: str | None, rank: int) -> tuple[int, ...]:
     return () if axes == tuple(range(rank)) else axes
 
 
-def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
+def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> ArrayInput:
     files_by_name: dict[str, InputFile] = {}
     skipped = []
     for file in files:
@@ -293,14 +301,16 @@ def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
                 )
         if names[0] in files_by_name:
             arrays = (
-                _array(files_by_name[names[0]], _IMAGE),
-                _array(files_by_name[names[1]], _LABEL),
+                _open_array(files_by_name[names[0]], _IMAGE),
+                _open_array(files_by_name[names[1]], _LABEL),
             )
-            require_fit(arrays)
-            parts.append(Part(arrays, split, scale=_IMAGE.num_bytes))
+            require_same_rows(arrays)
+            parts.append(ArrayGroup(arrays, split, positions_per_row=_IMAGE.num_bytes))
     if _UNLABELED in files_by_name:
-        array = _array(files_by_name[_UNLABELED], _IMAGE, _NO_LABEL)
-        parts.append(Part((array,), "unlabelled", scale=_IMAGE.num_bytes))
+        array = _open_array(files_by_name[_UNLABELED], _IMAGE, _NO_LABEL)
+        parts.append(
+            ArrayGroup((array,), "unlabelled", positions_per_row=_IMAGE.num_bytes)
+        )
     if not parts:
         raise InputError(
             "no file of STL-10: expected train_X.bin with train_y.bin, test_X.bin with "
@@ -311,17 +321,17 @@ def _find_stl10(files: Sequence[InputFile], storage: StorageOptions) -> Found:
     if file_of_names := files_by_name.get("class_names.txt"):
         classes, checksum = read_names(file_of_names, storage, len(STL10_NAMES))
         checksums.append(checksum)
-    return Found(
+    return ArrayInput(
         tuple(parts), (("label", classes),), "STL-10", skipped, tuple(checksums)
     )
 
 
-def _array(file: InputFile, *fields: Field) -> RowArray:
+def _open_array(file: InputFile, *fields: Field) -> RowArray:
     size = sum(field.num_bytes for field in fields)
     rows, num_extra_bytes = divmod(file.size, size)
     if num_extra_bytes:
         raise InputError(
-            f"{file.uri}: has {file.size:,} bytes, {num_extra_bytes:,} more than {count(rows, 'row')} of "
+            f"{file.uri}: has {file.size:,} bytes, {num_extra_bytes:,} more than {format_count(rows, 'row')} of "
             f"{size:,}; expected a whole number. The file is cut short: copy it again"
         )
     return RowArray(file, 0, size, rows, fields)
@@ -354,7 +364,7 @@ class CifarLayout(NamedTuple):
         return (
             Field("image", "|u1", planes, (1, 2, 0), offset=len(self.labels)),
             *(Field(name, "|u1", offset=n) for n, (name, *_) in enumerate(self.labels)),
-            *(Field(name, "<i8", constant=size) for name, size in sizes.items()),
+            *(Field(name, "<i8", constant_value=size) for name, size in sizes.items()),
         )
 
 
@@ -368,12 +378,12 @@ _NAME_FILES = {name for layout in _LAYOUTS.values() for *_, name in layout.label
 
 def find_cifar(
     options: CifarOptions, files: Sequence[InputFile], storage: StorageOptions
-) -> Found:
+) -> ArrayInput:
     """Finds the records of CIFAR-10 or CIFAR-100."""
     by_name = {PurePosixPath(file.path).name: file for file in files}
     record_files, skipped = [], []
     for file in files:
-        is_data, name = _is_data(file), PurePosixPath(file.path).name
+        is_data, name = _is_binary_file(file), PurePosixPath(file.path).name
         if not is_data and name not in _NAME_FILES:
             skipped.append(("does not end in .bin", file.path))
             continue
@@ -396,9 +406,9 @@ def find_cifar(
             class_names, checksum = read_names(by_name[name], storage, number)
             checksums.append(checksum)
         names.append((label, class_names))
-    return Found(
+    return ArrayInput(
         tuple(
-            part_of_records(file, size, layout.fields, split_of(file.path))
+            create_record_group(file, size, layout.fields, parse_split(file.path))
             for file in record_files
         ),
         tuple(names),
@@ -410,7 +420,7 @@ def find_cifar(
     )
 
 
-def _is_data(file: InputFile) -> bool:
+def _is_binary_file(file: InputFile) -> bool:
     return file.path.lower().endswith(".bin")
 
 
@@ -438,7 +448,7 @@ def detect_layout(file: InputFile) -> CifarLayout:
     fits = [
         layout for layout in _LAYOUTS.values() if not file.size % layout.record_bytes
     ]
-    if split_of(name):
+    if parse_split(name):
         named_layout = CIFAR100 if _CIFAR100_FILE.fullmatch(name) else CIFAR10
         if fits and named_layout not in fits:
             raise InputError(
@@ -459,7 +469,7 @@ def detect_layout(file: InputFile) -> CifarLayout:
     )
 
 
-def split_of(path: str) -> str:
+def parse_split(path: str) -> str:
     """Returns the split that the name of a CIFAR file states, or ""."""
     name = PurePosixPath(path).name
     if _TEST_FILE.fullmatch(name):
@@ -474,27 +484,29 @@ _DEFAULTS = CifarOptions(variant="auto")
 class CifarSource(ArraysSource):
     """A source of CIFAR binary files, which skips all other files."""
 
-    find: Finder = find_cifar
+    find: FindArrays = find_cifar
     options: CifarOptions = _DEFAULTS
 
     handles_unreadable = True
-    refuses_roles = True
+    has_fixed_roles = True
 
-    def own_splits(self) -> tuple[str, ...]:
+    def input_splits(self) -> tuple[str, ...]:
         return ()  # every CIFAR dataset has the split train, even without files for it
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         return sum(file.size for file in files)
 
-    def is_listed(self, field: Field) -> bool:
-        return field.constant is None and not field.is_bytes
+    def is_listed_field(self, field: Field) -> bool:
+        return field.constant_value is None and not field.is_bytes
 
     def read_for_statistics(
-        self, input_range: InputRange, sink: RowSink
+        self, input_range: InputRange, sink: RangeFindings
     ) -> Iterator[Rows]:
         """Reads the labels of a range, without converting the pixels."""
         return self.list_references(input_range, sink)
 
-    def _origins(self, part: Part, input_range: InputRange, positions: I64) -> U64:
-        ordinals = (positions - input_range.start) // part.scale
+    def _origins(
+        self, part: ArrayGroup, input_range: InputRange, positions: I64
+    ) -> U64:
+        ordinals = (positions - input_range.start) // part.positions_per_row
         return origins_in(part.file.path, input_range.start, ordinals)

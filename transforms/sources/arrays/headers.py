@@ -26,19 +26,19 @@ from numpy.lib import format as npy
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.sources.arrays.array_parts import (
     MAX_ROW_BYTES,
+    ArrayGroup,
+    ArrayInput,
     Field,
-    Found,
     NamedArray,
-    Part,
-    Role,
+    NameRole,
     RowArray,
-    files_of_names,
-    parts_of,
+    group_arrays,
+    parse_name_role,
     read_class_names,
-    role_of,
+    split_names_files,
 )
 from recordmill.transforms.sources.arrays.rows import ArrayRows, open_array
 from recordmill.transforms.sources.registry import IdxOptions, NumpyOptions
@@ -50,36 +50,38 @@ MAGIC = b"\x93NUMPY"
 MAX_HEADER_BYTES = 1 << 16
 START_BYTES = 12  # maximum size of magic, version and header length
 _MAX_AXES = 8
-_KINDS = "biufSUV"
-_ENDINGS = (".npy", ".npz")
-_ARCHIVE = b"PK"
-_LOCAL = struct.Struct("<4s5H3I2H")  # local header, before the bytes of a zip member
-_ENCRYPTED = 1
+_SUPPORTED_KINDS = "biufSUV"
+_NUMPY_ENDINGS = (".npy", ".npz")
+_ZIP_SIGNATURE = b"PK"
+_LOCAL_HEADER = struct.Struct(
+    "<4s5H3I2H"
+)  # local header, before the bytes of a zip member
+_ENCRYPTED_FLAG = 1
 _HEADER_ERRORS = (
     *(ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError),
 )
 
 # Name of an array, its location in the file, and its size in bytes after unpacking.
-_Member = tuple[str, RowArray, int]
+_ArrayMember = tuple[str, RowArray, int]
 
 
 def find_numpy(
     options: NumpyOptions, files: Sequence[InputFile], storage: StorageOptions
-) -> Found:
+) -> ArrayInput:
     """Finds the arrays of NumPy files."""
-    files_of_classes, other_files = files_of_names(files, options.class_names)
+    files_of_classes, other_files = split_names_files(files, options.class_names)
     named_arrays: list[NamedArray] = []
     skipped: list[tuple[str, str]] = []
     any_labels = False
     for file in other_files:
-        members = _members(file, storage)
+        members = _list_arrays(file, storage)
         if members is None:
             skipped.append(("neither .npy nor .npz", file.path))
         for member in members or ():
             names = (member[0], member[0].removesuffix(".npy"), file.path)
             is_label = bool(options.label_array) and options.label_array in names
             any_labels |= is_label
-            named_arrays.append(_named(file, member, is_label, storage))
+            named_arrays.append(_open_named_array(file, member, is_label, storage))
     if options.label_array and not any_labels:
         raise InputError(
             f"`label_array`: no array is named {options.label_array!r}; found "
@@ -89,37 +91,41 @@ def find_numpy(
         )
     if not named_arrays:
         raise InputError(
-            f"no .npy or .npz file among the inputs ({count(len(files), 'input file')})"
+            f"no .npy or .npz file among the inputs ({format_count(len(files), 'input file')})"
         )
-    parts = parts_of(named_arrays)
+    parts = group_arrays(named_arrays)
     columns = [f.name for f in parts[0].fields if not f.shape and f.dtype[1] in "iuf"]
     classes, checksums = read_class_names(files_of_classes, columns, storage)
-    return Found(tuple(parts), classes, skipped=skipped, read=checksums)
+    return ArrayInput(
+        tuple(parts), classes, skipped_files=skipped, other_checksums=checksums
+    )
 
 
-def _members(file: InputFile, storage: StorageOptions) -> list[_Member] | None:
+def _list_arrays(file: InputFile, storage: StorageOptions) -> list[_ArrayMember] | None:
     """Returns the arrays of a file, or None if the file is no NumPy file."""
-    head = read_range(file.uri, 0, START_BYTES, storage, file.seen)
-    if head.startswith(_ARCHIVE) or file.path.endswith(".npz"):
+    head = read_range(file.uri, 0, START_BYTES, storage, file.stat)
+    if head.startswith(_ZIP_SIGNATURE) or file.path.endswith(".npz"):
         stream = open_stream(file, storage)
         member_infos = read_zip_directory(stream, file.size, file.uri, ".npz")
-        return [_archived(file, member_info, storage) for member_info in member_infos]
-    if head.startswith(MAGIC) or file.path.endswith(_ENDINGS):
+        return [
+            _locate_member(file, member_info, storage) for member_info in member_infos
+        ]
+    if head.startswith(MAGIC) or file.path.endswith(_NUMPY_ENDINGS):
         name = PurePosixPath(file.path).name
         return [(name, RowArray(file), file.size)]
     return None
 
 
-def _archived(
+def _locate_member(
     file: InputFile, member_info: zipfile.ZipInfo, storage: StorageOptions
-) -> _Member:
+) -> _ArrayMember:
     location = f"{file.uri}: {member_info.filename!r}"
     if not member_info.filename.endswith(".npy"):
         raise InputError(
             f"{location} is not an array; expected only .npy members, as numpy.savez writes them"
         )
     is_packed = member_info.compress_type == zipfile.ZIP_DEFLATED
-    if member_info.flag_bits & _ENCRYPTED or not (
+    if member_info.flag_bits & _ENCRYPTED_FLAG or not (
         is_packed or member_info.compress_type == zipfile.ZIP_STORED
     ):
         raise InputError(
@@ -127,14 +133,14 @@ def _archived(
             "numpy.savez or numpy.savez_compressed"
         )
     at = member_info.header_offset
-    local = read_range(file.uri, at, at + _LOCAL.size, storage, file.seen)
-    if len(local) < _LOCAL.size or not local.startswith(b"PK\3\4"):
+    local = read_range(file.uri, at, at + _LOCAL_HEADER.size, storage, file.stat)
+    if len(local) < _LOCAL_HEADER.size or not local.startswith(b"PK\3\4"):
         raise InputError(
             f"{location} is not at the position in the archive's index: copy "
             "the file again"
         )
-    *_, name_bytes, extra_bytes = _LOCAL.unpack(local)
-    start = at + _LOCAL.size + name_bytes + extra_bytes
+    *_, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(local)
+    start = at + _LOCAL_HEADER.size + name_bytes + extra_bytes
     stop = start + member_info.compress_size
     if stop > file.size:
         raise InputError(
@@ -144,16 +150,16 @@ def _archived(
         raise InputError(f"{location} states two sizes: copy the file again")
     array = RowArray(file, start)
     if is_packed:
-        array = RowArray(file, packing="deflate", crc32=member_info.CRC)
-        array = replace(array, packed_start=start, packed_stop=stop)
+        array = RowArray(file, compression="deflate", crc32=member_info.CRC)
+        array = replace(array, compressed_start=start, compressed_stop=stop)
     return member_info.filename.removesuffix(".npy"), array, member_info.file_size
 
 
-def _named(
-    file: InputFile, member: _Member, is_label: bool, storage: StorageOptions
+def _open_named_array(
+    file: InputFile, member: _ArrayMember, is_label: bool, storage: StorageOptions
 ) -> NamedArray:
     name, array, size = member
-    role, folder, location = role_of(PurePosixPath(name).name), "", file.uri
+    role, folder, location = parse_name_role(PurePosixPath(name).name), "", file.uri
     if is_label:
         role = role._replace(column="label")
     if name == PurePosixPath(file.path).name:
@@ -161,7 +167,9 @@ def _named(
     else:  # a member of an archive
         folder, location = file.path, f"{file.uri}: {name}"
         if not role.split:
-            role = role._replace(split=role_of(PurePosixPath(file.path).name).split)
+            role = role._replace(
+                split=parse_name_role(PurePosixPath(file.path).name).split
+            )
     return NamedArray(
         _open_npy(array, size, role.column, location, storage), role, folder
     )
@@ -181,7 +189,7 @@ def _open_npy(
     """
     stream = open_array(array, storage, (array.start, array.start + size))
     start = bytes(stream.read(START_BYTES))
-    length = header_length(start, location)
+    length = parse_header_length(start, location)
     head = (start + bytes(stream.read(max(0, length - len(start)))))[:length]
     _require_header(len(head), length, location)
     header = parse_npy(head, location)
@@ -201,10 +209,10 @@ def _open_npy(
         start=array.start + length,
         row_bytes=header.row_bytes,
         num_rows=header.shape[0],
-        fields=_fields_of(header, column, location),
-        transposed=int(header.dtype.itemsize) if header.is_fortran else 0,
+        fields=_create_fields(header, column, location),
+        fortran_value_bytes=int(header.dtype.itemsize) if header.is_fortran else 0,
     )
-    if array.packing and array.transposed:
+    if array.compression and array.fortran_value_bytes:
         raise InputError(
             f"{location}: is compressed and in Fortran order, so its rows cannot be read one "
             "by one: save numpy.ascontiguousarray(array), or without compression"
@@ -237,7 +245,7 @@ class NpyHeader:
         return int(self.dtype.itemsize) * math.prod(self.shape[1:])
 
 
-def header_length(start: bytes, location: str) -> int:
+def parse_header_length(start: bytes, location: str) -> int:
     """Returns the size in bytes of the header of a .npy file, read from its first bytes.
 
     Raises:
@@ -269,7 +277,7 @@ def parse_npy(head: bytes, location: str, least_axes: int = 1) -> NpyHeader:
     """Parses the header of a .npy file.
 
     Args:
-      head: The header, of the size that `header_length` returns.
+      head: The header, of the size that `parse_header_length` returns.
       location: Location of the array, for messages.
       least_axes: Minimum number of axes. 1: the first axis counts rows. 0: the array is
         one value, which may be a scalar or empty.
@@ -324,7 +332,7 @@ def read_npy(content: bytes, location: str) -> npt.NDArray[Any]:
     Raises:
       InputError: the file is damaged, or has another type.
     """
-    length = header_length(content[:START_BYTES], location)
+    length = parse_header_length(content[:START_BYTES], location)
     header = parse_npy(content[:length], location, least_axes=0)
     dtype, num_value_bytes = header.dtype, len(content) - length
     if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize > 8):
@@ -342,7 +350,7 @@ def read_npy(content: bytes, location: str) -> npt.NDArray[Any]:
     return np.ascontiguousarray(flat.reshape(header.shape, order=order))
 
 
-def _fields_of(header: NpyHeader, name: str, location: str) -> tuple[Field, ...]:
+def _create_fields(header: NpyHeader, name: str, location: str) -> tuple[Field, ...]:
     """Returns the fields of a row; a structured dtype has one field for each name."""
     dtype, inner = header.dtype, header.shape[1:]
     if dtype.names is None or dtype.fields is None:
@@ -350,7 +358,7 @@ def _fields_of(header: NpyHeader, name: str, location: str) -> tuple[Field, ...]
         axes = tuple(reversed(range(len(inner)))) if header.is_fortran else ()
         shape = inner[::-1] if header.is_fortran else inner
         axes = axes if len(axes) > 1 else ()
-        return (Field(name, _type_text(dtype, name, location), shape, axes),)
+        return (Field(name, _check_dtype(dtype, name, location), shape, axes),)
     if inner:
         names = ", ".join(map(repr, dtype.names))
         raise InputError(
@@ -361,14 +369,19 @@ def _fields_of(header: NpyHeader, name: str, location: str) -> tuple[Field, ...]
     for field_name in dtype.names:
         field_dtype, offset = dtype.fields[field_name][:2]
         base, shape = field_dtype.subdtype or (field_dtype, ())
-        text = _type_text(base, field_name, location)
+        text = _check_dtype(base, field_name, location)
         fields.append(Field(field_name, text, tuple(shape), offset=int(offset)))
     return tuple(fields)
 
 
-def _type_text(dtype: np.dtype[Any], name: str, location: str) -> str:
+def _check_dtype(dtype: np.dtype[Any], name: str, location: str) -> str:
     is_wide = dtype.kind == "f" and dtype.itemsize > 8
-    if dtype.kind not in _KINDS or dtype.names or is_wide or not dtype.itemsize:
+    if (
+        dtype.kind not in _SUPPORTED_KINDS
+        or dtype.names
+        or is_wide
+        or not dtype.itemsize
+    ):
         raise InputError(
             f"{location}: {name!r} is {dtype}, which cannot be a feature; expected numbers, "
             "booleans, text or bytes. Save array.astype(...) of such a type (int64 for "
@@ -378,18 +391,18 @@ def _type_text(dtype: np.dtype[Any], name: str, location: str) -> str:
 
 
 LABEL = "label"
-_TYPES = {8: "|u1", 9: "|i1", 0xB: ">i2", 0xC: ">i4", 0xD: ">f4", 0xE: ">f8"}
+_IDX_TYPES = {8: "|u1", 9: "|i1", 0xB: ">i2", 0xC: ">i4", 0xD: ">f4", 0xE: ">f8"}
 _MAX_HEADER_BYTES = 4 + 4 * _MAX_AXES
-_ROLES = ("image", "images", "label", "labels")
-_MOST_UNPACKED = 1032  # maximum number of bytes that deflate unpacks from one byte
+_ROLE_WORDS = ("image", "images", "label", "labels")
+_MAX_DEFLATE_RATIO = 1032  # maximum number of bytes that deflate unpacks from one byte
 _STEP_ROWS = 1 << 20
 
 
 def find_idx(
     options: IdxOptions, files: Sequence[InputFile], storage: StorageOptions
-) -> Found:
+) -> ArrayInput:
     """Finds the arrays of IDX files; labels of uint8 become class labels."""
-    files_of_classes, other_files = files_of_names(files, options.class_names)
+    files_of_classes, other_files = split_names_files(files, options.class_names)
     named_arrays: list[NamedArray] = []
     skipped: list[tuple[str, str]] = []
     for file in other_files:
@@ -406,27 +419,29 @@ def find_idx(
         raise InputError(
             "no IDX file, such as train-images-idx3-ubyte or "
             "train-labels-idx1-ubyte.gz, among the inputs "
-            f"({count(len(files), 'input file')})"
+            f"({format_count(len(files), 'input file')})"
         )
-    parts = parts_of(named_arrays, labels_last=True)
+    parts = group_arrays(named_arrays, labels_last=True)
     columns = [field.name for field in parts[0].fields if field.is_integer]
     names, checksums = read_class_names(files_of_classes, columns, storage)
     if not files_of_classes and LABEL in columns:
         numbers = _highest_label(parts, storage) + 1
         if numbers:
             names = ((LABEL, tuple(map(str, range(numbers)))),)
-    return Found(tuple(parts), names, skipped=skipped, read=checksums)
+    return ArrayInput(
+        tuple(parts), names, skipped_files=skipped, other_checksums=checksums
+    )
 
 
-def _idx_role(name: str) -> tuple[Role, str]:
+def _idx_role(name: str) -> tuple[NameRole, str]:
     """Returns the role of an IDX file, and the words that are the same in its part.
 
     >>> _idx_role("emnist-letters-train-labels-idx1-ubyte.gz")
-    (Role(column='label', split='train', number=''), 'emnist_letters')
+    (NameRole(column='label', split='train', number=''), 'emnist_letters')
     """
-    role = role_of(name)
+    role = parse_name_role(name)
     words = role.column.split("_")
-    role_words = [word for word in words if word.lower() in _ROLES]
+    role_words = [word for word in words if word.lower() in _ROLE_WORDS]
     if len(role_words) != 1:
         return role, ""
     words.remove(role_words[0])
@@ -440,10 +455,10 @@ def _open_idx(file: InputFile, column: str, storage: StorageOptions) -> RowArray
 
     Images without channels get one channel, as in TFDS.
     """
-    head = read_range(file.uri, 0, _MAX_HEADER_BYTES, storage, file.seen)
+    head = read_range(file.uri, 0, _MAX_HEADER_BYTES, storage, file.stat)
     array = RowArray(file)
     if compression_of(head[:MARK_BYTES]) == "gzip":
-        array = replace(array, packing="gzip", packed_stop=file.size)
+        array = replace(array, compression="gzip", compressed_stop=file.size)
         stream = open_array(array, storage)
         head = stream.read(4)
         head += stream.read(4 * min(head[3], _MAX_AXES) if len(head) == 4 else 0)
@@ -460,10 +475,10 @@ def _open_idx(file: InputFile, column: str, storage: StorageOptions) -> RowArray
             f"expected 1 to {MAX_ROW_BYTES:,}: the file is damaged, or not IDX"
         )
     max_bytes, size = file.size, f"the file has {file.size:,}"
-    if array.packing:
-        max_bytes = file.size * _MOST_UNPACKED
+    if array.compression:
+        max_bytes = file.size * _MAX_DEFLATE_RATIO
         size = f"{file.size:,} bytes of gzip expand to at most {max_bytes:,}"
-    if expected > max_bytes or (not array.packing and expected < max_bytes):
+    if expected > max_bytes or (not array.compression and expected < max_bytes):
         raise InputError(
             f"{file.uri}: its header declares {sides} values of {dtype[2:]} bytes, "
             f"{expected:,} bytes with the header, but {size}. The file is cut short or "
@@ -483,7 +498,7 @@ def parse_idx(head: bytes, uri: str) -> tuple[str, tuple[int, ...]]:
     Raises:
       InputError: the bytes are no header of an IDX file.
     """
-    if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES:
+    if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_TYPES:
         raise InputError(
             f"{uri}: begins with {head[:4].hex(' ') or 'nothing'}, expected the magic "
             "number of an IDX file: 00 00, a type (08, 09, 0b to 0e), the number of axes. "
@@ -496,14 +511,14 @@ def parse_idx(head: bytes, uri: str) -> tuple[str, tuple[int, ...]]:
             "file is damaged, or not IDX"
         )
     _require_header(len(head), 4 + 4 * rank, uri)
-    return _TYPES[head[2]], struct.unpack_from(f">{rank}I", head, 4)
+    return _IDX_TYPES[head[2]], struct.unpack_from(f">{rank}I", head, 4)
 
 
-def _highest_label(parts: Sequence[Part], storage: StorageOptions) -> int:
+def _highest_label(parts: Sequence[ArrayGroup], storage: StorageOptions) -> int:
     highest = -1
     for array in (array for part in parts for array in part.arrays):
         if array.fields == (Field(LABEL, "|u1"),):
-            rows = ArrayRows(array, (0, array.num_rows), array.span, storage)
-            for labels in rows.matrices(_STEP_ROWS):
+            rows = ArrayRows(array, (0, array.num_rows), array.byte_span, storage)
+            for labels in rows.read_matrices(_STEP_ROWS):
                 highest = max(highest, int(labels.max()))
     return highest

@@ -19,7 +19,7 @@ from recordmill.transforms.sources.images.options import (
     FileOptions,
     describe_inputs,
 )
-from recordmill.transforms.sources.registry import Request, SourceFormat
+from recordmill.transforms.sources.registry import SourceFormat, SourceRequest
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
@@ -63,10 +63,10 @@ class AudioOptions(FileOptions):
         return {name: name for name in COLUMNS}
 
 
-DEFAULTS = AudioOptions.model_validate({})
+DEFAULT_OPTIONS = AudioOptions.model_validate({})
 
 
-def make_source(options: AudioOptions, request: Request) -> Source:
+def make_source(options: AudioOptions, request: SourceRequest) -> Source:
     """Creates the source of audio files.
 
     Raises:
@@ -82,7 +82,7 @@ def make_source(options: AudioOptions, request: Request) -> Source:
     return AudioSource(
         options=options,
         storage=request.storage,
-        wanted=request.columns if request.as_text else None,
+        schema_columns=request.columns if request.as_text else None,
     )
 
 

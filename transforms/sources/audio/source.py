@@ -16,39 +16,46 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import InputSummary
+from recordmill.schemas.input_summary import InputReport
 from recordmill.schemas.ranges import RowIssue, TypeFlags
-from recordmill.schemas.text import count, first_names
+from recordmill.schemas.text import format_count, format_names
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.audio.header import AudioHeaderError, read_audio_header
 from recordmill.transforms.audio.samples import (
     SAMPLE_BYTES,
     decode_samples,
-    decoder,
+    decoder_clause,
     require_soundfile,
 )
-from recordmill.transforms.sources.audio.options import DEFAULTS, AudioOptions
-from recordmill.transforms.sources.base import Append, Findings, RowSink
+from recordmill.transforms.sources.audio.options import DEFAULT_OPTIONS, AudioOptions
+from recordmill.transforms.sources.base import Append, InputFindings, RangeFindings
 from recordmill.transforms.sources.images.source import (
     FilesSource,
+    PreparedFile,
+    PreparedFiles,
     ReadFile,
-    Taken,
-    TakenFiles,
     file_schema,
 )
 from recordmill.transforms.storage.reading import read_file
 
-_LOOKED_AT = 20  # files that are tried to find the number of channels
-_GROWTH = 32  # bytes of stored samples per byte of an MP3 file; few files exceed it
-_COUNTED = ("sample rates", "channels")  # names of facts, and codes of their issues
+_MAX_INSPECTED_FILES = 20  # files that are tried to find the number of channels
+_MAX_SAMPLE_GROWTH = (
+    32  # bytes of stored samples per byte of an MP3 file; few files exceed it
+)
+_COUNTED_PROPERTIES = (
+    "sample rates",
+    "channels",
+)  # names of facts, and codes of their issues
 
 
 @dataclass(frozen=True)
 class AudioSource(FilesSource):
     """A source of audio files, with one record per file and one folder per class."""
 
-    options: AudioOptions = DEFAULTS
-    channels: int = 0  # channels of each file if samples are stored, after `prepare`
+    options: AudioOptions = DEFAULT_OPTIONS
+    num_channels: int = (
+        0  # channels of each file if samples are stored, after `prepare`
+    )
 
     content_error = AudioHeaderError
 
@@ -64,19 +71,19 @@ class AudioSource(FilesSource):
             return source
         if append is not None and append.schema is not None:
             shape = append.schema["audio"].shape
-            return replace(source, channels=(*shape, 1)[1] or 1)
+            return replace(source, num_channels=(*shape, 1)[1] or 1)
         return replace(
-            source, channels=self.options.channels or source._find_channels()
+            source, num_channels=self.options.channels or source._find_channels()
         )
 
     def _find_channels(self) -> int:
         """Returns the number of channels of the first readable file."""
         problem = "no file can be read"
-        for file in self.found.images[:_LOOKED_AT]:
+        for file in self.annotations.images[:_MAX_INSPECTED_FILES]:
             if file.problem:
                 continue
             try:
-                content = read_file(file.uri, self.storage, file.seen)
+                content = read_file(file.uri, self.storage, file.stat)
                 return read_audio_header(content).channels
             except AudioHeaderError as error:
                 problem = f"{file.uri}: {error}"
@@ -88,37 +95,43 @@ class AudioSource(FilesSource):
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         audio = FeatureSpec("audio", Kind.BYTES, dtype="bytes")
         if not self.keeps_bytes:
-            shape = (None, self.channels) if self.channels > 1 else (None,)
+            shape = (None, self.num_channels) if self.num_channels > 1 else (None,)
             audio = FeatureSpec("audio", Kind.INT64, dtype="int16", shape=shape)
-        return file_schema(self.options.column_names, self.found, audio)
+        return file_schema(self.options.column_names, self.annotations, audio)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        return super().estimated_bytes(files) * (1 if self.keeps_bytes else _GROWTH)
+        return super().estimated_bytes(files) * (
+            1 if self.keeps_bytes else _MAX_SAMPLE_GROWTH
+        )
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         if range_findings is None:
-            input_report = super().understood()
-            if self.keeps_bytes or not input_report.facts:
+            input_report = super().input_report()
+            if self.keeps_bytes or not input_report.fields:
                 return input_report
-            samples = f"int16, {count(self.channels, 'channel')}{decoder()}"
+            samples = (
+                f"int16, {format_count(self.num_channels, 'channel')}{decoder_clause()}"
+            )
             return replace(
-                input_report, facts=(*input_report.facts, ("samples", samples))
+                input_report, fields=(*input_report.fields, ("samples", samples))
             )
         counts = defaultdict[str, list[str]](list)
         for issue in sorted(range_findings.issues, key=lambda issue: -issue.count):
             counts[issue.code].append(f"{issue.column} ({issue.count:,})")
         facts = (
-            (code, first_names(counts[code])) for code in _COUNTED if code in counts
+            (code, format_names(counts[code]))
+            for code in _COUNTED_PROPERTIES
+            if code in counts
         )
-        return InputSummary(tuple(facts))
+        return InputReport(tuple(facts))
 
-    def _take(
+    def _prepare_file(
         self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
-    ) -> Taken:
+    ) -> PreparedFile:
         header = read_audio_header(data)
-        if self.channels and header.channels != self.channels:
+        if self.num_channels and header.channels != self.num_channels:
             raise AudioHeaderError(
-                f"has {header.channels} channels, expected {self.channels}, as in "
+                f"has {header.channels} channels, expected {self.num_channels}, as in "
                 "`channels` or the first file: convert files with other channels "
                 "separately"
             )
@@ -126,13 +139,17 @@ class AudioSource(FilesSource):
             samples = decode_samples(data, header)
             data = data if self.keeps_bytes else samples
         notes = f"{header.sample_rate:,} Hz", str(header.channels)
-        return Taken(data, header, notes)
+        return PreparedFile(data, header, notes)
 
-    def _batch(self, taken_files: TakenFiles, sink: RowSink) -> pa.RecordBatch:
+    def _build_batch(
+        self, taken_files: PreparedFiles, sink: RangeFindings
+    ) -> pa.RecordBatch:
         notes = zip(*taken_files.notes, strict=True)
-        for code, values in zip(_COUNTED, notes, strict=False):
+        for code, values in zip(_COUNTED_PROPERTIES, notes, strict=False):
             counts = Counter(values).items()
-            sink.add(issues=[RowIssue(code, value, n, "") for value, n in counts])
+            sink.add_batch_findings(
+                issues=[RowIssue(code, value, n, "") for value, n in counts]
+            )
         contents = taken_files.contents
         if not self.keeps_bytes:
             offsets, sample_bytes = array_parts(contents)
@@ -148,5 +165,5 @@ class AudioSource(FilesSource):
         names = pa.array(taken_files.paths, pa.string())
         columns = {"audio": contents, **numbers, "filename": names}
         return pa.RecordBatch.from_pydict(
-            {**columns, **self.found.columns(taken_files.values)}
+            {**columns, **self.annotations.build_columns(taken_files.values)}
         )

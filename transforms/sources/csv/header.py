@@ -8,20 +8,20 @@ from itertools import combinations
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.ranges import RowIssue
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
     RFC_4180,
     ROW_ENDS,
     Dialect,
     Reader,
+    remove_comments,
     row_patterns,
-    without_comments,
 )
 from recordmill.transforms.sources.registry import DELIMITERS, CsvOptions
 from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
-    AskedPacking,
+    RequestedPacking,
     compression_of,
 )
 
@@ -38,7 +38,7 @@ def read_header(
     Raises:
       InputError: there is no header, or its names cannot be names of features.
     """
-    raw, start, end = _first_row(read, uri, dialect)
+    raw, start, end = _find_first_row(read, uri, dialect)
     if dialect.columns:
         return dialect.columns, start
     if not dialect.has_header:
@@ -48,7 +48,7 @@ def read_header(
                 f"{uri}: a quoted field of the first row is never closed, so its columns "
                 "cannot be counted; name them with `columns`"
             )
-        return numbered([""] * len(cells)), start
+        return number_unnamed_columns([""] * len(cells)), start
     try:
         raw.decode()
     except UnicodeDecodeError as error:
@@ -65,28 +65,28 @@ def read_header(
         raise InputError(f"{uri}: a quoted column name is never closed")
     if not any(cells):
         raise InputError(f"{uri}: no header; expected column names in the first row")
-    names = numbered(cells)
+    names = number_unnamed_columns(cells)
     name, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise InputError(
             f"{uri}: the header has column {name!r} {times} times; "
-            f"expected column names that differ. {_hint(name, dialect)}"
+            f"expected column names that differ. {_header_hint(name, dialect)}"
         )
     return names, end
 
 
-def header_start(read: Reader, uri: str, dialect: Dialect) -> int:
+def find_header(read: Reader, uri: str, dialect: Dialect) -> int:
     """Returns the byte offset of the header, or of the first row if there is none."""
-    return _first_row(read, uri, dialect)[1]
+    return _find_first_row(read, uri, dialect)[1]
 
 
 def header_comments(head: bytes, dialect: Dialect) -> tuple[RowIssue, ...]:
     """Returns an issue for the comment lines before the first row of a file, if any."""
-    start = _behind_lines(head + b"\n", dialect.skip_rows) or 0
-    return without_comments(head[start:], dialect)[1]
+    start = _skip_lines(head + b"\n", dialect.skip_rows) or 0
+    return remove_comments(head[start:], dialect)[1]
 
 
-def numbered(cells: list[str]) -> tuple[str, ...]:
+def number_unnamed_columns(cells: list[str]) -> tuple[str, ...]:
     """Returns column names; a column without a name becomes column_ and its number."""
     return tuple(name.strip() or f"column_{index}" for index, name in enumerate(cells))
 
@@ -104,10 +104,10 @@ def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
         quoted, closing, unquoted_bytes = match.groups()
         if quoted is not None and not closing:
             return None
-        text = patterns.meaning.sub(
+        text = patterns.quote_or_escape.sub(
             lambda escape_match: escape_match[1] or quote, quoted or b""
         )
-        text += patterns.meaning.sub(
+        text += patterns.quote_or_escape.sub(
             lambda escape_match: escape_match[1] or escape_match[0], unquoted_bytes
         )
         cells.append(text.decode(errors="replace"))
@@ -115,24 +115,24 @@ def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
     return cells
 
 
-def _hint(name: str, dialect: Dialect) -> str:
+def _header_hint(name: str, dialect: Dialect) -> str:
     if any(character.isdigit() for character in name):
         return "If the table has no header, use `header=none`"
     lines = dialect.skip_rows + 1
     return (
-        f"Name the columns explicitly, and skip {count(lines, 'line')}: `header=none`, "
+        f"Name the columns explicitly, and skip {format_count(lines, 'line')}: `header=none`, "
         f"`skip_rows={lines}` and `columns`, for example a,b,c"
     )
 
 
-def _first_row(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, int, int]:
+def _find_first_row(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, int, int]:
     """Returns the first row without its line end, its offset and the next offset."""
     size = _READ_AHEAD
     pattern = row_patterns(dialect).row
     while True:
         text = read(0, size)
         is_all = len(text) < size
-        start = _behind_lines(text, dialect.skip_rows)
+        start = _skip_lines(text, dialect.skip_rows)
         if start is None and is_all:
             raise InputError(
                 f"{uri}: `skip_rows` is {dialect.skip_rows}, but the file has no more "
@@ -160,7 +160,7 @@ def _first_row(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, int, in
         size *= 4
 
 
-def _behind_lines(text: bytes, lines: int) -> int | None:
+def _skip_lines(text: bytes, lines: int) -> int | None:
     """Returns the offset after the BOM and `lines` lines, or None if the text is shorter.
 
     A line end at the end of the text may be the first half of a longer line end, so that
@@ -175,7 +175,7 @@ def _behind_lines(text: bytes, lines: int) -> int | None:
     return at
 
 
-def name_of(delimiter: bytes) -> str:
+def format_delimiter(delimiter: bytes) -> str:
     """Returns the name of a delimiter, like "semicolon", or its repr, like "'#'"."""
     mark = delimiter.decode()
     names = (name for name, character in DELIMITERS.items() if character == mark)
@@ -196,7 +196,7 @@ PRESETS: dict[str, dict[str, str]] = {
 }
 
 
-def ask_dialect(options: CsvOptions) -> Dialect:
+def parse_dialect(options: CsvOptions) -> Dialect:
     """Converts options to a dialect; an unset delimiter stays empty.
 
     Raises:
@@ -220,7 +220,7 @@ def ask_dialect(options: CsvOptions) -> Dialect:
             "`delimiter` and `decimal` are both a comma; expected another `delimiter`, or "
             "a `quote` around the numbers"
         )
-    columns = _names(options.columns)
+    columns = _parse_names(options.columns)
     nulls = split_row(options.null_values.encode(), RFC_4180)
     if nulls is None:
         raise UsageError(
@@ -245,16 +245,16 @@ def ask_dialect(options: CsvOptions) -> Dialect:
     )
 
 
-def ask_packing(options: CsvOptions) -> AskedPacking:
+def parse_packing(options: CsvOptions) -> RequestedPacking:
     """Returns the requested compression and encoding; None for automatic detection."""
     compression = {"auto": None, "none": ""}
-    return AskedPacking(
+    return RequestedPacking(
         compression.get(options.input_compression, options.input_compression),
         None if options.encoding == "auto" else options.encoding,
     )
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _parse_names(text: str) -> tuple[str, ...]:
     if not text:
         return ()
     names = tuple(name.strip() for name in split_row(text.encode()) or ())

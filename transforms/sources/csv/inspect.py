@@ -21,16 +21,16 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import InputSummary, InputWarning, WarningCode
+from recordmill.schemas.input_summary import InputReport, InputWarning, WarningCode
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, printable
-from recordmill.transforms.cast.text_values import MISSING_WORDS, shown
+from recordmill.schemas.text import escape_unprintable, format_count
+from recordmill.transforms.cast.text_values import MISSING_WORDS, shorten
 from recordmill.transforms.sources.csv.header import (
     MAX_HEADER_BYTES,
-    header_start,
-    name_of,
-    numbered,
+    find_header,
+    format_delimiter,
+    number_unnamed_columns,
     read_header,
     split_row,
 )
@@ -39,42 +39,50 @@ from recordmill.transforms.sources.csv.quotes import (
     RFC_4180,
     Dialect,
     Reader,
-    row_spans,
+    find_row_spans,
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
-from recordmill.transforms.sources.other_format import BINARY, HEAD_BYTES, recognize
+from recordmill.transforms.sources.other_format import (
+    BINARY,
+    HEAD_BYTES,
+    recognize_content,
+)
 from recordmill.transforms.sources.partitions import Partitions
-from recordmill.transforms.sources.plain_types import columns_differ
+from recordmill.transforms.sources.plain_types import describe_column_differences
 from recordmill.transforms.sources.text_columns import (
     TypeFlag,
     classify_columns,
     marked_numbers,
-    with_points,
+    with_decimal_points,
 )
 from recordmill.transforms.storage.input_stream import (
     MARK_BYTES,
-    AskedPacking,
     Packing,
+    RequestedPacking,
+    compression_mismatch_message,
     compression_of,
     encoding_of,
-    other_compression,
 )
 from recordmill.transforms.storage.reading import open_stream, read_range
 
-CANDIDATES = (b",", b";", b"\t", b"|")
+CANDIDATE_DELIMITERS = (b",", b";", b"\t", b"|")
 # Rare delimiters, which are never chosen without `delimiter`; they lead to an error that
 # proposes the option.
-_RARE = (b":", b" ", b"^", b"~", b"\x01", b"\x02", b"\x1f")
+_RARE_DELIMITERS = (b":", b" ", b"^", b"~", b"\x01", b"\x02", b"\x1f")
 SAMPLE_BYTES = 1 << 16
 SAMPLED_ROWS = 100
 TYPED_BYTES = 1 << 16
-SAME_SHARE = 0.9  # minimum share of rows with the same number of cells as the first
-_CLEARLY = 0.2  # minimum difference between two scores
-_LINES_BEFORE = 10  # maximum number of lines that look alike before the header
-_FOOTERS = 3  # maximum number of last lines with another number of cells
+MIN_SAME_SHARE = 0.9  # minimum share of rows with the same number of cells as the first
+_MIN_SCORE_DIFFERENCE = 0.2  # minimum difference between two scores
+_MAX_LINES_BEFORE_HEADER = (
+    10  # maximum number of lines that look alike before the header
+)
+_MAX_FOOTER_LINES = 3  # maximum number of last lines with another number of cells
 _SHOWN_COLUMNS = 10
 _SHOWN_CHARACTERS = 40  # maximum length of a column name in the report
-_WEIGHED = 200  # maximum number of columns that decide whether there is a header
+_MAX_WEIGHED_COLUMNS = (
+    200  # maximum number of columns that decide whether there is a header
+)
 
 _NUMBER = re.compile(
     r"[-+]?(?:[0-9][0-9.,']*|[.,][0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:inf|nan)",
@@ -82,7 +90,7 @@ _NUMBER = re.compile(
 )
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
 _YEAR = re.compile(r"[12]\d{3}")
-_BLANKS = (
+_BLANK_CELLS = (
     "",
     "-",
     "--",
@@ -95,7 +103,7 @@ _BLANKS = (
 )
 _DIGITS, _LETTERS = re.compile(r"[0-9]+"), re.compile(r"[^\W\d_]+")
 TEXT = "text"
-_PLAIN = NUMBER, BOOLEAN, DATE = "number", "boolean", "date"
+_PLAIN_SORTS = NUMBER, BOOLEAN, DATE = "number", "boolean", "date"
 
 
 def sort_of(cell: str) -> str:
@@ -105,7 +113,7 @@ def sort_of(cell: str) -> str:
     ['number', '', 'text', 'date', '$9.9', 'a-9', '9%']
     """
     cell = cell.strip()
-    if cell.lower() in _BLANKS:
+    if cell.lower() in _BLANK_CELLS:
         return ""
     if _NUMBER.fullmatch(cell):
         return NUMBER
@@ -125,17 +133,17 @@ def _is_typed(sort: str) -> bool:
     )
 
 
-def _main_sort(cells: Iterable[str]) -> tuple[str, float]:
+def _most_common_sort(cells: Iterable[str]) -> tuple[str, float]:
     """Returns the most common sort of cells, and its share, without missing values."""
     sorts = Counter(sort for cell in cells if (sort := sort_of(cell)))
     [(sort, number)] = sorts.most_common(1) or [("", 1)]
     return sort, number / max(1, sorts.total())
 
 
-def named_delimiter(read: Reader) -> bytes:
+def parse_sep_line(read: Reader) -> bytes:
     r"""Returns the delimiter that a first line like Excel's sep=; states, or b"".
 
-    >>> named_delimiter(lambda start, stop: b"sep=;\r\nid;name\r\n"[start:stop])
+    >>> parse_sep_line(lambda start, stop: b"sep=;\r\nid;name\r\n"[start:stop])
     b';'
     """
     line = read(0, 16).removeprefix(BOM).lower()
@@ -143,11 +151,11 @@ def named_delimiter(read: Reader) -> bytes:
     return match[1] if match else b""
 
 
-def no_table(start: bytes) -> str:
+def describe_other_content(start: bytes) -> str:
     """Returns the reason why a file is no text table and how to fix it, or ""."""
-    format_name, _ = recognize(start)
+    format_name, _ = recognize_content(start)
     if format_name not in ("", "text with delimiters", BINARY):
-        # `naming_other_format` adds how to fix it.
+        # `report_other_format` adds how to fix it.
         return f"is {format_name}, not a table of text"
     zeros = [byte == 0 for byte in start[:4]]
     if zeros not in ([False, True] * 2, [True, False] * 2):
@@ -160,7 +168,7 @@ def no_table(start: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _SplitSample:
     """The first rows of a file, split at one delimiter."""
 
     rows: list[list[str]]
@@ -173,14 +181,20 @@ class _Reading:
         number = other_widths.count(width)
         [(common, times)] = Counter(other_widths).most_common(1) or [(0, 0)]
         # The lines path, /a|b, /c|d can be a single column, so a few lines do not count.
-        if common > 1 and number < min(times, _LINES_BEFORE) and common + times > 4:
+        if (
+            common > 1
+            and number < min(times, _MAX_LINES_BEFORE_HEADER)
+            and common + times > 4
+        ):
             width, number = common, times
             other_widths = other_widths[other_widths.index(width) :]
         while other_widths and self.is_whole and other_widths[-1] != width:
-            if len(other_widths) - number > _FOOTERS or 2 * number < len(other_widths):
+            if len(other_widths) - number > _MAX_FOOTER_LINES or 2 * number < len(
+                other_widths
+            ):
                 break
             other_widths.pop()
-        fits = 0 < SAME_SHARE * len(other_widths) <= number
+        fits = 0 < MIN_SAME_SHARE * len(other_widths) <= number
         return width if fits and width > 1 else 0
 
     @cached_property
@@ -189,7 +203,7 @@ class _Reading:
         cells = [
             cell for row in self.rows[1:] if len(row) == self.width for cell in row
         ]
-        typed = sum(sort in (*_PLAIN, "9%", "") for sort in map(sort_of, cells))
+        typed = sum(sort in (*_PLAIN_SORTS, "9%", "") for sort in map(sort_of, cells))
         return typed / max(1, len(cells))
 
 
@@ -210,10 +224,12 @@ def find_delimiter(
         return requested_dialect.delimiter
     comma, *other_candidates = [
         candidate
-        for candidate in CANDIDATES
+        for candidate in CANDIDATE_DELIMITERS
         if candidate not in requested_dialect.marks
     ]
-    sample, is_whole = _sample(read, uri, replace(requested_dialect, delimiter=comma))
+    sample, is_whole = _read_sample(
+        read, uri, replace(requested_dialect, delimiter=comma)
+    )
     readings = {
         candidate: _split_rows(
             sample, replace(requested_dialect, delimiter=candidate), is_whole
@@ -223,7 +239,7 @@ def find_delimiter(
     }
     if requested_columns and requested_dialect.has_header:
         for delimiter, reading in readings.items():
-            if {*requested_columns} <= {*numbered(reading.rows[0])}:
+            if {*requested_columns} <= {*number_unnamed_columns(reading.rows[0])}:
                 return delimiter
     possible_readings = {
         candidate: reading for candidate, reading in readings.items() if reading.width
@@ -235,7 +251,9 @@ def find_delimiter(
     possible_readings = complete_readings or possible_readings
     if not possible_readings:
         if not requested_columns and (
-            problem := _rare_delimiter(sample, uri, requested_dialect, is_whole)
+            problem := _describe_rare_delimiter(
+                sample, uri, requested_dialect, is_whole
+            )
         ):
             raise InputError(problem)
         return comma
@@ -243,9 +261,12 @@ def find_delimiter(
         possible_readings, key=lambda candidate: possible_readings[candidate].score
     )
     best = comma if comma in possible_readings else top
-    if possible_readings[top].score > possible_readings[best].score + _CLEARLY:
+    if (
+        possible_readings[top].score
+        > possible_readings[best].score + _MIN_SCORE_DIFFERENCE
+    ):
         best = top
-    min_score = possible_readings[best].score - _CLEARLY
+    min_score = possible_readings[best].score - _MIN_SCORE_DIFFERENCE
     rivals = [
         e
         for e in possible_readings
@@ -254,27 +275,29 @@ def find_delimiter(
     if not rivals:
         return best
     interpretations = " and ".join(
-        f"{count(len(readings[candidate].rows[0]), 'column')} with {name_of(candidate)}"
+        f"{format_count(len(readings[candidate].rows[0]), 'column')} with {format_delimiter(candidate)}"
         for candidate in (best, rivals[0])
     )
     raise InputError(
         f"{uri}: the delimiter is ambiguous: the first rows have {interpretations}. Set "
-        f"`delimiter={name_of(best)}` or `delimiter={name_of(rivals[0])}`"
+        f"`delimiter={format_delimiter(best)}` or `delimiter={format_delimiter(rivals[0])}`"
     )
 
 
 # Separators of several characters, at which recordmill cannot split rows: bytes that must
 # occur, the pattern, a description, and a sed script that writes tabs instead.
-_RUNS = (
+_LONG_SEPARATORS = (
     (b"  ", rb" {2,}", "runs of spaces", r"s/^ *//; s/   */\t/g"),
     (b"  ", rb" +", "runs of spaces", r"s/^ *//; s/  */\t/g"),
     (b"::", rb"::", "'::'", r"s/::/\t/g"),
 )
 # Cells that contain such characters although they are one value.
-_WHOLE = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?|[-+]?\d{1,3}( \d{3})+|\w+://.*")
+_SINGLE_VALUE = re.compile(
+    r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?|[-+]?\d{1,3}( \d{3})+|\w+://.*"
+)
 
 
-def _rare_delimiter(
+def _describe_rare_delimiter(
     sample: bytes, uri: str, requested_dialect: Dialect, is_whole: bool
 ) -> str:
     """Returns the message for a single column that seems to be several, or ""."""
@@ -283,13 +306,13 @@ def _rare_delimiter(
     ).rows
     cells = [line[0].strip() for line in lines[1:] if line]
     single_values = [
-        cell for cell in cells if _WHOLE.fullmatch(cell) or _DATE.fullmatch(cell)
+        cell for cell in cells if _SINGLE_VALUE.fullmatch(cell) or _DATE.fullmatch(cell)
     ]
     if len(lines) < 2 or len(single_values) * 2 > len(cells):
         return ""
     keep_advice = "To keep it as one column, use `delimiter=comma`"
     runs = []
-    for needed, pattern, separator, script in _RUNS:
+    for needed, pattern, separator, script in _LONG_SEPARATORS:
         if needed in sample:
             text = re.sub(pattern, b"\x1d", re.sub(rb"(?m)^ +", b"", sample))
             reading = _split_rows(
@@ -301,10 +324,10 @@ def _rare_delimiter(
         _, width, separator, script = max(runs, key=lambda run: run[0])
         return (
             f"{uri}: a single column, but the rows have {separator} between "
-            f"{count(width, 'cell')}; expected one character. Replace them by tabs, "
+            f"{format_count(width, 'cell')}; expected one character. Replace them by tabs, "
             f"for example with sed '{script}'. {keep_advice}"
         )
-    for mark in _RARE:
+    for mark in _RARE_DELIMITERS:
         reading = _split_rows(
             sample, replace(requested_dialect, delimiter=mark), is_whole
         )
@@ -314,39 +337,47 @@ def _rare_delimiter(
         ):
             continue
         # Spaces also separate the words of a text.
-        if mark != b" " or (reading.width > 2 and is_header) or _is_table(reading):
-            name = name_of(mark)
+        if (
+            mark != b" "
+            or (reading.width > 2 and is_header)
+            or _has_typed_columns(reading)
+        ):
+            name = format_delimiter(mark)
             return (
                 f"{uri}: a single column, but the rows have {name} between "
-                f"{count(reading.width, 'cell')}. Use `delimiter={name}`. {keep_advice}"
+                f"{format_count(reading.width, 'cell')}. Use `delimiter={name}`. {keep_advice}"
             )
     return ""
 
 
-def _is_table(reading: _Reading) -> bool:
+def _has_typed_columns(reading: _SplitSample) -> bool:
     """Returns whether a cell contains a space, or most cells of a column are typed."""
     if any(" " in cell for row in reading.rows for cell in row):
         return True
     rows = [row for row in reading.rows[1:] if len(row) == reading.width]
-    sorts = [_main_sort(cells) for cells in zip(*rows, strict=True)]
+    sorts = [_most_common_sort(cells) for cells in zip(*rows, strict=True)]
     return any(_is_typed(sort) and share >= 0.8 for sort, share in sorts)
 
 
-def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
+def _read_sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
     """Returns the text of the first rows of a file, and whether it is the whole file."""
-    start = header_start(read, uri, dialect)
+    start = find_header(read, uri, dialect)
     size = SAMPLE_BYTES
     while True:
         sample = read(start, start + size)
         is_whole = len(sample) < size
         # At least two whole rows are needed, so more is read from a wide table.
-        if is_whole or size >= MAX_HEADER_BYTES or len(row_spans(sample, dialect)) > 2:
+        if (
+            is_whole
+            or size >= MAX_HEADER_BYTES
+            or len(find_row_spans(sample, dialect)) > 2
+        ):
             return sample, is_whole
         size *= 4
 
 
-def _split_rows(sample: bytes, dialect: Dialect, is_whole: bool) -> _Reading:
-    spans = row_spans(sample, dialect)
+def _split_rows(sample: bytes, dialect: Dialect, is_whole: bool) -> _SplitSample:
+    spans = find_row_spans(sample, dialect)
     if not is_whole and len(spans) > 1:
         spans = spans[:-1]  # the last row is incomplete
     rows = [sample[slice(*span)] for span in spans[: SAMPLED_ROWS + 1]]
@@ -354,7 +385,7 @@ def _split_rows(sample: bytes, dialect: Dialect, is_whole: bool) -> _Reading:
     if split and split[-1] is None:  # a quote that is not closed in the sample
         split.pop()
     is_whole = is_whole and len(spans) <= SAMPLED_ROWS + 1
-    return _Reading([cells or [] for cells in split] or [[]], is_whole)
+    return _SplitSample([cells or [] for cells in split] or [[]], is_whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +411,7 @@ class FirstRows:
         return f"{self.uri}: line {self.dialect.skip_rows + 1}"
 
 
-def header_doubts(first: FirstRows) -> tuple[str, str]:
+def find_header_doubts(first: FirstRows) -> tuple[str, str]:
     """Returns the problem and the doubt with the first row as header; "" for none.
 
     Consecutive years and dates (2001, 2002, 2003) are accepted as names. So are the
@@ -392,9 +423,9 @@ def header_doubts(first: FirstRows) -> tuple[str, str]:
         return "", ""
     matching_names, num_codes, num_different, num_recurring, num_odd = [], 0, 0, 0, 0
     columns = first.cells.select(first.names).columns
-    for name, column in zip(header_cells[:_WEIGHED], columns, strict=False):
+    for name, column in zip(header_cells[:_MAX_WEIGHED_COLUMNS], columns, strict=False):
         cells = column[:SAMPLED_ROWS].drop_null().to_pylist()
-        name_sort, (sort, share) = sort_of(name), _main_sort(cells)
+        name_sort, (sort, share) = sort_of(name), _most_common_sort(cells)
         if not name_sort or not sort:
             continue
         if name_sort == sort and share >= 0.5:
@@ -421,7 +452,9 @@ def header_doubts(first: FirstRows) -> tuple[str, str]:
             num_codes or num_recurring or is_odd
         ) and not num_different else ""
     numbers = [
-        float(name) for name in matching_names if _YEAR.fullmatch(name) or _plain(name)
+        float(name)
+        for name in matching_names
+        if _YEAR.fullmatch(name) or _is_number(name)
     ]
     is_alike = len(numbers) == len(matching_names) or all(
         map(_DATE.fullmatch, matching_names)
@@ -434,7 +467,7 @@ def header_doubts(first: FirstRows) -> tuple[str, str]:
     return f"{line} should be the header, but it looks like a row: {row}", ""
 
 
-def _plain(text: str) -> bool:
+def _is_number(text: str) -> bool:
     try:
         return float(text) == float(text)
     except ValueError:
@@ -450,7 +483,7 @@ def _is_series(names: Sequence[str], numbers: Sequence[float]) -> bool:
     return len(dates) > 2 or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
 
 
-def repeated_columns(first: FirstRows) -> str:
+def describe_repeated_header(first: FirstRows) -> str:
     """Returns the problem if the first row repeats the names of `columns`, or ""."""
     cells = split_row(first.rows[0], first.dialect) if first.rows else None
     names = tuple(cell.strip() for cell in cells or ())
@@ -462,17 +495,17 @@ def repeated_columns(first: FirstRows) -> str:
     )
 
 
-_MARKS = (b"#", b"%", b";", b"!")  # usual first bytes of comments
-_UNSAFE = re.compile(
+_COMMENT_MARKS = (b"#", b"%", b";", b"!")  # usual first bytes of comments
+_UNSAFE_CHARACTERS = re.compile(
     r"[\s`,\"]"
 )  # characters that a suggested `columns` cannot contain
 
 
 def _shown(row: bytes) -> str:
-    return shown(row.decode(errors="replace"))
+    return shorten(row.decode(errors="replace"))
 
 
-def misfit(first: FirstRows) -> str:
+def describe_width_mismatch(first: FirstRows) -> str:
     """Returns the problem if the header does not fit the rows below it, or "".
 
     R writes no name above the column of row names. Programs that write reports put lines
@@ -483,7 +516,7 @@ def misfit(first: FirstRows) -> str:
     ]
     expected, mark = widths[0], first.header[:1]
     num_alike = 1  # number of first lines with the same comment mark as the header
-    if mark in _MARKS:
+    if mark in _COMMENT_MARKS:
         num_alike += sum(1 for _ in takewhile(lambda row: row[:1] == mark, first.rows))
     data_widths = widths[num_alike:]
     if not data_widths or not first.dialect.has_header:
@@ -492,15 +525,17 @@ def misfit(first: FirstRows) -> str:
     at = num_alike + data_widths.index(width)
     if width <= expected or expected in widths[at:]:
         return ""
-    if rows < SAME_SHARE * len(widths[at:]):
+    if rows < MIN_SAME_SHARE * len(widths[at:]):
         return ""
     mismatch = (
-        f"{first.uri}: the header has {count(expected, 'name')}, but the rows below it "
-        f"have {count(width, 'cell')}"
+        f"{first.uri}: the header has {format_count(expected, 'name')}, but the rows below it "
+        f"have {format_count(width, 'cell')}"
     )
     if at == 1 and width == expected + 1 > 2:
         names = ",".join(["row", *first.names])
-        columns_option = "`columns`" if _UNSAFE.search(names.replace(",", "")) else ""
+        columns_option = (
+            "`columns`" if _UNSAFE_CHARACTERS.search(names.replace(",", "")) else ""
+        )
         return (
             f"{mismatch}, as in files of R with row names. Name all columns, and skip "
             f"this header: {columns_option or f'`columns={names}`'} and "
@@ -515,7 +550,7 @@ def misfit(first: FirstRows) -> str:
     )
 
 
-def commented(first: FirstRows) -> str:
+def describe_commented_header(first: FirstRows) -> str:
     """Returns a warning if the header may be a comment, or ""."""
     dialect, lines = first.dialect, [first.header, *first.rows]
     if dialect.comment or not dialect.has_header or len(lines) < 2:
@@ -523,7 +558,9 @@ def commented(first: FirstRows) -> str:
     if lines[0][:1] != b"#" or (len(first.names) > 1 and lines[1][:1] != b"#"):
         return ""
     first_row = next((line for line in lines if line[:1] != b"#"), b"")
-    if len(first.names) == 1 and not any(mark in first_row for mark in CANDIDATES):
+    if len(first.names) == 1 and not any(
+        mark in first_row for mark in CANDIDATE_DELIMITERS
+    ):
         return ""
     return (
         f"{first.line}, the header, begins with a '#': {_shown(lines[0])}. If lines like "
@@ -531,7 +568,7 @@ def commented(first: FirstRows) -> str:
     )
 
 
-def escaped(first: FirstRows) -> str:
+def describe_escaped_quotes(first: FirstRows) -> str:
     r"""Returns a warning if quotes may be escaped as \", as Spark writes them, or ""."""
     dialect = first.dialect
     quote, ends = map(re.escape, (dialect.quote, dialect.field_ends + dialect.quote))
@@ -549,13 +586,13 @@ def escaped(first: FirstRows) -> str:
     )
 
 
-def describe(
+def create_input_report(
     rows: RangeRows,
     requested_dialect: Dialect,
     dtypes: Sequence[str],
     basis: str,
     warnings: Sequence[InputWarning],
-) -> InputSummary:
+) -> InputReport:
     """Returns the input report of a table.
 
     Args:
@@ -568,14 +605,16 @@ def describe(
     names, dialect = rows.names, rows.dialect
     columns = []
     for at, name in enumerate(names[:_SHOWN_COLUMNS]):
-        text = printable(name)
+        text = escape_unprintable(name)
         if len(text) > _SHOWN_CHARACTERS:
             text = f"{text[: _SHOWN_CHARACTERS - 3]}..."
         columns.append(" ".join((text, *dtypes[at : at + 1])))
     if num_more := len(names) - len(columns):
         columns.append(f"{num_more:,} more")
     unnamed = [name for at, name in enumerate(names) if name == f"column_{at}"]
-    is_detected = dialect.delimiter != CANDIDATES[0] and not requested_dialect.delimiter
+    is_detected = (
+        dialect.delimiter != CANDIDATE_DELIMITERS[0] and not requested_dialect.delimiter
+    )
     header = "none, the columns are named by the job" if dialect.columns else "none"
     if dialect.has_header:
         suffix = ", comments not counted" if dialect.comment else ""
@@ -584,8 +623,8 @@ def describe(
     quote = dialect.quote.decode() or "none"
     unnamed_text = ", ".join(unnamed[:_SHOWN_COLUMNS])
     facts = {
-        "file": "" if rows.packing.is_plain else rows.packing.described,
-        "delimiter": name_of(dialect.delimiter)
+        "file": "" if rows.packing.is_plain else rows.packing.description,
+        "delimiter": format_delimiter(dialect.delimiter)
         + (", found in the first rows" if is_detected else ""),
         "comments": comment and f"lines that begin with {comment}",
         "escape": dialect.escape.decode(),
@@ -594,18 +633,18 @@ def describe(
         "columns": f"{len(names):,} ({', '.join(columns)})",
         "types": basis,
         "decimals": "with a comma" if dialect.decimal == "," else "",
-        "null values": ", ".join(map(shown, dialect.null_values)),
+        "null values": ", ".join(map(shorten, dialect.null_values)),
         "columns without a name": f"{len(unnamed):,}, named {unnamed_text}"
         if unnamed and dialect.has_header
         else "",
     }
-    return InputSummary(
+    return InputReport(
         tuple((name, text) for name, text in facts.items() if text), tuple(warnings)
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected:
+class FirstRowFindings:
     """The types and warnings that the first rows of an input lead to."""
 
     num_rows: int = 0  # number of rows examined
@@ -613,12 +652,12 @@ class Inspected:
     warnings: tuple[InputWarning, ...] = ()
     has_quotes: bool = False
     # text columns that look like numbers with thousands separators or decimal commas
-    marked: tuple[RowIssue, ...] = ()
+    marked_issues: tuple[RowIssue, ...] = ()
 
 
-def inspect(
+def inspect_first_rows(
     rows: RangeRows, file: InputFile, *, is_guessed: bool, infers_types: bool
-) -> tuple[Inspected, str]:
+) -> tuple[FirstRowFindings, str]:
     """Checks the first rows of a file; returns types, warnings, and a problem or "".
 
     Args:
@@ -627,30 +666,30 @@ def inspect(
       is_guessed: Whether the header was detected, not requested.
       infers_types: Whether types are inferred from cells.
     """
-    first = _look_at(rows, file)
+    first = _read_first_rows(rows, file)
     quote, decimal = rows.dialect.quote, rows.dialect.decimal
     cells = first.cells[:SAMPLED_ROWS]
-    flags = map(int, classify_columns(with_points(cells.columns, decimal)))
+    flags = map(int, classify_columns(with_decimal_points(cells.columns, decimal)))
     types = dict(zip(cells.schema.names, flags, strict=True))
     texts = [
         name for name in rows.names if infers_types and types[name] & TypeFlag.TEXT
     ]
     marked = (marked_numbers(name, cells.column(name), decimal) for name in texts)
-    problem, doubt = header_doubts(first) if is_guessed else ("", "")
-    has_escapes = escaped(first)
+    problem, doubt = find_header_doubts(first) if is_guessed else ("", "")
+    has_escapes = describe_escaped_quotes(first)
     warning_texts: dict[WarningCode, str] = {
         "escaped-quotes": has_escapes,
-        "other-widths": "" if has_escapes else misfit(first),
-        "comment-header": commented(first),
+        "other-widths": "" if has_escapes else describe_width_mismatch(first),
+        "comment-header": describe_commented_header(first),
         "doubtful-header": doubt if infers_types else "",
     }
     if first.header and first.rows and len(first.names) == 1:
-        if other := _other_delimiter(rows, file):
+        if other := _find_better_delimiter(rows, file):
             warning_texts["single-column"] = (
-                f"{file.uri}: the header is the single column {shown(first.names[0])}, but "
+                f"{file.uri}: the header is the single column {shorten(first.names[0])}, but "
                 f"this looks like a table with `delimiter={other}`"
             )
-    return Inspected(
+    return FirstRowFindings(
         num_rows=cells.num_rows,
         types=tuple(types[name] for name in rows.names),
         warnings=tuple(
@@ -659,14 +698,14 @@ def inspect(
             if coded_text[1]
         ),
         has_quotes=bool(quote) and quote in first.text,
-        marked=tuple(chain.from_iterable(marked))[:_SHOWN_COLUMNS],
-    ), repeated_columns(first) or problem
+        marked_issues=tuple(chain.from_iterable(marked))[:_SHOWN_COLUMNS],
+    ), describe_repeated_header(first) or problem
 
 
-def find_rows(
+def detect_rows(
     files: Sequence[InputFile],
     requested_dialect: Dialect,
-    requested_packing: AskedPacking,
+    requested_packing: RequestedPacking,
     requested_columns: Sequence[str],
     storage: StorageOptions,
     *,
@@ -689,18 +728,18 @@ def find_rows(
         )
     first = files[0]
     compression, encoding = requested_packing
-    start = RangeRows((), storage).from_start(first)(0, MARK_BYTES)
+    start = RangeRows((), storage).start_reader(first)(0, MARK_BYTES)
     if compression is None:
         compression = compression_of(start)
     if encoding is None:
         if compression:
-            start = open_stream(first, storage, compression=compression).piece()
+            start = open_stream(first, storage, compression=compression).read_block()
         encoding = encoding_of(start)
     rows = RangeRows((), storage, packing=Packing(compression, encoding))
-    if problem := no_table(rows.from_start(first)(0, HEAD_BYTES)):
+    if problem := describe_other_content(rows.start_reader(first)(0, HEAD_BYTES)):
         raise InputError(f"{first.uri}: {problem}")
     stated_delimiter = (
-        b"" if requested_dialect.skip_rows else named_delimiter(rows.from_start(first))
+        b"" if requested_dialect.skip_rows else parse_sep_line(rows.start_reader(first))
     )
     if stated_delimiter:
         requested_dialect = replace(
@@ -709,22 +748,24 @@ def find_rows(
             skip_rows=1,
         )
     delimiter = find_delimiter(
-        rows.from_start(first), first.uri, requested_dialect, requested_columns
+        rows.start_reader(first), first.uri, requested_dialect, requested_columns
     )
     dialect = replace(requested_dialect, delimiter=delimiter)
-    rows = replace(rows, dialect=dialect, leaves_out=leaves_out)
+    rows = replace(rows, dialect=dialect, ignores_extra_columns=leaves_out)
     names: tuple[str, ...] = ()  # columns of the first file; all files have the same
     known_columns, file_columns = {*requested_columns}, set[str]()
     without_rows = []
     for file in files:
         if not rows.packing.is_plain:
-            start = read_range(file.uri, 0, MARK_BYTES, storage, file.seen)
+            start = read_range(file.uri, 0, MARK_BYTES, storage, file.stat)
             if (packed := compression_of(start)) != compression:
-                raise InputError(other_compression(file.uri, packed, compression))
-        read = rows.from_start(file)
-        if stated_delimiter and named_delimiter(read) != stated_delimiter:
+                raise InputError(
+                    compression_mismatch_message(file.uri, packed, compression)
+                )
+        read = rows.start_reader(file)
+        if stated_delimiter and parse_sep_line(read) != stated_delimiter:
             raise InputError(
-                f"{file.uri}: the first line is not {shown('sep=' + stated_delimiter.decode())}, "
+                f"{file.uri}: the first line is not {shorten('sep=' + stated_delimiter.decode())}, "
                 "as in the first file; expected the same in all files: convert such "
                 "files separately"
             )
@@ -737,14 +778,14 @@ def find_rows(
             names = chosen if chosen and leaves_out else header_names
             known_columns = {*(chosen or header_names)}
         file_columns.update(header_names)
-        differ = columns_differ(
+        differ = describe_column_differences(
             *(file, header_names, names, requested_columns),
             first=first,
             leaves_out=leaves_out,
         )
         if differ:
-            if other := _other_delimiter(rows, file, names):
-                mark = name_of(rows.dialect.delimiter)
+            if other := _find_better_delimiter(rows, file, names):
+                mark = format_delimiter(rows.dialect.delimiter)
                 differ += f". It seems to have {other} between its cells, not {mark}"
             elif (
                 len(header_names) == len(names)
@@ -766,11 +807,11 @@ def _is_like_row(names: Sequence[str]) -> bool:
     )
 
 
-def _other_delimiter(
+def _find_better_delimiter(
     rows: RangeRows, file: InputFile, names: Sequence[str] = ()
 ) -> str:
     """Returns the name of another delimiter that fits a file better, or ""."""
-    free, read = replace(rows.dialect, delimiter=b""), rows.from_start(file)
+    free, read = replace(rows.dialect, delimiter=b""), rows.start_reader(file)
     try:
         delimiter = find_delimiter(read, file.uri, free, names)
         columns, _ = read_header(read, file.uri, replace(free, delimiter=delimiter))
@@ -778,18 +819,18 @@ def _other_delimiter(
         return ""
     # `find_delimiter` returns the comma if no delimiter is possible.
     is_other = delimiter != rows.dialect.delimiter and len(columns) > 1
-    return name_of(delimiter) if is_other else ""
+    return format_delimiter(delimiter) if is_other else ""
 
 
-def _look_at(rows: RangeRows, file: InputFile) -> FirstRows:
+def _read_first_rows(rows: RangeRows, file: InputFile) -> FirstRows:
     size = file.size
-    whole = InputRange(0, file.path, file.uri, 0, size, 0, size, seen=file.seen)
-    read, dialect = rows.from_start(file), rows.dialect
+    whole = InputRange(0, file.path, file.uri, 0, size, 0, size, stat=file.stat)
+    read, dialect = rows.start_reader(file), rows.dialect
     names, begin = read_header(read, file.uri, dialect)
     head, header = read(0, begin), b""
     if dialect.has_header:
-        header = head[header_start(read, file.uri, dialect) :].strip(b"\r\n")
-    parsed = rows.sample(whole, TYPED_BYTES)
+        header = head[find_header(read, file.uri, dialect) :].strip(b"\r\n")
+    parsed = rows.sample_rows(whole, TYPED_BYTES)
     if parsed is None:
         empty_batch = pa.record_batch(
             {name: pa.array([], pa.string()) for name in names}

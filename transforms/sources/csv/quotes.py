@@ -39,7 +39,7 @@ import numpy.typing as npt
 from recordmill.schemas.ranges import RowIssue
 
 ROW_ENDS = b"\r\n"
-_MASKS = b"xyzvw"
+_MASK_BYTES = b"xyzvw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Dialect:
     def mask(self) -> bytes:
         """Returns a byte without a meaning in the dialect, to replace others with."""
         marks = b"".join(self.marks)
-        return next(bytes([byte]) for byte in _MASKS if byte not in marks)
+        return next(bytes([byte]) for byte in _MASK_BYTES if byte not in marks)
 
 
 RFC_4180 = Dialect(b",")
@@ -120,7 +120,7 @@ def is_open(state: QuoteState) -> bool:
     return state in (QUOTED, QUOTED_ESCAPED)
 
 
-def compose(first: Sequence[QuoteState], second: TransitionMap) -> TransitionMap:
+def compose_maps(first: Sequence[QuoteState], second: TransitionMap) -> TransitionMap:
     """Returns the transition map of two consecutive blocks."""
     return tuple(second[end - FIELD_START] for end in first)
 
@@ -192,7 +192,7 @@ class _Automaton:
         self.maps = [_IDENTITY]
         for transition_map in self.maps:  # the loop appends to the list
             for generator in generators:
-                longer = compose(transition_map, generator)
+                longer = compose_maps(transition_map, generator)
                 if longer not in numbers:
                     numbers[longer] = len(self.maps)
                     self.maps.append(longer)
@@ -210,7 +210,7 @@ class _Automaton:
             np.searchsorted(keys[order], composed_keys)
         ].astype(np.uint16)
 
-    def map_of(self, text: npt.NDArray[np.uint8]) -> TransitionMap:
+    def transition_map(self, text: npt.NDArray[np.uint8]) -> TransitionMap:
         """Returns the transition map of the bytes."""
         numbers = self._of_byte[text]
         while len(numbers) > 1:
@@ -223,14 +223,14 @@ class _Automaton:
 _automaton = lru_cache(maxsize=8)(_Automaton)
 
 
-def end_states(
+def compute_transition_map(
     block: bytes, first: int = 0, stop: int | None = None, dialect: Dialect = RFC_4180
 ) -> TransitionMap:
     """Returns the transition map of a part of a block.
 
-    >>> [state.name for state in end_states(b'5" pipe,"a')[:3]]
+    >>> [state.name for state in compute_transition_map(b'5" pipe,"a')[:3]]
     ['QUOTED', 'QUOTED', 'QUOTED']
-    >>> [state.name for state in end_states(b"pipe,a")[:3]]
+    >>> [state.name for state in compute_transition_map(b"pipe,a")[:3]]
     ['UNQUOTED', 'UNQUOTED', 'QUOTED']
     """
     automaton, quote = _automaton(dialect), dialect.quote
@@ -245,19 +245,19 @@ def end_states(
             break
         start = max(first, stop - size)
         text = np.frombuffer(block, np.uint8, stop - start, start)
-        ends = compose(automaton.map_of(text), ends)
+        ends = compose_maps(automaton.transition_map(text), ends)
         stop, size = start, min(4 * size, _MAX_PIECE_BYTES)
     return ends
 
 
-def end_state(
+def compute_end_state(
     block: bytes,
     start: QuoteState = ROW_START,
     dialect: Dialect = RFC_4180,
     stop: int | None = None,
 ) -> QuoteState:
     """Returns the state after a block, or after its part before `stop`."""
-    return end_states(block, 0, stop, dialect)[start - FIELD_START]
+    return compute_transition_map(block, 0, stop, dialect)[start - FIELD_START]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class RowPatterns:
     cell: re.Pattern[bytes]
     cell_bytes: bytes  # a cell, as the text of a pattern
     # a doubled quote, or an escape with the byte after it as group 1
-    meaning: re.Pattern[bytes]
+    quote_or_escape: re.Pattern[bytes]
     # consecutive comment lines as group 1, or consecutive rows with their line ends
     comments: re.Pattern[bytes]
     before_rows: re.Pattern[bytes]  # comments and blank lines
@@ -306,7 +306,7 @@ def row_patterns(dialect: Dialect) -> RowPatterns:
         row=re.compile(row + rb"(\r\n|\r|\n|\Z)"),
         cell=re.compile(cell),
         cell_bytes=field,
-        meaning=re.compile(meaning),
+        quote_or_escape=re.compile(meaning),
         comments=re.compile(rb"((?:%b(?:%b|\Z))++)|%b" % (comment, end, some_rows)),
         before_rows=re.compile(rb"(?:%b%b|[\r\n]++)*+" % (comment, end)),
     )
@@ -319,7 +319,7 @@ _MAX_READ_AHEAD = 16 << 20
 Reader = Callable[[int, int], bytes]  # (start, stop) -> bytes, fewer at the file's end
 
 
-def row_start(
+def find_row_start(
     read: Reader,
     offset: int,
     state: QuoteState,
@@ -365,7 +365,7 @@ def row_start(
             end = begin + at + match.end() - len(prefix)
             cut = match[1] == b"\r" and end == begin + len(block)
             return end + (cut and read(end, end + 1) == b"\n")
-        state = end_state(block[at:], state, dialect)
+        state = compute_end_state(block[at:], state, dialect)
         begin += len(block)
         if len(block) < size:
             return max(offset, begin)
@@ -375,7 +375,7 @@ def row_start(
         block, at = read(begin, begin + size), 0
 
 
-def row_spans(body: bytes, dialect: Dialect = RFC_4180) -> list[tuple[int, int]]:
+def find_row_spans(body: bytes, dialect: Dialect = RFC_4180) -> list[tuple[int, int]]:
     """Returns start and end of every row, without its newline.
 
     Blank lines and comments are skipped. This is slow: only for ranges with rejects.
@@ -392,7 +392,7 @@ _COMMENTS = "comments"  # code of the row issue
 _SHOWN_BYTES = 40  # maximum length of a comment in the issue
 
 
-def without_comments(
+def remove_comments(
     body: bytes, dialect: Dialect
 ) -> tuple[bytes, tuple[RowIssue, ...]]:
     """Removes comment lines; returns the other rows and an issue with their number.
@@ -421,7 +421,7 @@ def without_comments(
     return b"".join(rows), (RowIssue(_COMMENTS, "", lines, shown_comment),)
 
 
-def comment_fact(issues: tuple[RowIssue, ...]) -> tuple[tuple[str, str], ...]:
+def report_comments(issues: tuple[RowIssue, ...]) -> tuple[tuple[str, str], ...]:
     """Returns the fact about comment lines for the input report, or ()."""
     return tuple(
         ("comment lines", f"{issue.count:,} left out, such as {issue.example!r}")
@@ -440,19 +440,19 @@ _NOTHING_ESCAPED = "the file ends after an escape character: it may be cut short
 
 
 @dataclass(frozen=True)
-class Body:
+class RowBlock:
     """A sequence of whole rows of a file."""
 
     text: bytes  # bytes of the rows; a quote that is never closed is masked
     begin: int  # byte offset of the first row in the text of the file
     dialect: Dialect  # dialect of the file
-    unclosed: int = -1  # byte offset of the masked quote in the file, or -1
+    unclosed_quote: int = -1  # byte offset of the masked quote in the file, or -1
     is_whole: bool = True  # whether the last row ends at the end of the text
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
         """Returns start and end of each row in the text."""
-        return row_spans(self.text, self.dialect)
+        return find_row_spans(self.text, self.dialect)
 
     def row_at(self, offset: int) -> int:
         """Returns the ordinal of the row that contains the byte at an offset."""
@@ -461,7 +461,7 @@ class Body:
     def row(self, ordinal: int) -> tuple[int, bytes]:
         """Returns byte offset in the file and bytes of a row, shortened if too long."""
         start, end = self.spans[ordinal]
-        raw, quote = self.text[start:end], self.unclosed - self.begin - start
+        raw, quote = self.text[start:end], self.unclosed_quote - self.begin - start
         if 0 <= quote < len(raw):
             raw = raw[:quote] + self.dialect.quote + raw[quote + 1 :]
         if len(raw) > MAX_ROW_BYTES or (
@@ -471,7 +471,7 @@ class Body:
         return self.begin + start, raw
 
 
-def find_broken_rows(read: Reader, body: Body) -> dict[int, str]:
+def find_broken_rows(read: Reader, body: RowBlock) -> dict[int, str]:
     """Returns the rows whose end cannot be found, with the reasons to reject them.
 
     Args:
@@ -480,34 +480,38 @@ def find_broken_rows(read: Reader, body: Body) -> dict[int, str]:
     """
     broken, quotes = {}, []
     text, dialect, begin = body.text, body.dialect, body.begin
-    state = end_state(text, dialect=dialect)
+    state = compute_end_state(text, dialect=dialect)
     if body.is_whole and is_open(state):
-        quotes.append(unclosed_quote(reader_of(text), len(text), dialect))
+        quotes.append(
+            find_unclosed_quote(create_memory_reader(text), len(text), dialect)
+        )
     elif body.is_whole and state is ESCAPED:
         broken[len(body.spans) - 1] = _NOTHING_ESCAPED
     elif not body.is_whole or len(text) > MAX_ROW_BYTES:
         start, end = body.spans[-1]
         if not body.is_whole or end - start > MAX_ROW_BYTES:
             broken[len(body.spans) - 1] = (
-                f"the row that begins at line {line_of(read, begin + start)} has more "
+                f"the row that begins at line {count_lines(read, begin + start)} has more "
                 f"than {MAX_ROW_BYTES:,} bytes, of which the first {KEPT_BYTES:,} are "
                 "kept: is a quoted field not closed?"
             )
-    if 0 <= (at := body.unclosed - begin) < len(text):
+    if 0 <= (at := body.unclosed_quote - begin) < len(text):
         quotes.append(at)
     for at in quotes:
-        line = line_of(read, begin + at)
+        line = count_lines(read, begin + at)
         reason = f"a quoted field is never closed; it opens at line {line}"
         broken[body.row_at(at)] = reason
     return broken
 
 
-def reader_of(text: bytes) -> Reader:
+def create_memory_reader(text: bytes) -> Reader:
     """Returns a reader of bytes in memory."""
     return lambda start, stop: text[start:stop]
 
 
-def masked(read: Reader, offset: int, dialect: Dialect = RFC_4180) -> Reader:
+def create_masked_reader(
+    read: Reader, offset: int, dialect: Dialect = RFC_4180
+) -> Reader:
     """Returns a reader that masks the quote at a byte offset; -1 masks none.
 
     A masked quote is replaced by an ordinary character.
@@ -524,7 +528,7 @@ def mask_quote(text: bytes, at: int, dialect: Dialect) -> bytes:
     return b"".join((text[:at], dialect.mask, text[at + 1 :]))
 
 
-def unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:
+def find_unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:
     """Returns the offset of the quote whose field is still open at the offset `stop`.
 
     Inside that field quotes occur in pairs, otherwise they would close it. So the quote
@@ -534,7 +538,7 @@ def unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:
     """
     quote = dialect.quote
     if dialect.escape:
-        read = _without_escapes(read, dialect)
+        read = _create_unescaped_reader(read, dialect)
     quotes = b""  # quotes at the start of the next block
     while stop > 0:
         start = max(0, stop - _BLOCK_BYTES)
@@ -555,7 +559,7 @@ def unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:
     raise ValueError("no quoted field is open there")
 
 
-def _without_escapes(read: Reader, dialect: Dialect) -> Reader:
+def _create_unescaped_reader(read: Reader, dialect: Dialect) -> Reader:
     """Returns a reader that replaces escapes and escaped bytes by ordinary bytes."""
     escape = dialect.escape
     pair = re.compile(re.escape(escape) + rb"[\s\S]")
@@ -576,7 +580,7 @@ def _without_escapes(read: Reader, dialect: Dialect) -> Reader:
     return read_masked
 
 
-def line_of(read: Reader, offset: int) -> int:
+def count_lines(read: Reader, offset: int) -> int:
     """Returns the line number, from 1, of a byte offset."""
     line, start = 1, 0
     while start < offset:

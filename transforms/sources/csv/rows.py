@@ -21,15 +21,15 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
+from recordmill.schemas.input_files import FileChecksum, FileStat, InputFile
 from recordmill.schemas.ranges import InputRange, Reject, RowIssue
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms import native
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.row_errors import bytes_are_utf8, utf8_reason
 from recordmill.transforms.exchange.keys import origins_in, origins_of, range_hash
-from recordmill.transforms.sources.base import Rows, RowSink
+from recordmill.transforms.sources.base import RangeFindings, Rows
 from recordmill.transforms.sources.csv.header import header_comments, read_header
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
@@ -40,26 +40,26 @@ from recordmill.transforms.sources.csv.quotes import (
     RFC_4180,
     ROW_START,
     UNCLOSED_BYTES,
-    Body,
     Dialect,
     QuoteState,
     Reader,
-    end_state,
-    end_states,
+    RowBlock,
+    compute_end_state,
+    compute_transition_map,
+    count_lines,
+    create_masked_reader,
+    create_memory_reader,
     find_broken_rows,
+    find_row_spans,
+    find_row_start,
+    find_unclosed_quote,
     is_open,
-    line_of,
     mask_quote,
-    masked,
-    reader_of,
+    remove_comments,
     row_patterns,
-    row_spans,
-    row_start,
-    unclosed_quote,
-    without_comments,
 )
 from recordmill.transforms.sources.partitions import NO_PARTITIONS, Partitions
-from recordmill.transforms.sources.plain_types import columns_differ
+from recordmill.transforms.sources.plain_types import describe_column_differences
 from recordmill.transforms.storage.input_stream import (
     PLAIN,
     TEXT_BYTES,
@@ -86,7 +86,7 @@ def _with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
     Returns:
       The body, and the text that replaces these cells, or b"" without such cells.
     """
-    nulls = [null.encode() for null in _nulls(dialect, are_escaped=True)]
+    nulls = [null.encode() for null in _null_values(dialect, are_escaped=True)]
     if not any(null in body for null in nulls):
         return body, b""
     # The text is not empty: a row of only such cells would be a blank line, and no row.
@@ -96,7 +96,7 @@ def _with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
     return _null_pattern(dialect).sub(lambda match: match[1] or null, body), null
 
 
-def _nulls(dialect: Dialect, *, are_escaped: bool) -> list[str]:
+def _null_values(dialect: Dialect, *, are_escaped: bool) -> list[str]:
     """Returns the null values that begin with an escape, or those that do not."""
     escape, nulls = dialect.escape.decode(), dialect.null_values
     return [n for n in nulls if (escape != "" and n.startswith(escape)) == are_escaped]
@@ -105,7 +105,7 @@ def _nulls(dialect: Dialect, *, are_escaped: bool) -> list[str]:
 @lru_cache(maxsize=8)
 def _null_pattern(dialect: Dialect) -> re.Pattern[bytes]:
     """Returns a pattern that matches an escaped null cell, or other cells as group 1."""
-    nulls = (null.encode() for null in _nulls(dialect, are_escaped=True))
+    nulls = (null.encode() for null in _null_values(dialect, are_escaped=True))
     null = b"|".join(map(re.escape, nulls))
     ends = rb"[%b\r\n]" % re.escape(dialect.delimiter)
     cell = row_patterns(dialect).cell_bytes
@@ -117,10 +117,10 @@ def _null_pattern(dialect: Dialect) -> re.Pattern[bytes]:
 
 _MAX_BYTES = 1 << 30  # maximum size of a text; positions are int32
 _MAX_OFFSETS = 2  # maximum number of offsets for each byte of a text
-_LINE = 16  # number of int32 in a line of the processor's cache
+_INTS_PER_CACHE_LINE = 16  # number of int32 in a line of the processor's cache
 
 
-def split_plain(
+def split_plain_cells(
     body: bytes, names: Sequence[str], dialect: Dialect
 ) -> pa.RecordBatch | None:
     r"""Splits simple rows like `split_cells`, or returns None for Arrow to split them.
@@ -141,8 +141,8 @@ def split_plain(
         return None
     # An odd number of cache lines: otherwise columns that are a power of two apart would
     # share lines of the cache.
-    lines = (native.loops.row_ends(body) + 1) // _LINE + 1
-    max_rows = (lines | 1) * _LINE - 1
+    lines = (native.loops.count_row_ends(body) + 1) // _INTS_PER_CACHE_LINE + 1
+    max_rows = (lines | 1) * _INTS_PER_CACHE_LINE - 1
     if columns * max_rows > _MAX_OFFSETS * size + (1 << 16):
         return None  # most lines are blank or inside quotes
     valid_bytes = (max_rows + 7) // 8
@@ -151,7 +151,7 @@ def split_plain(
     target = pa.allocate_buffer(size + columns * native.loops.CELL_SLACK)
     facts = np.empty((2, columns), np.int64)
     quote = ord(dialect.quote) if dialect.quote else native.loops.NO_QUOTE
-    num_rows = native.loops.cells(
+    num_rows = native.loops.split_cells(
         body, ord(dialect.delimiter), quote, max_rows, offsets, valid, facts, target
     )
     if num_rows < 1:
@@ -172,13 +172,13 @@ _BLANK = re.compile(rb"[\r\n]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedRows:
     """The rows of a body, split into cells."""
 
     batch: pa.RecordBatch  # the columns as text
     ordinals: I64  # ordinal of each row of the batch among the rows of the body
     rejects: list[Reject]  # rows that could not be split
-    body: Body  # the rows before splitting
+    body: RowBlock  # the rows before splitting
     issues: tuple[RowIssue, ...] = ()  # the issue about comment lines, if any
 
     @property
@@ -186,14 +186,14 @@ class Parsed:
         """Returns the number of rows of the body, including rejects."""
         return int(self.batch.num_rows) + len(self.rejects)
 
-    def raw(self, row: int) -> tuple[int, bytes]:
+    def raw_row(self, row: int) -> tuple[int, bytes]:
         """Returns the byte offset in the file, and the bytes, of a row of the batch."""
         return self.body.row(int(self.ordinals[row]))
 
 
 def parse_rows(
-    body: Body, names: Sequence[str], path: str, broken: Mapping[int, str]
-) -> Parsed:
+    body: RowBlock, names: Sequence[str], path: str, broken: Mapping[int, str]
+) -> ParsedRows:
     """Splits rows into cells; rows that cannot be split become rejects.
 
     Args:
@@ -203,7 +203,7 @@ def parse_rows(
       broken: Reasons to reject rows without an end, by ordinal (`find_broken_rows`).
     """
     text, dialect = body.text, body.dialect
-    row_text, issues = without_comments(text, dialect)
+    row_text, issues = remove_comments(text, dialect)
     if broken or not bytes_are_utf8(row_text):
         # Remove the rows that Arrow cannot split, and split the other rows.
         spans, reasons = body.spans, dict(broken)
@@ -223,7 +223,7 @@ def parse_rows(
     ordinals = np.arange(batch.num_rows + len(reasons), dtype=np.int64)
     if reasons:
         ordinals = np.delete(ordinals, sorted(reasons))
-    return Parsed(batch, ordinals, rejects, body, issues)
+    return ParsedRows(batch, ordinals, rejects, body, issues)
 
 
 def split_cells(
@@ -239,7 +239,7 @@ def split_cells(
     if _BLANK.fullmatch(body):
         empty = pa.array([], pa.string())
         return pa.RecordBatch.from_arrays([empty] * len(names), names=list(names)), {}
-    if (plain := split_plain(body, names, dialect)) is not None:
+    if (plain := split_plain_cells(body, names, dialect)) is not None:
         return plain, {}
     if body.startswith(BOM):
         body = BOM + body  # Arrow strips one BOM, but this BOM belongs to a cell
@@ -247,7 +247,7 @@ def split_cells(
 
     def note(row: pa_csv.InvalidRow) -> str:
         reasons[row.number - 1] = (
-            f"expected {count(row.expected_columns, 'column')}, found {row.actual_columns}"
+            f"expected {format_count(row.expected_columns, 'column')}, found {row.actual_columns}"
         )
         return "skip"
 
@@ -273,7 +273,7 @@ def split_cells(
             strings_can_be_null=True,
             null_values=[
                 "",
-                *_nulls(dialect, are_escaped=False),
+                *_null_values(dialect, are_escaped=False),
                 *filter(None, [null.decode()]),
             ],
         ),
@@ -288,27 +288,31 @@ def split_cells(
 class _LongBody:
     """A body with a long row, whose text is read again from its file when needed."""
 
-    body: Body  # the body without its text
+    body: RowBlock  # the body without its text
     end: int  # byte offset of its end in the text of the file
     ordinals: I64  # ordinals of the rows that could be split
     read: Reader  # reader of the file
 
     @classmethod
-    def of(cls, body: Body, read: Reader, ordinals: I64) -> _LongBody:
+    def from_body(cls, body: RowBlock, read: Reader, ordinals: I64) -> _LongBody:
         """Creates the long body for a body, without keeping its text."""
         end = body.begin + len(body.text)
         return cls(replace(body, text=b""), end, ordinals, read)
 
     @cached_property
     def _spans(self) -> list[tuple[int, int]]:
-        text = masked(self.read, self.body.unclosed, self.body.dialect)
-        return row_spans(text(self.body.begin, self.end), self.body.dialect)
+        text = create_masked_reader(
+            self.read, self.body.unclosed_quote, self.body.dialect
+        )
+        return find_row_spans(text(self.body.begin, self.end), self.body.dialect)
 
-    def raw(self, row: int) -> tuple[int, bytes]:
+    def raw_row(self, row: int) -> tuple[int, bytes]:
         """Returns the byte offset in the file, and the bytes, of a row of the batch."""
         ordinal = int(self.ordinals[row])
         start, end = (self.body.begin + edge for edge in self._spans[ordinal])
-        read = masked(self.read, self.body.unclosed, self.body.dialect)
+        read = create_masked_reader(
+            self.read, self.body.unclosed_quote, self.body.dialect
+        )
         is_whole = self.body.is_whole or ordinal < len(self._spans) - 1
         only = replace(self.body, text=read(start, end), begin=start, is_whole=is_whole)
         return only.row(0)
@@ -333,30 +337,32 @@ class RangeRows:
     storage: StorageOptions = NO_OPTIONS  # options of the storage of the files
     dialect: Dialect = RFC_4180  # dialect of all files
     packing: Packing = PLAIN  # packing of all files; offsets refer to the unpacked text
-    leaves_out: bool = False  # whether files may have more columns (`extra_columns`)
+    ignores_extra_columns: bool = (
+        False  # whether files may have more columns (`extra_columns`)
+    )
     partitions: Partitions = NO_PARTITIONS  # columns from folders, after `names`
 
-    def complete(
+    def complete_columns(
         self, batch: pa.RecordBatch, paths: Sequence[str], owners: I64 | None = None
     ) -> pa.RecordBatch:
         """Returns rows with the columns in order and the columns of the partitions."""
         decimal = self.dialect.decimal
         file_columns = batch.select(self.names)
-        return self.partitions.added_as_text(file_columns, paths, owners, decimal)
+        return self.partitions.add_text_columns(file_columns, paths, owners, decimal)
 
-    def of_file(self, file: InputFile | InputRange) -> Reader:
+    def reader(self, file: InputFile | InputRange) -> Reader:
         """Returns a reader of the text of a file or of a range."""
         if not self.packing.is_plain:
             size = file.stop if isinstance(file, InputRange) else file.size
             return self._open(file, 0, size, TEXT_BYTES).part
-        return partial(read_range, file.uri, options=self.storage, stat=file.seen)
+        return partial(read_range, file.uri, options=self.storage, stat=file.stat)
 
-    def from_start(self, file: InputFile | InputRange) -> Reader:
+    def start_reader(self, file: InputFile | InputRange) -> Reader:
         """Returns a reader that caches the first bytes of a remote file."""
-        read, stat = self.of_file(file), file.seen
+        read, stat = self.reader(file), file.stat
         if not self.packing.is_plain or stat is None or is_local(file.uri):
             return read
-        head, size = _head_of(file.uri, stat, self.storage), stat.size
+        head, size = _read_head(file.uri, stat, self.storage), stat.size
 
         def read_start(start: int, stop: int) -> bytes:
             if stop <= len(head) or len(head) == size:
@@ -377,7 +383,7 @@ class RangeRows:
             window_bytes=window_bytes,
         )
 
-    def text_rows(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
+    def text_rows(self, input_range: InputRange, sink: RangeFindings) -> Iterator[Rows]:
         """Yields all rows of a range, in order, as text columns.
 
         Raises:
@@ -387,7 +393,9 @@ class RangeRows:
         rows_of = self._rows_of_files if input_range.files else self._rows_of_file
         return rows_of(input_range, sink)
 
-    def _rows_of_file(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
+    def _rows_of_file(
+        self, input_range: InputRange, sink: RangeFindings
+    ) -> Iterator[Rows]:
         """Yields the rows of a block of a plain file, or of a whole compressed file."""
         path, start, stop = input_range.path, input_range.start, input_range.stop
         is_plain = self.packing.is_plain
@@ -396,32 +404,36 @@ class RangeRows:
         if is_plain:
             # One request reads from the \r or \n before the block to, usually, the end of
             # its last row.
-            stream.kept_from = max(0, start - 1)
-            ahead = AHEAD_BYTES * (input_range.quoted[1] != 0)
-            stream.part(stream.kept_from, stop + ahead)
-        begin, names, header = self._first(input_range, stream.part)
-        sink.add(issues=header_comments(header, self.dialect))
+            stream.keep_from_offset = max(0, start - 1)
+            ahead = AHEAD_BYTES * (input_range.quote_states[1] != 0)
+            stream.part(stream.keep_from_offset, stop + ahead)
+        begin, names, header = self._find_first_row(input_range, stream.part)
+        sink.add_batch_findings(issues=header_comments(header, self.dialect))
         if begin is not None:
             if is_plain:
-                end, is_whole = self._end(input_range, stream.part)
-            for body in self._cut(input_range, stream, begin, end, is_whole=is_whole):
-                broken = find_broken_rows(self.of_file(input_range), body)
+                end, is_whole = self._find_last_row_end(input_range, stream.part)
+            for body in self._cut_bodies(
+                input_range, stream, begin, end, is_whole=is_whole
+            ):
+                broken = find_broken_rows(self.reader(input_range), body)
                 parsed_rows = parse_rows(body, names, path, broken)
                 sink.rejects += parsed_rows.rejects
-                sink.add(issues=parsed_rows.issues)
+                sink.add_batch_findings(issues=parsed_rows.issues)
                 # Positions rise, but short rows may share one. Example: 4 rows in 80
                 # bytes, in a range of 64 bytes. Offsets are 0 20 40 60. In a plain file,
                 # positions are 0 16 32 48, because the last row may end after the range.
                 ordinals, size = parsed_rows.ordinals, len(body.text)
                 offsets = body.begin + ordinals * size // max(1, parsed_rows.num_rows)
-                raw, num_rows = parsed_rows.raw, parsed_rows.num_rows
+                raw, num_rows = parsed_rows.raw_row, parsed_rows.num_rows
                 if size > _LONG_BODY_BYTES:
-                    raw = _LongBody.of(body, self.of_file(input_range), ordinals).raw
+                    raw = _LongBody.from_body(
+                        body, self.reader(input_range), ordinals
+                    ).raw_row
                 if is_plain:
                     positions = (offsets - begin) * (stop - start) // (end - begin)
                 else:
-                    positions = stream.positions.of(offsets)
-                batch = self.complete(parsed_rows.batch, [path])
+                    positions = stream.positions.file_offsets(offsets)
+                batch = self.complete_columns(parsed_rows.batch, [path])
                 del (
                     body,
                     parsed_rows,
@@ -430,25 +442,29 @@ class RangeRows:
                     batch=batch,
                     origins=origins_in(path, start, ordinals + rows_before),
                     positions=positions,
-                    raw=raw,
+                    raw_row=raw,
                 )
                 del batch, raw
                 rows_before += num_rows
         # The checksum covers the whole block, although its first bytes belong to a row of
         # the previous block. So the checksums of all blocks cover the file.
-        sink.checksums.append(FileChecksum(path, start, stop, stream.drain()))
+        sink.checksums.append(
+            FileChecksum(path, start, stop, stream.checksum_of_part())
+        )
 
-    def _end(self, input_range: InputRange, read: Reader) -> tuple[int, bool]:
+    def _find_last_row_end(
+        self, input_range: InputRange, read: Reader
+    ) -> tuple[int, bool]:
         """Returns the end of a block's last row, and whether that row has an end."""
         stop = input_range.stop
-        if not input_range.quoted[1]:
+        if not input_range.quote_states[1]:
             return stop, True
-        state = QuoteState(input_range.quoted[1])
-        read = masked(read, input_range.unclosed, self.dialect)
-        end = row_start(read, stop, state, MAX_ROW_BYTES, self.dialect)
+        state = QuoteState(input_range.quote_states[1])
+        read = create_masked_reader(read, input_range.unclosed_quote, self.dialect)
+        end = find_row_start(read, stop, state, MAX_ROW_BYTES, self.dialect)
         return (stop + KEPT_BYTES, False) if end is None else (end, True)
 
-    def _cut(
+    def _cut_bodies(
         self,
         input_range: InputRange,
         stream: InputStream,
@@ -457,28 +473,30 @@ class RangeRows:
         *,
         is_whole: bool,
         unclosed: int | None = None,
-    ) -> Iterator[Body]:
+    ) -> Iterator[RowBlock]:
         """Cuts rows into bodies of at least BATCH_BYTES; the last may be smaller."""
         dialect = self.dialect
-        unclosed = input_range.unclosed if unclosed is None else unclosed
-        part = masked(stream.part, unclosed, dialect)
+        unclosed = input_range.unclosed_quote if unclosed is None else unclosed
+        part = create_masked_reader(stream.part, unclosed, dialect)
 
         def read(start: int, stop: int) -> bytes:
             return part(start, min(stop, end))
 
         while True:
-            stream.kept_from = begin
+            stream.keep_from_offset = begin
             at = begin + BATCH_BYTES
             window_text, start = stream.window(begin, min(at + 1, end))  # not copied
             if min(end, start + len(window_text)) <= at:
                 break
             window_text = mask_quote(window_text, unclosed - start, dialect)
-            ends = end_states(window_text, begin - start, at - start, dialect)
+            ends = compute_transition_map(
+                window_text, begin - start, at - start, dialect
+            )
             del window_text  # a long row replaces it
             state = ends[ROW_START - FIELD_START]
-            cut = row_start(read, at, state, MAX_ROW_BYTES, dialect)
+            cut = find_row_start(read, at, state, MAX_ROW_BYTES, dialect)
             if cut is None and stream.is_packed:
-                line = line_of(self.of_file(input_range), begin)
+                line = count_lines(self.reader(input_range), begin)
                 raise InputError(
                     f"{stream.uri}: the row that begins at line {line} has more than "
                     f"{MAX_ROW_BYTES:,} bytes; is a quoted field not closed?"
@@ -488,7 +506,7 @@ class RangeRows:
             text = read(begin, cut)
             if len(text) > _LONG_BODY_BYTES:
                 stream.release(cut)
-            bodies = [Body(text, begin, dialect, unclosed)]
+            bodies = [RowBlock(text, begin, dialect, unclosed)]
             del text  # otherwise the generator would keep it while its caller works
             yield bodies.pop()
             begin = cut
@@ -497,32 +515,38 @@ class RangeRows:
             stream.release(begin + len(text))
         if stream.is_cut:  # the last row may be incomplete
             at = len(text) * 3 // 4
-            state = end_state(text, dialect=dialect, stop=at)
-            text = text[: row_start(reader_of(text), at, state, len(text), dialect)]
-        elif stream.is_packed and is_open(end_state(text, dialect=dialect)):
-            quote = unclosed_quote(reader_of(text), len(text), dialect)
+            state = compute_end_state(text, dialect=dialect, stop=at)
+            text = text[
+                : find_row_start(
+                    create_memory_reader(text), at, state, len(text), dialect
+                )
+            ]
+        elif stream.is_packed and is_open(compute_end_state(text, dialect=dialect)):
+            quote = find_unclosed_quote(create_memory_reader(text), len(text), dialect)
             if len(text) - quote > UNCLOSED_BYTES:
                 quote += begin
-                remaining_bodies = self._cut(
+                remaining_bodies = self._cut_bodies(
                     input_range, stream, begin, end, is_whole=True, unclosed=quote
                 )
                 yield from remaining_bodies
                 return
         if text:
-            bodies = [Body(text, begin, dialect, unclosed, is_whole)]
+            bodies = [RowBlock(text, begin, dialect, unclosed, is_whole)]
             del text
             yield bodies.pop()
 
-    def _rows_of_files(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
+    def _rows_of_files(
+        self, input_range: InputRange, sink: RangeFindings
+    ) -> Iterator[Rows]:
         """Yields the rows of a range of several files; each batch has many files."""
         names: tuple[str, ...] = ()
         head = b""
         files: list[_File] = []
         num_bytes = 0
-        ranges = input_range.by_file()
+        ranges = input_range.split_by_file()
         for file_range in ranges:
             size = file_range.stop
-            content = read_range(file_range.uri, 0, size, self.storage, file_range.seen)
+            content = read_range(file_range.uri, 0, size, self.storage, file_range.stat)
             if len(content) < size:
                 raise ChangedInputError(
                     f"{file_range.uri}: ends at byte {len(content)}, but had {size} bytes when "
@@ -534,69 +558,71 @@ class RangeRows:
             # Most files repeat the header of the previous file. A header that ends with
             # \r is read again, because a \n may follow.
             if not (head.endswith(b"\n") and content.startswith(head)):
-                names, end = self._header(file_range, reader_of(content))
+                names, end = self._read_header(
+                    file_range, create_memory_reader(content)
+                )
                 head = content[:end]
-            sink.add(issues=header_comments(head, self.dialect))
-            body = Body(content[len(head) :], len(head), self.dialect)
+            sink.add_batch_findings(issues=header_comments(head, self.dialect))
+            body = RowBlock(content[len(head) :], len(head), self.dialect)
             files.append(_File(file_range, names, content, body))
             num_bytes += size
             if num_bytes >= BATCH_BYTES or file_range is ranges[-1]:
-                yield _rows_of_files(files, self, input_range.first_position, sink)
+                yield _create_rows(files, self, input_range.first_position, sink)
                 files, num_bytes = [], 0
 
-    def _header(
+    def _read_header(
         self, input_range: InputRange, read: Reader
     ) -> tuple[tuple[str, ...], int]:
         """Returns the columns of a range's file, and the byte offset of its first row."""
         if input_range.start:
-            read = self.from_start(input_range)
+            read = self.start_reader(input_range)
         names, end = read_header(read, input_range.uri, self.dialect)
         if names != self.names:
-            differ = columns_differ(
-                *(input_range, names, self.names), leaves_out=self.leaves_out
+            differ = describe_column_differences(
+                *(input_range, names, self.names), leaves_out=self.ignores_extra_columns
             )
             if differ:
                 raise InputError(differ)
         return names, end
 
-    def _first(
+    def _find_first_row(
         self, input_range: InputRange, read: Reader
     ) -> tuple[int | None, tuple[str, ...], bytes]:
         """Returns the byte offset of a range's first row, the columns, and the header."""
         start, stop = input_range.start, input_range.stop
-        names, header_end = self._header(input_range, read)
+        names, header_end = self._read_header(input_range, read)
         begin: int | None = header_end
         header = b"" if start else read(0, header_end)
         if start > header_end:  # otherwise the range has the first row of the file
-            state = QuoteState(input_range.quoted[0])
-            read = masked(read, input_range.unclosed, self.dialect)
-            begin = row_start(read, start, state, stop - start, self.dialect)
+            state = QuoteState(input_range.quote_states[0])
+            read = create_masked_reader(read, input_range.unclosed_quote, self.dialect)
+            begin = find_row_start(read, start, state, stop - start, self.dialect)
         if begin is not None and self.packing.is_plain and begin >= stop:
             begin = None
         return begin, names, header
 
-    def sample(self, input_range: InputRange, max_bytes: int) -> Parsed | None:
+    def sample_rows(self, input_range: InputRange, max_bytes: int) -> ParsedRows | None:
         """Returns the first whole rows of a range, or None if no row starts in it.
 
         Incomplete rows are excluded, because half a cell can have another type. If the
         first row is longer than `max_bytes`, there are no rows. A range of several files
         must be sampled file by file.
         """
-        start, unclosed = input_range.start, input_range.unclosed
+        start, unclosed = input_range.start, input_range.unclosed_quote
         if not start or not self.packing.is_plain:
-            read = self.from_start(input_range)
+            read = self.start_reader(input_range)
         else:
             window, size = max_bytes + _FIRST_ROW_BYTES + 1, size_of(input_range)
             read = self._open(input_range, start - 1, size, window).part
-        begin, names, _ = self._first(input_range, read)
+        begin, names, _ = self._find_first_row(input_range, read)
         if begin is None:
             return None
         dialect = self.dialect
-        text = masked(read, unclosed, dialect)(begin, begin + max_bytes)
-        if len(text) == max_bytes or is_open(end_state(text, dialect=dialect)):
-            spans = Body(text, begin, dialect).spans
+        text = create_masked_reader(read, unclosed, dialect)(begin, begin + max_bytes)
+        if len(text) == max_bytes or is_open(compute_end_state(text, dialect=dialect)):
+            spans = RowBlock(text, begin, dialect).spans
             text = text[: spans[-1][0]] if spans else b""
-        body = Body(text, begin, dialect, unclosed)
+        body = RowBlock(text, begin, dialect, unclosed)
         at = unclosed - begin
         broken = {body.row_at(at): "never closed"} if 0 <= at < len(text) else {}
         return parse_rows(body, names, input_range.path, broken)
@@ -604,7 +630,7 @@ class RangeRows:
 
 # Cached in each process, because all ranges of a file need its header.
 @lru_cache(maxsize=16)
-def _head_of(uri: str, stat: Seen, storage: StorageOptions) -> bytes:
+def _read_head(uri: str, stat: FileStat, storage: StorageOptions) -> bytes:
     """Returns the first bytes of a remote file, whose version fixes its content."""
     return read_range(uri, 0, HEAD_BYTES, storage, stat)
 
@@ -615,11 +641,11 @@ class _File(NamedTuple):
     input_range: InputRange
     names: tuple[str, ...]  # names of its columns
     data: bytes
-    body: Body
+    body: RowBlock
 
 
-def _rows_of_files(
-    files: Sequence[_File], rows: RangeRows, first_position: int, sink: RowSink
+def _create_rows(
+    files: Sequence[_File], rows: RangeRows, first_position: int, sink: RangeFindings
 ) -> Rows:
     """Splits small files together; the rows are the same as for each file alone."""
     parts, counts, kept_counts = _split_joined(files) or _split_alone(files)
@@ -635,32 +661,36 @@ def _rows_of_files(
     # The position of a row is its offset in its file, after all files before it.
     offsets = ordinals * sizes[owners] // np.maximum(1, counts)[owners]
     sink.rejects += chain.from_iterable(parsed.rejects for parsed in parts)
-    sink.add(issues=RowIssue.merged(parsed.issues for parsed in parts))
+    sink.add_batch_findings(
+        issues=RowIssue.merge_issues(parsed.issues for parsed in parts)
+    )
     batch = pa.concat_batches([parsed.batch.select(rows.names) for parsed in parts])
     return Rows(
-        batch=rows.complete(batch, [file_range.path for file_range in ranges], owners),
+        batch=rows.complete_columns(
+            batch, [file_range.path for file_range in ranges], owners
+        ),
         origins=origins_of(hashes[owners], ordinals),
         positions=(starts - first_position)[owners]
         + offsets * stops[owners] // sizes[owners],
-        raw=lambda row: files[int(owners[row])].body.row(int(ordinals[row])),
+        raw_row=lambda row: files[int(owners[row])].body.row(int(ordinals[row])),
         paths=[ranges[owner].path for owner in owners.tolist()],
     )
 
 
 # Rows, number of rows per file, number of rows per file that are not rejects.
-_Split = tuple[list[Parsed], list[int], list[int]]
+_SplitFiles = tuple[list[ParsedRows], list[int], list[int]]
 
 
-def _split_alone(files: Sequence[_File]) -> _Split:
+def _split_alone(files: Sequence[_File]) -> _SplitFiles:
     parts = []
     for input_range, names, content, body in files:
-        broken = find_broken_rows(reader_of(content), body)
+        broken = find_broken_rows(create_memory_reader(content), body)
         parts.append(parse_rows(body, names, input_range.path, broken))
     counts = [parsed.num_rows for parsed in parts]
     return parts, counts, [parsed.batch.num_rows for parsed in parts]
 
 
-def _split_joined(files: Sequence[_File]) -> _Split | None:
+def _split_joined(files: Sequence[_File]) -> _SplitFiles | None:
     r"""Splits the rows of all files at once, or returns None if that is not possible.
 
     Worked example, two files of rows "1,x\n2,y" and "3,z\n":
@@ -676,13 +706,13 @@ def _split_joined(files: Sequence[_File]) -> _Split | None:
     names, dialect = files[0].names, files[0].body.dialect
     if any(file.names != names for file in files):
         return None
-    row_texts = [without_comments(file.body.text, dialect) for file in files]
+    row_texts = [remove_comments(file.body.text, dialect) for file in files]
     bodies = [
         body if body.endswith((b"\n", b"\r")) or not body else body + b"\n"
         for body, _ in row_texts
     ]
     text = b"".join(bodies)
-    state = end_state(text, dialect=dialect)
+    state = compute_end_state(text, dialect=dialect)
     if not bytes_are_utf8(text) or is_open(state) or state is ESCAPED:
         return None
     in_row = ~_NEWLINES[np.frombuffer(text, np.uint8)]
@@ -694,5 +724,5 @@ def _split_joined(files: Sequence[_File]) -> _Split | None:
     if split_reasons or batch.num_rows != len(row_starts):
         return None
     ordinals = np.arange(len(row_starts)) - np.repeat(first_rows[:-1], counts)
-    issues = RowIssue.merged(issues for _, issues in row_texts)
-    return [Parsed(batch, ordinals, [], files[0].body, issues)], counts, counts
+    issues = RowIssue.merge_issues(issues for _, issues in row_texts)
+    return [ParsedRows(batch, ordinals, [], files[0].body, issues)], counts, counts

@@ -23,17 +23,17 @@ import pyarrow.types as pt
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.feature_spec import Schema, usual_kind
 from recordmill.schemas.input_files import InputFile
-from recordmill.schemas.input_summary import InputSummary, SkippedFiles
+from recordmill.schemas.input_summary import InputReport, SkippedFiles
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags, merge_type_flags
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count
-from recordmill.transforms.cast.text_values import shown_cell, swap_in_numbers
+from recordmill.schemas.text import format_count
+from recordmill.transforms.cast.text_values import shorten_cell, swap_in_numbers
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Append,
-    Findings,
+    InputFindings,
+    RangeFindings,
     Rows,
-    RowSink,
     Source,
     cut_blocks,
     missing_required,
@@ -41,9 +41,9 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.csv import inspect
 from recordmill.transforms.sources.csv.header import (
-    ask_dialect,
-    ask_packing,
-    header_start,
+    find_header,
+    parse_dialect,
+    parse_packing,
 )
 from recordmill.transforms.sources.csv.quotes import (
     BOM,
@@ -58,25 +58,27 @@ from recordmill.transforms.sources.csv.quotes import (
     QuoteState,
     Reader,
     TransitionMap,
-    comment_fact,
-    compose,
-    end_states,
+    compose_maps,
+    compute_transition_map,
+    count_lines,
+    create_masked_reader,
+    find_unclosed_quote,
     is_open,
-    line_of,
-    masked,
     pack_map,
-    unclosed_quote,
+    report_comments,
     unpack_map,
 )
 from recordmill.transforms.sources.csv.rows import RangeRows
 from recordmill.transforms.sources.file_splits import NO_SPLITS, FileSplits
-from recordmill.transforms.sources.plain_types import left_out_fact, require_features
-from recordmill.transforms.sources.registry import CsvOptions, OddCells, Request
+from recordmill.transforms.sources.plain_types import (
+    report_left_out_columns,
+    require_features,
+)
+from recordmill.transforms.sources.registry import CsvOptions, OddCells, SourceRequest
 from recordmill.transforms.sources.text_columns import (
     ARROW_TYPES,
     OddColumn,
     TypeFlag,
-    are_invalid,
     classify_columns,
     column_dtype,
     columns_with_examples,
@@ -84,24 +86,25 @@ from recordmill.transforms.sources.text_columns import (
     count_classes,
     count_issues,
     exact_problem,
-    first_example,
+    find_invalid_cells,
+    flags_without_odd_cells,
+    format_row_location,
+    format_sortable_example,
     infer_schema,
     is_mixed,
     long_warnings,
     marked_warnings,
-    missing_fact,
     odd_columns,
-    odd_fact,
     odd_problem,
     odd_warnings,
-    place_of,
-    with_points,
-    without_odd,
+    report_missing_cells,
+    report_odd_cells,
+    with_decimal_points,
 )
 from recordmill.transforms.storage.input_stream import (
-    FIND_PACKING,
+    DETECT_PACKING,
     UNPACKED_TIMES,
-    AskedPacking,
+    RequestedPacking,
 )
 from recordmill.transforms.storage.reading import full_uri
 
@@ -109,12 +112,12 @@ from recordmill.transforms.storage.reading import full_uri
 # step of a run.
 
 FILES_PER_RANGE = 256
-RANGES_KEPT = 64  # files are joined only if at least so many ranges remain for workers
+MIN_RANGES = 64  # files are joined only if at least so many ranges remain for workers
 SMALL_SHARE = 16  # a file is small if so many files of its size fit into a range
 TAIL_BYTES = 1 << 16  # end of a block, which usually determines the state after it
 
 
-def survey_block(
+def scan_block(
     read: Reader,
     block: InputRange,
     dialect: Dialect = RFC_4180,
@@ -129,24 +132,26 @@ def survey_block(
     start = block.start
     # The first field starts after the skipped lines or the byte order mark.
     if dialect.skip_rows:
-        start = max(start, header_start(read, block.uri, dialect))
+        start = max(start, find_header(read, block.uri, dialect))
     elif 0 < start < len(BOM) and read(0, len(BOM)) == BOM:
         start = len(BOM)
     start = min(start, block.stop)
     tail = max(start, block.stop - TAIL_BYTES) if tail_first else start
-    ends = _ends(read, tail, block.stop, dialect)
+    ends = _read_transition_map(read, tail, block.stop, dialect)
     if tail > start and len(set(ends)) > 1:
-        ends = compose(_ends(read, start, tail, dialect), ends)
+        ends = compose_maps(_read_transition_map(read, start, tail, dialect), ends)
     return pack_map(ends)
 
 
-def _ends(read: Reader, start: int, stop: int, dialect: Dialect) -> TransitionMap:
+def _read_transition_map(
+    read: Reader, start: int, stop: int, dialect: Dialect
+) -> TransitionMap:
     text = read(start, stop)
     is_marked = start == 0 and not dialect.skip_rows and text.startswith(BOM)
-    return end_states(text, len(BOM) if is_marked else 0, dialect=dialect)
+    return compute_transition_map(text, len(BOM) if is_marked else 0, dialect=dialect)
 
 
-def _resolve_file(
+def _apply_file_boundaries(
     read: Reader,
     ranges: Sequence[InputRange],
     surveys: Sequence[int],
@@ -159,27 +164,29 @@ def _resolve_file(
     """
     if len(ranges) == 1:
         return list(ranges)  # the state at the start of a file is known
-    states = _states(surveys)
+    states = _end_states(surveys)
     if is_open(states[-1]):
         size = ranges[-1].stop
-        quote = unclosed_quote(read, size, dialect)
+        quote = find_unclosed_quote(read, size, dialect)
         if size - quote > UNCLOSED_BYTES:
             maps = list(surveys)
             for range_index, input_range in enumerate(ranges):
                 if input_range.start <= quote < input_range.stop:
-                    maps[range_index] = survey_block(
-                        masked(read, quote, dialect), input_range, dialect
+                    maps[range_index] = scan_block(
+                        create_masked_reader(read, quote, dialect), input_range, dialect
                     )
-            ranges = [replace(input_range, unclosed=quote) for input_range in ranges]
-            states = _states(maps)
+            ranges = [
+                replace(input_range, unclosed_quote=quote) for input_range in ranges
+            ]
+            states = _end_states(maps)
     cuts = [0, *(int(state) for state in states[:-1]), 0]
     return [
-        replace(input_range, quoted=ends)
+        replace(input_range, quote_states=ends)
         for input_range, ends in zip(ranges, pairwise(cuts), strict=True)
     ]
 
 
-def _states(maps: Sequence[int]) -> list[QuoteState]:
+def _end_states(maps: Sequence[int]) -> list[QuoteState]:
     states: list[QuoteState] = [ROW_START]
     for number in maps:
         states.append(unpack_map(number)[states[-1] - FIELD_START])
@@ -195,21 +202,23 @@ def _guess_states(rows: RangeRows, input_range: InputRange) -> InputRange:
     Knowing the states would require reading the file from its start.
     """
     start = input_range.start
-    read = rows.of_file(input_range)
-    ends = unpack_map(survey_block(read, input_range, rows.dialect))
+    read = rows.reader(input_range)
+    ends = unpack_map(scan_block(read, input_range, rows.dialect))
     if start == 0:
-        return replace(input_range, quoted=(0, int(ends[ROW_START - FIELD_START])))
+        return replace(
+            input_range, quote_states=(0, int(ends[ROW_START - FIELD_START]))
+        )
     preceding_byte = read(start - 1, start)
     state = FIELD_START if preceding_byte in rows.dialect.field_ends else UNQUOTED
     if preceding_byte in (b"\r", b"\n"):
         state = ROW_START
     guesses = [
-        replace(input_range, quoted=(int(state), int(ends[state - FIELD_START])))
+        replace(input_range, quote_states=(int(state), int(ends[state - FIELD_START])))
         for state in (state, QUOTED)
     ]
 
     def share_rejected(guess: InputRange) -> float:
-        parsed = rows.sample(guess, LOOKED_AT_BYTES)
+        parsed = rows.sample_rows(guess, LOOKED_AT_BYTES)
         if parsed is None or not parsed.num_rows:
             return 0.5  # no row starts in the sample, for example inside a long text
         return len(parsed.rejects) / parsed.num_rows
@@ -227,12 +236,12 @@ def join_small_files(
 ) -> list[InputRange]:
     """Returns the ranges of an input, with the ranges of small files joined."""
     are_small = [
-        input_range.seen is not None
-        and input_range.num_positions == input_range.seen.size
-        and input_range.seen.size * SMALL_SHARE <= range_bytes
+        input_range.stat is not None
+        and input_range.num_positions == input_range.stat.size
+        and input_range.stat.size * SMALL_SHARE <= range_bytes
         for input_range in ranges
     ]
-    max_files = min(FILES_PER_RANGE, max(1, sum(are_small) // RANGES_KEPT))
+    max_files = min(FILES_PER_RANGE, max(1, sum(are_small) // MIN_RANGES))
     groups: list[list[InputRange]] = []
     remaining_bytes = files = 0  # bytes and files that the last group can still take
     for input_range, small in zip(ranges, are_small, strict=True):
@@ -253,20 +262,22 @@ def _joined(index: int, group: Sequence[InputRange]) -> InputRange:
     if len(group) == 1:
         return replace(group[0], index=index)
     files = tuple(
-        InputFile(file_range.path, file_range.uri, *file_range.seen)
+        InputFile(file_range.path, file_range.uri, *file_range.stat)
         for file_range in group
-        if file_range.seen
+        if file_range.stat
     )
     stop = sum(file.size for file in files)
-    return replace(group[0], index=index, stop=stop, seen=None, files=files)
+    return replace(group[0], index=index, stop=stop, stat=None, files=files)
 
 
-def _typed(
+def _convert_types(
     text: pa.RecordBatch, expected: TypeFlags, dialect: Dialect
 ) -> tuple[pa.RecordBatch, TypeFlags]:
     """Converts text columns to the types of their cells; returns them and type flags."""
     cells = text.columns
-    columns, observed = convert_columns(with_points(cells, dialect.decimal), expected)
+    columns, observed = convert_columns(
+        with_decimal_points(cells, dialect.decimal), expected
+    )
     if dialect.decimal == ",":  # text columns keep their original commas
         pairs = zip(cells, columns, strict=True)
         columns = [
@@ -277,8 +288,10 @@ def _typed(
     return batch, tuple(observed)
 
 
-_DECIDED = int(TypeFlag.DECIDED)  # an int, because flag operations take microseconds
-_FLAGS = {
+_DECIDED_FLAG = int(
+    TypeFlag.DECIDED
+)  # an int, because flag operations take microseconds
+_FLAGS_BY_DTYPE = {
     "bool": TypeFlag.BOOLEAN,
     "int64": TypeFlag.INTEGER,
     "float32": TypeFlag.DECIMAL,
@@ -291,13 +304,13 @@ _FOLDER_FLAGS = {
     pa.float64(): TypeFlag.DECIMAL,
     pa.string(): TypeFlag.TEXT,
 }
-_NOTES = (
+_MAX_NOTES = (
     5  # maximum number of columns with odd cells in the message of a changed schema
 )
-ENTRY_BYTES = 24  # size of a feature's map entry without its name and value
+FEATURE_BYTES = 24  # size of a feature's map entry without its name and value
 
 
-def _example(
+def _create_example(
     rows: Rows,
     column: pa.StringArray,
     input_range: InputRange,
@@ -305,17 +318,17 @@ def _example(
     chosen: Sequence[int],
 ) -> str:
     """Returns the chosen cells of a column as the example of an issue."""
-    cells = (f"{line_of_row(row)}: {shown_cell(column, row)}" for row in chosen)
+    cells = (f"{line_of_row(row)}: {shorten_cell(column, row)}" for row in chosen)
     position = input_range.first_position + int(rows.positions[chosen[0]])
-    return first_example(position, ", ".join(cells))
+    return format_sortable_example(position, ", ".join(cells))
 
 
 def _no_example(_: Sequence[int]) -> str:
     return ""
 
 
-_NO_ROWS = RangeRows()
-_NOTHING = inspect.Inspected()
+_UNPREPARED_ROWS = RangeRows()
+_NO_FINDINGS = inspect.FirstRowFindings()
 
 
 @dataclass(frozen=True)
@@ -324,12 +337,14 @@ class CsvSource(Source):
 
     # whether all cells stay text, because a declared schema converts them
     as_text: bool = False
-    asked: Dialect = FIND_DIALECT  # the dialect that the options request
+    requested_dialect: Dialect = FIND_DIALECT  # the dialect that the options request
     # the compression and encoding that the options request
-    asked_packing: AskedPacking = FIND_PACKING
+    requested_packing: RequestedPacking = DETECT_PACKING
     # columns of the schema, or () if the schema is not known
-    wanted: tuple[str, ...] = ()
-    exact: bool = False  # whether a decimal that loses digits as float32 ends the run
+    requested_columns: tuple[str, ...] = ()
+    requires_exact: bool = (
+        False  # whether a decimal that loses digits as float32 ends the run
+    )
     odd_cells: OddCells = "refuse"  # treatment of the few cells of another type
     names_files: bool = False  # whether cells name sidecar files
     files_roots: tuple[str, ...] = ()  # see `Source`
@@ -338,12 +353,16 @@ class CsvSource(Source):
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # size of the blocks that ranges are cut from
     splits: FileSplits = NO_SPLITS
-    rows: RangeRows = _NO_ROWS  # storage; after `prepare`, also columns and dialect
-    first: inspect.Inspected = _NOTHING  # types and warnings of the first rows
-    passed_over: tuple[SkippedFiles, ...] = ()  # files without rows
-    left_out: tuple[str, ...] = ()  # columns that become no feature
+    rows: RangeRows = (
+        _UNPREPARED_ROWS  # storage; after `prepare`, also columns and dialect
+    )
+    first_row_findings: inspect.FirstRowFindings = (
+        _NO_FINDINGS  # types and warnings of the first rows
+    )
+    skipped_files: tuple[SkippedFiles, ...] = ()  # files without rows
+    left_out_columns: tuple[str, ...] = ()  # columns that become no feature
 
-    tells_checksums = True
+    reports_checksums = True
 
     @property
     def storage(self) -> StorageOptions:  # type: ignore[override]
@@ -377,45 +396,53 @@ class CsvSource(Source):
         flags = {}
         for feature in schema.features:
             dtype = feature.dtype
-            if dtype not in _FLAGS or feature.kind is not usual_kind(dtype):
+            if dtype not in _FLAGS_BY_DTYPE or feature.kind is not usual_kind(dtype):
                 raise SchemaError(
                     f"feature {feature.name!r} of the dataset is {dtype} in "
                     f"{feature.kind}; without a declared schema, CSV columns never get "
                     "this type"
                 )
-            flags[feature.name] = int(_FLAGS[dtype]) | _DECIDED
+            flags[feature.name] = int(_FLAGS_BY_DTYPE[dtype]) | _DECIDED_FLAG
         return tuple(flags[name] for name in self.names)
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         requested_columns, empty_paths = (
-            self.wanted,
+            self.requested_columns,
             [file.path for file in files if not file.size],
         )
         files = [file for file in files if file.size]
         schema = append.schema if append is not None else None
-        existing_files = [file for file in append.kept if file.size] if append else []
-        splits = self.splits.found_in(files, existing_files)
-        partitions = self.rows.partitions.found_in(files, splits, existing_files)
+        existing_files = (
+            [file for file in append.existing_inventory if file.size] if append else []
+        )
+        splits = self.splits.find_rule(files, existing_files)
+        partitions = self.rows.partitions.find_columns(files, splits, existing_files)
         if append is not None:
             # One converted file is enough, because all have the same columns.
             files = [*existing_files[:1], *files]
         if schema is not None:
             requested_columns = tuple(feature.name for feature in schema.features)
-        leaves_out, unwanted = self.rows.leaves_out, set[str]()
+        leaves_out, unwanted = self.rows.ignores_extra_columns, set[str]()
         if requested_columns and (self.as_text or leaves_out):
-            partitions, unwanted = partitions.only(requested_columns)
+            partitions, unwanted = partitions.select(requested_columns)
         requested_columns = tuple(
             name for name in requested_columns if name not in partitions.keys
         )
-        rows, without_rows, left_out = inspect.find_rows(
-            *(files, self.asked, self.asked_packing, requested_columns, self.storage),
+        rows, without_rows, left_out = inspect.detect_rows(
+            *(
+                files,
+                self.requested_dialect,
+                self.requested_packing,
+                requested_columns,
+                self.storage,
+            ),
             leaves_out=leaves_out,
             partitions=partitions,
         )
-        first, problem = inspect.inspect(
+        first, problem = inspect.inspect_first_rows(
             rows,
             files[0],
-            is_guessed=self.infers_types and self.asked.header == "auto",
+            is_guessed=self.infers_types and self.requested_dialect.header == "auto",
             infers_types=self.infers_types and schema is None,
         )
         if append is None and problem:
@@ -431,80 +458,96 @@ class CsvSource(Source):
             self,
             splits=splits,
             rows=replace(rows, partitions=partitions),
-            first=first,
-            wanted=requested_columns,
+            first_row_findings=first,
+            requested_columns=requested_columns,
             fixed_schema=schema,
-            passed_over=SkippedFiles.counted(skipped),
-            left_out=(*left_out, *unwanted) if self.as_text or leaves_out else (),
+            skipped_files=SkippedFiles.count_by_reason(skipped),
+            left_out_columns=(*left_out, *unwanted)
+            if self.as_text or leaves_out
+            else (),
         )
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         issues = (
-            range_findings.issues if range_findings is not None else self.first.marked
+            range_findings.issues
+            if range_findings is not None
+            else self.first_row_findings.marked_issues
         )
-        schema, warnings = self.fixed_schema, [*self.first.warnings]
+        schema, warnings = self.fixed_schema, [*self.first_row_findings.warnings]
         facts: tuple[tuple[str, str], ...] = ()
         basis = "of the dataset" if schema is not None else "declared"
         types = {}
         if self.infers_types:
-            basis = f"so far, by the first {count(self.first.num_rows, 'row')}"
-            first = zip(self.names, self.first.types, strict=False)
+            basis = f"so far, by the first {format_count(self.first_row_findings.num_rows, 'row')}"
+            first = zip(self.names, self.first_row_findings.types, strict=False)
             types = {name: column_dtype(f) if f else "empty" for name, f in first}
         if self.infers_types and range_findings is not None:
             schema, odd = range_findings.schema, self._odd_columns(range_findings)
-            basis = f"so far, by {count(range_findings.rows, 'row')}"
-            basis = "of all rows" if range_findings.is_all else basis
+            basis = f"so far, by {format_count(range_findings.num_rows, 'row')}"
+            basis = "of all rows" if range_findings.is_complete else basis
             warnings += odd_warnings(odd)
-            facts = (*missing_fact(issues, schema), *odd_fact(odd))
+            facts = (*report_missing_cells(issues, schema), *report_odd_cells(odd))
         warnings += long_warnings(issues, self.names)
         warnings += marked_warnings(issues, self.rows.dialect.decimal)
         if schema is not None:
             types = {feature.name: feature.dtype for feature in schema.features}
         dtypes = [types[name] for name in self.names] if types else ()
         names = self.names  # plus the columns that a schema leaves out
-        if not self.rows.leaves_out:
-            names = tuple(dict.fromkeys((*names, *sorted(self.left_out))))
+        if not self.rows.ignores_extra_columns:
+            names = tuple(dict.fromkeys((*names, *sorted(self.left_out_columns))))
         rows = replace(self.rows, names=names)
-        input_report = inspect.describe(rows, self.asked, dtypes, basis, warnings)
-        facts = (*left_out_fact(self.left_out), *facts, *comment_fact(issues))
-        facts = (
-            *input_report.facts,
-            *facts,
-            *self.splits.facts,
-            *rows.partitions.facts,
+        input_report = inspect.create_input_report(
+            rows, self.requested_dialect, dtypes, basis, warnings
         )
-        return replace(input_report, facts=facts, passed_over=self.passed_over)
+        facts = (
+            *report_left_out_columns(self.left_out_columns),
+            *facts,
+            *report_comments(issues),
+        )
+        facts = (
+            *input_report.fields,
+            *facts,
+            *self.splits.report_lines,
+            *rows.partitions.report_lines,
+        )
+        return replace(input_report, fields=facts, skipped_files=self.skipped_files)
 
-    def issue_problem(self, range_findings: Findings) -> str:
+    def issue_problem(self, range_findings: InputFindings) -> str:
         problem = ""
         if self.odd_cells == "refuse":
             problem = odd_problem(self._odd_columns(range_findings))
-        if self.exact:
+        if self.requires_exact:
             problem = problem or exact_problem(range_findings.issues, self.names)
         return problem
 
-    def issue_notes(self, range_findings: Findings) -> list[str]:
-        return [odd.described for odd in self._odd_columns(range_findings)[:_NOTES]]
+    def type_notes(self, range_findings: InputFindings) -> list[str]:
+        return [
+            odd.description for odd in self._odd_columns(range_findings)[:_MAX_NOTES]
+        ]
 
-    def settle_types(self, range_findings: Findings) -> TypeFlags:
+    def final_type_flags(self, range_findings: InputFindings) -> TypeFlags:
         if self.odd_cells != "reject":
-            return range_findings.observed
-        types = dict(zip(self.names, range_findings.observed, strict=True))
+            return range_findings.type_flags
+        types = dict(zip(self.names, range_findings.type_flags, strict=True))
         for odd in self._odd_columns(range_findings):
             if odd.is_few:
-                types[odd.name] = odd.types_of_others(types[odd.name])
+                types[odd.name] = odd.flags_without_odd_cells(types[odd.name])
         return tuple(types.values())
 
-    def _odd_columns(self, range_findings: Findings) -> list[OddColumn]:
+    def _odd_columns(self, range_findings: InputFindings) -> list[OddColumn]:
         # Null counts of columns that a function (`map`) creates do not apply.
-        is_own = len(range_findings.nulls) == len(self.names)
+        is_own = len(range_findings.null_counts) == len(self.names)
         nulls = (
-            dict(zip(self.names, range_findings.nulls, strict=True)) if is_own else {}
+            dict(zip(self.names, range_findings.null_counts, strict=True))
+            if is_own
+            else {}
         )
-        cells = {name: range_findings.rows - nulls.get(name, 0) for name in self.names}
+        cells = {
+            name: range_findings.num_rows - nulls.get(name, 0) for name in self.names
+        }
         return odd_columns(range_findings.issues, cells)
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+    def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
         is_plain = self.rows.packing.is_plain  # others can only be read from the start
         size = self.range_bytes if is_plain else None
         ranges = cut_blocks(files, size, self.splits)
@@ -513,43 +556,49 @@ class CsvSource(Source):
             return join_small_files(ranges, self.range_bytes)
         return ranges
 
-    def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
+    def needs_boundary_scan(self, ranges: Sequence[InputRange]) -> bool:
         return any(input_range.start for input_range in ranges)
 
-    def survey(self, input_range: InputRange) -> int:
+    def scan_boundaries(self, input_range: InputRange) -> int:
         if input_range.files:
             return 0  # each file of the range begins at a row
         # If the dialect has no quote, the last byte determines the state.
-        tail_first = self.first.has_quotes or not self.rows.dialect.quote
-        read = self.rows.of_file(input_range)
-        return survey_block(read, input_range, self.rows.dialect, tail_first=tail_first)
+        tail_first = self.first_row_findings.has_quotes or not self.rows.dialect.quote
+        read = self.rows.reader(input_range)
+        return scan_block(read, input_range, self.rows.dialect, tail_first=tail_first)
 
-    def resolve_ranges(
+    def apply_boundaries(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
     ) -> list[InputRange]:
         resolved: list[InputRange] = []
         by_file = groupby(zip(ranges, surveys, strict=True), lambda pair: pair[0].uri)
         for _, pairs in by_file:
             file_ranges, numbers = zip(*pairs, strict=True)
-            read = self.rows.of_file(file_ranges[0])
-            resolved += _resolve_file(read, file_ranges, numbers, self.rows.dialect)
+            read = self.rows.reader(file_ranges[0])
+            resolved += _apply_file_boundaries(
+                read, file_ranges, numbers, self.rows.dialect
+            )
         return resolved
 
-    def sample(self, input_range: InputRange) -> TypeFlags:
+    def sample_type_flags(self, input_range: InputRange) -> TypeFlags:
         flags: TypeFlags = (int(TypeFlag.NOTHING),) * len(self.names)
-        files = input_range.by_file()
+        files = input_range.split_by_file()
         chosen = files[:: -(-len(files) // _SAMPLED_FILES)]
         for file_range in chosen:
-            parsed = self.rows.sample(file_range, inspect.TYPED_BYTES // len(chosen))
+            parsed = self.rows.sample_rows(
+                file_range, inspect.TYPED_BYTES // len(chosen)
+            )
             if parsed is not None and parsed.batch.num_rows:
-                columns = self.rows.complete(parsed.batch, [file_range.path]).columns
-                columns = with_points(columns, self.rows.dialect.decimal)
+                columns = self.rows.complete_columns(
+                    parsed.batch, [file_range.path]
+                ).columns
+                columns = with_decimal_points(columns, self.rows.dialect.decimal)
                 column_flags = map(int, classify_columns(columns))
-                file_flags = tuple(map(without_odd, column_flags, columns))
+                file_flags = tuple(map(flags_without_odd_cells, column_flags, columns))
                 flags = merge_type_flags(flags, file_flags)
-        return self._with_text(flags)
+        return self._with_text_folders(flags)
 
-    def _with_text(self, flags: TypeFlags) -> TypeFlags:
+    def _with_text_folders(self, flags: TypeFlags) -> TypeFlags:
         """Returns the flags with TEXT for folder columns of text, even for folder 12."""
         texts = [kind == pa.string() for _, kind in self.rows.partitions.types]
         typed_flags = zip(flags[len(self.rows.names) :], texts, strict=True)
@@ -560,7 +609,9 @@ class CsvSource(Source):
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         files = [
-            file_range for input_range in ranges for file_range in input_range.by_file()
+            file_range
+            for input_range in ranges
+            for file_range in input_range.split_by_file()
         ]
         if not self.rows.packing.is_plain:
             return [
@@ -589,39 +640,48 @@ class CsvSource(Source):
         )
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         nothing = (int(TypeFlag.NOTHING),) * len(self.names)
-        expected = self._fixed_types or self._with_text(expected or nothing)
+        expected = self._fixed_types or self._with_text_folders(expected or nothing)
         if self.infers_types:
-            sink.add(observed=nothing, nulls=nothing)
+            sink.add_batch_findings(observed=nothing, nulls=nothing)
         files = {file.path: index for index, file in enumerate(input_range.files)}
         first = len(sink.rejects)
         for rows in self.rows.text_rows(input_range, sink):
             if not rows.batch.num_rows:
                 continue  # its rejects are sorted together with the next batch
             if not self.as_text:
-                rows, typed, observed = self._fitting(rows, expected, input_range, sink)
+                rows, typed, observed = self._reject_misfits(
+                    rows, expected, input_range, sink
+                )
                 text = rows.batch
                 if self.infers_types:
                     nulls = [column.null_count for column in text.columns]
                     expected = merge_type_flags(expected, observed)
-                    mixed, expected = self._count_odd(rows, expected, input_range, sink)
-                    sink.add(observed=merge_type_flags(observed, mixed), nulls=nulls)
+                    mixed, expected = self._count_odd_cells(
+                        rows, expected, input_range, sink
+                    )
+                    sink.add_batch_findings(
+                        observed=merge_type_flags(observed, mixed), nulls=nulls
+                    )
                 sink.rejects[first:] = sorted(
                     sink.rejects[first:],
                     key=lambda reject: (files.get(reject.path, 0), reject.position),
                 )
                 rows.batch = typed
                 reported_flags = observed if self.infers_types else ()
-                marked, decimal = self.first.marked, self.rows.dialect.decimal
+                marked, decimal = (
+                    self.first_row_findings.marked_issues,
+                    self.rows.dialect.decimal,
+                )
                 issues = count_issues(text, typed, reported_flags, marked, decimal)
-                sink.add(issues=issues)
+                sink.add_batch_findings(issues=issues)
             yield rows
             first = len(sink.rejects)  # the caller may have added its own
 
-    def _fitting(
-        self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RowSink
+    def _reject_misfits(
+        self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RangeFindings
     ) -> tuple[Rows, pa.RecordBatch, TypeFlags]:
         """Rejects the rows that do not fit the columns whose type is decided.
 
@@ -634,25 +694,25 @@ class CsvSource(Source):
         if schema is not None:
             type_origin = "its type in the dataset"
         while True:
-            typed, observed = _typed(rows.batch, types, dialect)
+            typed, observed = _convert_types(rows.batch, types, dialect)
             reasons: dict[int, str] = {}
             for at, flags in enumerate(types):
-                dtype = column_dtype(flags) if flags & _DECIDED else ""
+                dtype = column_dtype(flags) if flags & _DECIDED_FLAG else ""
                 if dtype and column_dtype(observed[at]) != dtype:
                     name, cells = self.names[at], rows.batch.column(at)
-                    [pointed_cells] = with_points([cells], dialect.decimal)
+                    [pointed_cells] = with_decimal_points([cells], dialect.decimal)
                     for row in np.flatnonzero(
-                        are_invalid(pointed_cells, dtype)
+                        find_invalid_cells(pointed_cells, dtype)
                     ).tolist():
-                        reason = f"{shown_cell(cells, row)} is not a valid {dtype}"
+                        reason = f"{shorten_cell(cells, row)} is not a valid {dtype}"
                         reasons.setdefault(row, f"{name}: {reason}, {type_origin}")
             reasons = reasons or missing_required(typed, schema)
             if not reasons:
                 return rows, typed, observed
-            rows = sink.reject(rows, reasons, input_range)
+            rows = sink.reject_rows(rows, reasons, input_range)
 
-    def _count_odd(
-        self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RowSink
+    def _count_odd_cells(
+        self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RangeFindings
     ) -> tuple[TypeFlags, TypeFlags]:
         """Counts the cells of columns with mixed types by class.
 
@@ -664,15 +724,17 @@ class CsvSource(Source):
         mixed, expected = [0] * len(types), list(types)
         named_columns = columns_with_examples(sink.issues)
         # Cached, because counting lines is slow and a row can have several odd cells.
-        line_of_row = cache(partial(self._line, rows, input_range))
+        line_of_row = cache(partial(self._describe_location, rows, input_range))
         issues: list[RowIssue] = []
         for at, flags in enumerate(types):
             if is_mixed(flags):
                 name, column = self.names[at], rows.batch.column(at)
                 example = _no_example
                 if name not in named_columns:
-                    example = partial(_example, rows, column, input_range, line_of_row)
-                [pointed_column] = with_points([column], decimal)
+                    example = partial(
+                        _create_example, rows, column, input_range, line_of_row
+                    )
+                [pointed_column] = with_decimal_points([column], decimal)
                 column_issues, column_flags, is_text = count_classes(
                     name, pointed_column, example
                 )
@@ -680,24 +742,24 @@ class CsvSource(Source):
                 mixed[at] = expected[at] = flags | column_flags
                 if is_text:
                     expected[at] = int(TypeFlag.TEXT)
-        sink.add(issues=issues)
+        sink.add_batch_findings(issues=issues)
         return tuple(mixed), tuple(expected)
 
-    def _line(self, rows: Rows, input_range: InputRange, row: int) -> str:
+    def _describe_location(self, rows: Rows, input_range: InputRange, row: int) -> str:
         """Returns the location of a row as text: path and line."""
-        offset, _ = rows.raw(row)
+        offset, _ = rows.raw_row(row)
         path = rows.paths[row] if rows.paths else input_range.path
         [file_range] = [
             file_range
-            for file_range in input_range.by_file()
+            for file_range in input_range.split_by_file()
             if file_range.path == path
         ]
-        return place_of(
-            path, offset, lambda: line_of(self.rows.of_file(file_range), offset)
+        return format_row_location(
+            path, offset, lambda: count_lines(self.rows.reader(file_range), offset)
         )
 
     def read_for_statistics(
-        self, input_range: InputRange, sink: RowSink
+        self, input_range: InputRange, sink: RangeFindings
     ) -> Iterator[Rows]:
         """Reads a range with all cells as text and points in decimal numbers."""
         text = (int(TypeFlag.TEXT),) * len(self.names)
@@ -711,13 +773,13 @@ class CsvSource(Source):
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A short cell ("1,") becomes a map entry with the name of the column.
-        names = sum(len(name.encode()) + ENTRY_BYTES for name in self.names)
+        names = sum(len(name.encode()) + FEATURE_BYTES for name in self.names)
         growth = 1 + names // (4 * len(self.names))
         unpacked = UNPACKED_TIMES if self.rows.packing.compression else 1
         return sum(file.size for file in files) * min(growth, 16) * unpacked
 
 
-def make_source(options: CsvOptions, request: Request) -> CsvSource:
+def make_source(options: CsvOptions, request: SourceRequest) -> CsvSource:
     """Creates the source of CSV files, which infers types without a declared schema.
 
     Raises:
@@ -741,16 +803,16 @@ def make_source(options: CsvOptions, request: Request) -> CsvSource:
         )
     return CsvSource(
         as_text=as_text,
-        asked=ask_dialect(options),
-        asked_packing=ask_packing(options),
-        exact=options.exact,
+        requested_dialect=parse_dialect(options),
+        requested_packing=parse_packing(options),
+        requires_exact=options.exact,
         odd_cells=options.odd_cells,
         splits=request.file_splits(options.split_from),
-        wanted=request.columns,
+        requested_columns=request.columns,
         names_files=request.job is not None and request.job.reads_files,
         rows=RangeRows(
             storage=request.storage,
-            leaves_out=options.extra_columns == "ignore",
+            ignores_extra_columns=options.extra_columns == "ignore",
             partitions=request.partitions(options.partitions),
         ),
         files_roots=tuple(map(full_uri, filter(None, options.files_root.split(",")))),

@@ -29,16 +29,16 @@ from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import (
     BY_FOLDER,
     CLASSES,
-    InputSummary,
+    InputReport,
     InputWarning,
     WarningCode,
 )
 from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import a_or_an, count, first_names
+from recordmill.schemas.text import a_or_an, format_count, format_names
 from recordmill.transforms.arrow import I64, count_values, offsets_of
-from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.cast.text_values import shorten
 from recordmill.transforms.encode.columns import inside_lists
 from recordmill.transforms.images.objects import (
     BOX,
@@ -48,7 +48,7 @@ from recordmill.transforms.images.objects import (
     with_numbers,
 )
 from recordmill.transforms.inventory import BATCH_FILES, NO_FILES, Inventory
-from recordmill.transforms.sources.file_splits import AUTO, NONE, meant
+from recordmill.transforms.sources.file_splits import AUTO, NONE, canonicalize_split
 from recordmill.transforms.sources.images import find
 from recordmill.transforms.sources.images.options import (
     FileKind,
@@ -62,36 +62,36 @@ from recordmill.transforms.sources.images.tables import (
     LabelMap,
     LabelTable,
     describe_types,
-    each_label,
     find_columns,
+    infer_features,
     is_json,
     label_cells,
+    map_labels,
     match_paths,
-    one_array,
     read_label_map,
     read_list,
     read_tables,
     require_no_table,
     text_cells,
-    typed_features,
+    to_array,
 )
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.plain_types import plain_schema
-from recordmill.transforms.temporary import gather, take_batches
+from recordmill.transforms.temporary import gather_batches, take_batches
 
 if TYPE_CHECKING:
-    from recordmill.transforms.sources.images.pairs import Paired, Partner
+    from recordmill.transforms.sources.images.pairs import PartnerFeature, Partners
 
 # Further columns of the table.
-PROBLEM, AT, RAW = "rejected", "at", "raw"
+PROBLEM, POSITION, RAW = "rejected", "at", "raw"
 # The image sizes that annotation files state; null if an image has no stated size.
-STATED = ("stated height", "stated width")
+STATED_SIZES = ("stated height", "stated width")
 # Prefix of the columns of partners, each with path, size and version of a file.
-PARTNER = "partner "
+PARTNER_PREFIX = "partner "
 
 CONVERT_AGAIN = "or convert all inputs again without `append`"
 
-Where = npt.NDArray[Any]
+BoolArray = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,17 @@ class Annotations:
     classes: tuple[str, ...] = ()  # class names; a label is an index into them
     splits: tuple[str, ...] = ()  # the splits of the images, if every image has one
     # the names of the features that some images lack
-    optional: frozenset[str] = frozenset()
+    optional_features: frozenset[str] = frozenset()
     facts: tuple[tuple[str, str], ...] = ()  # (name, text) for the input report
     warnings: tuple[InputWarning, ...] = ()  # probable mistakes in the input
-    skipped: tuple[tuple[str, str], ...] = ()  # (reason, path) of each skipped file
+    skipped_files: tuple[
+        tuple[str, str], ...
+    ] = ()  # (reason, path) of each skipped file
     # checksums of the tables and lists, and of the first bytes of files
     checksums: tuple[FileChecksum, ...] = ()
-    partners: tuple[Partner, ...] = ()  # features stored in a second file per image
+    partners: tuple[
+        PartnerFeature, ...
+    ] = ()  # features stored in a second file per image
 
     @property
     def label_type(self) -> pa.DataType | None:
@@ -144,13 +148,20 @@ class Annotations:
     @property
     def images(self) -> Inventory:
         """Returns the files that are images."""
-        return self.files.where(self.table[RAW].is_null())
+        return self.files.filter(self.table[RAW].is_null())
 
     def without_files(self) -> Annotations:
         """Returns a copy without files and rows, for workers with an inventory file."""
         empty_table = self.table.schema.empty_table()
         return Annotations(
-            *(NO_FILES, empty_table, self.root, self.classes, (), self.optional),
+            *(
+                NO_FILES,
+                empty_table,
+                self.root,
+                self.classes,
+                (),
+                self.optional_features,
+            ),
             partners=self.partners,
         )
 
@@ -160,20 +171,22 @@ class Annotations:
         label_type = self.label_type
         kinds = {} if label_type is None else {self.label_name: label_type}
         kinds |= self.features
-        return kinds | (dict.fromkeys(STATED, pa.int64()) if self.has_objects else {})
+        return kinds | (
+            dict.fromkeys(STATED_SIZES, pa.int64()) if self.has_objects else {}
+        )
 
-    def specs(self) -> list[FeatureSpec]:
+    def feature_specs(self) -> list[FeatureSpec]:
         """Returns the specs of the features that come from annotations."""
         if not (features := self.features):
             return []
-        nulls = [int(name in self.optional) for name in features]
+        nulls = [int(name in self.optional_features) for name in features]
         plain = plain_schema(pa.schema(list(features.items())), nulls).features
         return [
-            replace(spec, nested=self.has_objects and spec.name.startswith(OBJECTS))
+            replace(spec, is_nested=self.has_objects and spec.name.startswith(OBJECTS))
             for spec in plain
         ]
 
-    def columns(self, rows: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:
+    def build_columns(self, rows: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:
         """Returns the columns of images, given the values of their references.
 
         Args:
@@ -182,43 +195,45 @@ class Annotations:
         columns = {}
         for at, (name, kind) in enumerate(self.value_types.items()):
             cells = [row[at] for row in rows]
-            is_packed = self.has_objects and is_of_numbers(kind)
-            columns[name] = unpack(cells, kind) if is_packed else pa.array(cells, kind)
+            is_packed = self.has_objects and is_number_list(kind)
+            columns[name] = (
+                unpack_numbers(cells, kind) if is_packed else pa.array(cells, kind)
+            )
         if self.label_type is not None and not self.has_objects:
             names = pa.array(self.classes, pa.string())
-            columns.setdefault("text", each_label(columns[LABEL], names.take))
+            columns.setdefault("text", map_labels(columns[LABEL], names.take))
         return columns
 
-    def listed(self, table: pa.Table) -> dict[str, pa.Array]:
+    def reference_columns(self, table: pa.Table) -> dict[str, pa.Array]:
         """Returns the columns of rows of the table, with partners but without "text"."""
         columns = {}
         if LABEL in table.column_names:
             names = pa.array(self.classes, pa.string())
-            columns[self.label_name] = each_label(
-                one_array(table[LABEL]),
+            columns[self.label_name] = map_labels(
+                to_array(table[LABEL]),
                 lambda labels: pc.index_in(labels, value_set=names).cast(pa.int64()),
             )
-        columns |= {n: one_array(table[FEATURE + n]) for n in self.features}
+        columns |= {n: to_array(table[FEATURE + n]) for n in self.features}
         if self.has_objects:
-            columns |= {n: one_array(table[n]) for n in STATED}
-        names = [PARTNER + partner.name for partner in self.partners]
-        return columns | {name: one_array(table[name]) for name in names}
+            columns |= {n: to_array(table[n]) for n in STATED_SIZES}
+        names = [PARTNER_PREFIX + partner.name for partner in self.partners]
+        return columns | {name: to_array(table[name]) for name in names}
 
-    def to_write(self, column: pa.Array) -> list[Any]:
+    def to_json_cells(self, column: pa.Array) -> list[Any]:
         """Returns the values of a column in the form that `columns` takes.
 
         Lists of numbers of objects are packed.
         """
-        is_packed = self.has_objects and is_of_numbers(column.type)
-        return pack(column) if is_packed else column.to_pylist()
+        is_packed = self.has_objects and is_number_list(column.type)
+        return pack_numbers(column) if is_packed else column.to_pylist()
 
     def partner_bytes(self, table: pa.Table) -> I64 | np.int64:
         """Returns the total size in bytes of the partners, for each row of the table."""
-        columns = [table[PARTNER + partner.name] for partner in self.partners]
+        columns = [table[PARTNER_PREFIX + partner.name] for partner in self.partners]
         sizes = (pc.fill_null(pc.struct_field(column, "size"), 0) for column in columns)
         return sum((partner_sizes.to_numpy() for partner_sizes in sizes), np.int64(0))
 
-    def summary(self, kind: FileKind) -> InputSummary:
+    def input_report(self, kind: FileKind) -> InputReport:
         """Returns the input report: facts, warnings and skipped files."""
         facts = list(self.facts)
         if self.label_type is None:
@@ -230,20 +245,20 @@ class Annotations:
                 counts.update(count_values(batch[LABEL].filter(is_valid)))
             class_counts = [f"{name} {counts[name]:,}" for name in self.classes]
             facts.append(
-                (CLASSES, f"{len(class_counts):,} ({first_names(class_counts)})")
+                (CLASSES, f"{len(class_counts):,} ({format_names(class_counts)})")
             )
         facts.append((f"{kind.noun}s", find.count_endings(self.images)))
-        skipped = find.count_skipped(self.skipped, kind.noun)
+        skipped = find.count_skipped(self.skipped_files, kind.noun)
         warnings = [
             InputWarning(
                 kind.unsupported,
-                f"{count(skipped_files.files, kind.noun)} skipped, such as {skipped_files.example}: "
-                f"{skipped_files.reason}; save them as {kind.usual}",
+                f"{format_count(skipped_files.num_files, kind.noun)} skipped, such as {skipped_files.example}: "
+                f"{skipped_files.reason}; save them as {kind.recommended_formats}",
             )
             for skipped_files in skipped
             if skipped_files.reason.endswith("not supported")
         ]
-        return InputSummary(tuple(facts), (*self.warnings, *warnings), skipped)
+        return InputReport(tuple(facts), (*self.warnings, *warnings), skipped)
 
 
 # Lists of numbers in references are packed: writing and reading 25 boxes takes 50 us as
@@ -252,13 +267,13 @@ class Annotations:
 #     [[0.5, 0.25, 1, 1]], of float32        "AAAAPwAAgD4AAIA/AACAPw=="
 
 
-def is_of_numbers(kind: pa.DataType) -> bool:
+def is_number_list(kind: pa.DataType) -> bool:
     """Tests whether a type is a list of numbers, or of fixed-size lists of numbers."""
     leaf, _ = inside_lists(kind)
     return pt.is_list(kind) and (pt.is_primitive(leaf) and not pt.is_temporal(leaf))
 
 
-def pack(column: pa.Array) -> list[str]:
+def pack_numbers(column: pa.Array) -> list[str]:
     """Returns the bytes of each row's numbers, in base64."""
     packed_bytes = numbers_in(column.flatten()).tobytes()
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
@@ -269,7 +284,7 @@ def pack(column: pa.Array) -> list[str]:
     ]
 
 
-def unpack(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
+def unpack_numbers(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
     """Returns the column that `pack` was given.
 
     Args:
@@ -290,7 +305,7 @@ NO_ANNOTATIONS = Annotations(NO_FILES, pa.table({SPLIT: pa.array([], pa.string()
 
 
 @dataclass
-class _Draft:
+class _AnnotationDraft:
     """The annotations of each image while they are collected.
 
     The arrays have an element for each image. "" means: no split in `splits`, no problem
@@ -301,12 +316,12 @@ class _Draft:
 
     images: Inventory
     options: FileOptions
-    wanted: tuple[str, ...] | None
+    schema_columns: tuple[str, ...] | None
     splits: npt.NDArray[np.object_]
     problems: npt.NDArray[np.object_] = field(init=False)
-    unlisted: npt.NDArray[np.object_] = field(init=False)
-    left_out: npt.NDArray[np.object_] = field(init=False)
-    stated: dict[str, pa.Array] = field(default_factory=dict)
+    unlisted_reasons: npt.NDArray[np.object_] = field(init=False)
+    left_out_reasons: npt.NDArray[np.object_] = field(init=False)
+    stated_sizes: dict[str, pa.Array] = field(default_factory=dict)
     labels: pa.Array | None = None
     features: dict[str, pa.Array] = field(default_factory=dict)
     rejects: list[Reject] = field(default_factory=list)
@@ -317,21 +332,21 @@ class _Draft:
 
     def __post_init__(self) -> None:
         size = len(self.images)
-        self.problems, self.unlisted, self.left_out = (
+        self.problems, self.unlisted_reasons, self.left_out_reasons = (
             np.full(size, "", np.object_) for _ in range(3)
         )
         self.root, self.noun = input_root(self.images), self.options.kind.noun
 
-    def reject(self, is_rejected: Where, reason: str) -> None:
+    def reject(self, is_rejected: BoolArray, reason: str) -> None:
         """Rejects the selected images, unless they already have a problem."""
         self.problems[is_rejected & (self.problems == "")] = reason
 
     def warn(self, code: WarningCode, message: str) -> None:
         self.warnings.append(InputWarning(code, message))
 
-    def leave_unlisted(self, is_unlisted: Where, reason: str) -> None:
+    def mark_unlisted(self, is_unlisted: BoolArray, reason: str) -> None:
         """Stores the reason why no table or list names the selected images."""
-        self.unlisted[is_unlisted & (self.unlisted == "")] = reason
+        self.unlisted_reasons[is_unlisted & (self.unlisted_reasons == "")] = reason
 
     def add_features(
         self,
@@ -348,22 +363,22 @@ class _Draft:
           are_text: whether cells are text, to be converted to the type of their contents.
         """
         if are_text:
-            columns, facts, warnings = typed_features(columns)
+            columns, facts, warnings = infer_features(columns)
             self.facts += facts
             self.warnings += warnings
         if rows is not None:
             for name, column in columns.items() if rows.become_lists else ():
                 self.reject(
-                    rows.with_any(_is_null(column)),
+                    rows.has_any(_null_mask(column)),
                     f"a row of it has no value in column {name!r}, which a list needs: "
                     "add it, or leave out the column",
                 )
-            columns = {name: rows.values_of(cells) for name, cells in columns.items()}
+            columns = {name: rows.cells_of(cells) for name, cells in columns.items()}
         self.features |= columns
         if columns:
             self.facts.append(("features", describe_types(columns)))
 
-    def match(self, table: LabelTable, noun: str) -> tuple[I64, str]:
+    def match_rows(self, table: LabelTable, noun: str) -> tuple[I64, str]:
         """Returns the index of each row's image, or -1, and how its path was matched.
 
         The latter is text for the input report. Rows without an image become rejects.
@@ -375,12 +390,12 @@ class _Draft:
         if len(missing) == len(paths):
             nonnull_paths = paths.drop_null()
             example = (
-                shown(nonnull_paths[0].as_py()) if len(nonnull_paths) else "no path"
+                shorten(nonnull_paths[0].as_py()) if len(nonnull_paths) else "no path"
             )
             raise InputError(
-                f"{file.uri}: no path ({count(len(paths), noun)}) names an "
+                f"{file.uri}: no path ({format_count(len(paths), noun)}) names an "
                 f"{self.noun}; the first has {example}, expected a path like "
-                f"{shown(self.images[0].path)}, below {self.root} or the folder of "
+                f"{shorten(self.images[0].path)}, below {self.root} or the folder of "
                 "this file"
             )
         # A loop over the rows that name no image; the other rows are joined by columns.
@@ -391,7 +406,7 @@ class _Draft:
             origin, at, row_bytes = table.raw(row)
             reason = f"has no path of {a_or_an(self.noun)}"
             if path:
-                reason = f"{shown(path)}: no such {self.noun} in the input"
+                reason = f"{shorten(path)}: no such {self.noun} in the input"
             self.rejects.append(Reject(origin, at, reason, row_bytes))
         self.rejects += table.rejects
         self.checksums += table.checksums
@@ -404,22 +419,22 @@ class ObjectFiles(NamedTuple):
     tables: tuple[LabelTable, ...] = ()  # a row for each image
     classes: tuple[str, ...] = ()  # in label order; () to sort the class names
     facts: tuple[tuple[str, str], ...] = ()
-    used: frozenset[str] = frozenset()  # the paths of all files that were read
+    used_paths: frozenset[str] = frozenset()  # the paths of all files that were read
     # (split, file) of lists of the images of a split
-    lists: tuple[tuple[str, InputFile], ...] = ()
+    split_lists: tuple[tuple[str, InputFile], ...] = ()
     warnings: tuple[InputWarning, ...] = ()
 
 
 NO_OBJECTS = ObjectFiles()
 
 
-def annotate(
-    image_files: find.FoundImages,
+def annotate_images(
+    image_files: find.ImageFiles,
     named_inputs: find.NamedInputs,
     options: FileOptions,
     schema_columns: tuple[str, ...] | None,
     storage: StorageOptions,
-    paired: Paired | None = None,
+    paired: Partners | None = None,
     *,
     is_new: bool = False,
 ) -> Annotations:
@@ -439,13 +454,13 @@ def annotate(
     is_guessed = options.finds_objects and options.finds_pairs
     if is_new and paired is not None and is_guessed:
         from recordmill.transforms.sources.images.object_files import (
-            LOOKED_AT,
-            require_no_others,
+            SAMPLED_FILES,
+            require_supported_formats,
         )
 
         for pair in paired.pairs:
             if pair.kind == "json":
-                require_no_others([*pair.files[:LOOKED_AT]], storage)
+                require_supported_formats([*pair.files[:SAMPLED_FILES]], storage)
     objects = _find_objects(image_files, named_inputs, options, storage, is_new=is_new)
     has_objects = bool(objects.tables)
     option_updates = {}
@@ -458,42 +473,48 @@ def annotate(
         options = options.model_copy(update=option_updates)
         options.require_consistent()
     if may_be_paired and not (has_objects or options.tables):
-        from recordmill.transforms.sources.images.pairs import require_none_beside
+        from recordmill.transforms.sources.images.pairs import (
+            require_no_masks_in_folder,
+        )
 
-        require_none_beside(image_files.images)
+        require_no_masks_in_folder(image_files.images)
     laid_out = image_files
     if paired is not None:
-        images, options = paired.layout(image_files.images, options)
-        laid_out = find.FoundImages(images, ())
+        images, options = paired.cut_image_folders(image_files.images, options)
+        laid_out = find.ImageFiles(images, ())
     if is_new and options.labels_by_folder and options.label_from == AUTO:
-        other_files = [file for file, _ in image_files.others]
+        other_files = [file for file, _ in image_files.other_files]
         require_no_table(image_files.images, other_files, options.kind.noun, storage)
     layout, warnings = find.find_layout(laid_out.images, options)
     folders = laid_out.images.folders
-    places = layout.places(folders.dictionary.to_pylist())
+    places = layout.find_labels(folders.dictionary.to_pylist())
     folder_indices = codes = folders.indices.to_numpy()
     images = image_files.images
     # If folders are the only annotations, the first image of a folder represents all.
     by_folder = not (options.has_annotations or paired or has_objects)
     if by_folder:
         codes = np.arange(len(places))
-        images = images.take(pa.array(find.first_of_each(folder_indices, len(places))))
+        images = images.take(pa.array(find.first_indices(folder_indices, len(places))))
     splits = np.array([place.split for place in places], np.object_)
-    draft = _Draft(images, options, schema_columns, splits[codes])
+    draft = _AnnotationDraft(images, options, schema_columns, splits[codes])
     draft.warnings += (*warnings, *objects.warnings)
     draft.facts += objects.facts
     if options.labels_by_folder:
         labels = pa.array([place.label or None for place in places], pa.string())
         draft.labels = labels.take(pa.array(codes))
-        draft.reject(_is_null(draft.labels), "is not in the folder of a class")
+        draft.reject(_null_mask(draft.labels), "is not in the folder of a class")
         if not options.label_map:
-            find.require_distinct(places, draft.root)
+            find.require_distinct_names(places, draft.root)
         for files in (
-            find.alike_classes(image_files.images, places) if may_be_paired else ()
+            find.group_similar_classes(image_files.images, places)
+            if may_be_paired
+            else ()
         ):
-            from recordmill.transforms.sources.images.pairs import require_no_masks
+            from recordmill.transforms.sources.images.pairs import (
+                require_no_mask_classes,
+            )
 
-            require_no_masks(files, draft.root, storage)
+            require_no_mask_classes(files, draft.root, storage)
     if not options.has_annotations:
         draft.warnings += find.check_class_folders(layout, laid_out, options)
         if any(splits):
@@ -501,22 +522,24 @@ def annotate(
             by_split = Counter[str]()
             for split, number in zip(splits.tolist(), numbers, strict=True):
                 by_split[split] += number
-            draft.facts.append((BY_FOLDER, _counted(by_split)))
+            draft.facts.append((BY_FOLDER, _format_counts(by_split)))
     if options.label_pattern:
-        _add_names(draft)
-    lists = [*named_inputs.get("split_lists", ()), *objects.lists]
-    if paired is not None and not has_objects and options.split_folders == AUTO:
-        from recordmill.transforms.sources.images.voc_yolo import voc_lists
+        _add_pattern_groups(draft)
+    lists = [*named_inputs.get("split_lists", ()), *objects.split_lists]
+    if paired is not None and not has_objects and options.split_level == AUTO:
+        from recordmill.transforms.sources.images.voc_yolo import find_voc_lists
 
-        lists += voc_lists([file for file, _ in image_files.others], "Segmentation")
-    used = objects.used.union(file.path for _, file in lists)
+        lists += find_voc_lists(
+            [file for file, _ in image_files.other_files], "Segmentation"
+        )
+    used = objects.used_paths.union(file.path for _, file in lists)
     if used:
         skipped_files = (
             file_and_reason
-            for file_and_reason in image_files.others
+            for file_and_reason in image_files.other_files
             if file_and_reason[0].path not in used
         )
-        image_files = image_files._replace(others=tuple(skipped_files))
+        image_files = image_files._replace(other_files=tuple(skipped_files))
     if table_files := named_inputs.get("label_table"):
         tables = read_tables(table_files, options, schema_columns, storage)
         elsewhere = "split_lists" in named_inputs or any(splits)
@@ -536,20 +559,20 @@ def annotate(
     draft.checksums += [
         checksum for label_map in maps for checksum in label_map.checksums
     ]
-    partners: tuple[Partner, ...] = ()
+    partners: tuple[PartnerFeature, ...] = ()
     if paired is not None:
         partners, unmatched_files = paired.add_to(
             draft, storage, has_objects=has_objects
         )
         image_files = image_files._replace(
-            others=(*image_files.others, *unmatched_files)
+            other_files=(*image_files.other_files, *unmatched_files)
         )
-    annotations = _finish(
+    annotations = _build_annotations(
         draft, image_files, maps[0] if maps else None, objects.classes
     )
     annotations = replace(annotations, partners=partners)
     if by_folder:
-        rows = gather(
+        rows = gather_batches(
             take_batches(annotations.table, folder_indices), annotations.table.schema
         )
         annotations = replace(annotations, files=image_files.images, table=rows)
@@ -557,7 +580,7 @@ def annotate(
 
 
 def _find_objects(
-    image_files: find.FoundImages,
+    image_files: find.ImageFiles,
     named_inputs: find.NamedInputs,
     options: FileOptions,
     storage: StorageOptions,
@@ -566,7 +589,7 @@ def _find_objects(
 ) -> ObjectFiles:
     """Finds the objects of the images, in named files or by the content of files."""
     annotation_files = named_inputs.get("annotations", ())
-    other_files = [file for file, _ in image_files.others]
+    other_files = [file for file, _ in image_files.other_files]
     endings = (".json", ".xml", ".yaml", ".yml", ".names", ".labels", ".txt")
     may_have = options.finds_objects and any(
         file.path.lower().endswith(endings) for file in other_files
@@ -582,15 +605,15 @@ def _find_objects(
     )
 
 
-def _is_null(column: pa.Array) -> Where:
+def _null_mask(column: pa.Array) -> BoolArray:
     return np.asarray(column.is_null().to_numpy(zero_copy_only=False))
 
 
-def _counted(numbers: Mapping[str, int]) -> str:
-    return first_names([f"{name or 'no split'} {n:,}" for name, n in numbers.items()])
+def _format_counts(numbers: Mapping[str, int]) -> str:
+    return format_names([f"{name or 'no split'} {n:,}" for name, n in numbers.items()])
 
 
-def _add_names(draft: _Draft) -> None:
+def _add_pattern_groups(draft: _AnnotationDraft) -> None:
     """Adds the labels, splits and features that `label_pattern` finds in image names."""
     pattern = draft.options.label_pattern
     expression = re.compile(pattern)
@@ -610,34 +633,36 @@ def _add_names(draft: _Draft) -> None:
         for name in expression.groupindex
     }
     without = np.array([match is None for match in matches])
-    draft.leave_unlisted(without, "its name does not match `label_pattern`")
+    draft.mark_unlisted(without, "its name does not match `label_pattern`")
     if "label" in groups:
         draft.labels = label_cells(groups.pop("label"), draft.options.label_separator)
         reason = "`label_pattern` matches no label in its name"
-        draft.reject(_is_null(draft.labels) & ~without, reason)
+        draft.reject(_null_mask(draft.labels) & ~without, reason)
     if "split" in groups:
         draft.splits[:] = groups.pop("split").fill_null("").to_pylist()
         draft.facts.append(("splits", "by `label_pattern`"))
-    if reserved_groups := groups.keys() & draft.options.reserved:
+    if reserved_groups := groups.keys() & draft.options.reserved_names:
         raise InputError(
             f"`label_pattern`: the group {min(reserved_groups)!r} has the name of a feature of "
             f"the {draft.noun}s: rename it"
         )
     draft.facts.append(("names", f"by the pattern {pattern}"))
-    draft.add_features(groups, are_text=draft.wanted is None)
+    draft.add_features(groups, are_text=draft.schema_columns is None)
 
 
 class _ImageRows(NamedTuple):
     """The table rows of each image."""
 
     counts: I64  # the number of rows of each image
-    first: I64  # the first row of each image, or -1
-    ordered: I64  # the rows sorted by image: all rows of image 0, then of image 1, ...
+    first_rows: I64  # the first row of each image, or -1
+    rows_by_image: (
+        I64  # the rows sorted by image: all rows of image 0, then of image 1, ...
+    )
     starts: I64  # where each image's rows start in `ordered`, and the total number
     become_lists: bool  # whether a feature is the list of the cells of all rows
 
     @classmethod
-    def of(cls, images: I64, size: int, *, become_lists: bool) -> _ImageRows:
+    def from_images(cls, images: I64, size: int, *, become_lists: bool) -> _ImageRows:
         """Returns the rows of each image, given the index of each row's image, or -1."""
         rows = np.flatnonzero(images >= 0)
         counts = np.bincount(images[rows], minlength=size)
@@ -646,26 +671,30 @@ class _ImageRows(NamedTuple):
         first[counts > 0] = ordered[starts[:-1][counts > 0]]
         return cls(counts, first, ordered, starts, become_lists)
 
-    def values_of(self, column: pa.Array) -> pa.Array:
+    def cells_of(self, column: pa.Array) -> pa.Array:
         """Returns the cell of each image's first row, or the list of cells of its rows.
 
         If images have the rows [0, 2] and [1], the column a, b, c becomes [a, c] and [b].
         """
         if not self.become_lists:
-            return column.take(pa.array(self.first, mask=self.first < 0))
-        ordered_cells = column.take(pa.array(self.ordered))
+            return column.take(pa.array(self.first_rows, mask=self.first_rows < 0))
+        ordered_cells = column.take(pa.array(self.rows_by_image))
         return pa.ListArray.from_arrays(
             pa.array(self.starts, pa.int32()), ordered_cells
         )
 
-    def with_any(self, flags: Where) -> Where:
+    def has_any(self, flags: BoolArray) -> BoolArray:
         """Returns a flag for each image: whether any of its rows has a flag."""
-        offsets = offsets_of(flags[self.ordered])
+        offsets = offsets_of(flags[self.rows_by_image])
         return np.asarray(np.diff(offsets[self.starts]) > 0)
 
 
-def _join(
-    draft: _Draft, tables: Sequence[LabelTable], noun: str, *, become_lists: bool
+def _join_tables(
+    draft: _AnnotationDraft,
+    tables: Sequence[LabelTable],
+    noun: str,
+    *,
+    become_lists: bool,
 ) -> tuple[_ImageRows, dict[str, pa.Array], list[tuple[I64, str]], str]:
     """Adds the labels and splits of table rows; column "path" names the image of a row.
 
@@ -674,35 +703,38 @@ def _join(
       for each table the image indices of its rows and how its paths were matched; the
       names of the tables, as text.
     """
-    matched = [draft.match(table, noun) for table in tables]
-    names = first_names([table.file.path for table in tables], 3)
+    matched = [draft.match_rows(table, noun) for table in tables]
+    names = format_names([table.file.path for table in tables], 3)
     images = np.concatenate([indices for indices, _ in matched])
-    rows = _ImageRows.of(images, len(draft.images), become_lists=become_lists)
+    rows = _ImageRows.from_images(images, len(draft.images), become_lists=become_lists)
     row_noun, tables_noun = ("line", "lists") if noun == "line" else ("row", "tables")
-    draft.leave_unlisted(rows.counts == 0, f"no {row_noun} of {names} names it")
+    draft.mark_unlisted(rows.counts == 0, f"no {row_noun} of {names} names it")
     parts = [table.rows for table in tables]
     joined = pa.concat_tables(parts, promote_options="default").drop_columns("path")
-    cells = {name: one_array(joined[name]) for name in joined.column_names}
+    cells = {name: to_array(joined[name]) for name in joined.column_names}
     if (labels_of := cells.pop(LABEL, None)) is not None:
-        draft.labels = rows.values_of(labels_of)
+        draft.labels = rows.cells_of(labels_of)
         reason = f"its row of {names} has no label: add it"
-        draft.reject(rows.with_any(_is_null(labels_of)), reason)
+        draft.reject(rows.has_any(_null_mask(labels_of)), reason)
     if (splits_of := cells.pop(SPLIT, None)) is not None:
         splits = np.array(splits_of.fill_null("").to_pylist(), np.object_)
-        listed = rows.first >= 0
-        draft.splits[listed] = splits[rows.first[listed]]
+        listed = rows.first_rows >= 0
+        draft.splits[listed] = splits[rows.first_rows[listed]]
         image_splits = np.full(len(splits), "", np.object_)
-        image_splits[rows.ordered] = np.repeat(draft.splits, rows.counts)
+        image_splits[rows.rows_by_image] = np.repeat(draft.splits, rows.counts)
         way_out = "assign one split"
         if any(table.split for table in tables):
             way_out = f"keep it in only one of these {tables_noun}"
         reason = f"its {noun}s of {names} put it into several splits: {way_out}"
-        draft.reject(rows.with_any(splits != image_splits), reason)
+        draft.reject(rows.has_any(splits != image_splits), reason)
     return rows, cells, matched, names
 
 
 def _add_tables(
-    draft: _Draft, label_tables: Sequence[LabelTable], *, splits_elsewhere: bool
+    draft: _AnnotationDraft,
+    label_tables: Sequence[LabelTable],
+    *,
+    splits_elsewhere: bool,
 ) -> None:
     """Adds the labels, splits and features of tables, after concatenating their rows."""
     elsewhere = splits_elsewhere or any(table.split for table in label_tables)
@@ -711,11 +743,13 @@ def _add_tables(
         for table in label_tables
     ]
     tables = [
-        table.annotations(table_columns, draft.options)
+        table.select_columns(table_columns, draft.options)
         for table, table_columns in zip(label_tables, columns, strict=True)
     ]
     become_lists = draft.options.table_rows == "object"
-    rows, cells, matched, names = _join(draft, tables, "row", become_lists=become_lists)
+    rows, cells, matched, names = _join_tables(
+        draft, tables, "row", become_lists=become_lists
+    )
     for number in () if become_lists else np.unique(rows.counts).tolist():
         if number > 1:
             draft.reject(
@@ -733,7 +767,7 @@ def _add_tables(
             else "no labels"
         )
         fact = (
-            f"{count(len(images), 'row')}, {np.count_nonzero(images >= 0):,} of files; "
+            f"{format_count(len(images), 'row')}, {np.count_nonzero(images >= 0):,} of files; "
             f"paths in column {table_columns.path!r}, {way}; {labels}"
         )
         draft.facts.append((f"table {table.file.path}", fact))
@@ -743,7 +777,7 @@ def _add_tables(
         draft.facts.append(("splits", f"by {by_split}"))
     features = {name.removeprefix(FEATURE): column for name, column in cells.items()}
     # An imagefolder has boxes under the same column name as COCO, but may use pixels.
-    reserved = {*draft.options.reserved, BOX}
+    reserved = {*draft.options.reserved_names, BOX}
     for name in [name for name in features if name in reserved]:
         del features[name]
         draft.warn(
@@ -751,47 +785,53 @@ def _add_tables(
             f"column {name!r} of {first.file.path} is left out: the {draft.noun}s have a "
             "feature of this name. Rename the column to keep it",
         )
-    are_text = (draft.wanted is None or become_lists) and not is_json(first.file)
+    are_text = (draft.schema_columns is None or become_lists) and not is_json(
+        first.file
+    )
     draft.add_features(features, rows, are_text=are_text)
 
 
-def _add_objects(draft: _Draft, tables: Sequence[LabelTable]) -> None:
+def _add_objects(draft: _AnnotationDraft, tables: Sequence[LabelTable]) -> None:
     """Adds the objects of images, as lists for each image, and the stated image sizes."""
-    rows, cells, matched, names = _join(draft, tables, "image", become_lists=False)
+    rows, cells, matched, names = _join_tables(
+        draft, tables, "image", become_lists=False
+    )
     for table, (_, way) in zip(tables, matched, strict=True):
         draft.facts.append((f"annotations {table.file.path}", f"paths are {way}"))
     if (max_rows := int(rows.counts.max())) > 1:
         path = draft.images[int(np.argmax(rows.counts))].path
         raise InputError(
-            f"{draft.root}: {names} have {path} {count(max_rows, 'time')}, expected each "
+            f"{draft.root}: {names} have {path} {format_count(max_rows, 'time')}, expected each "
             "image once: name the files to use in `annotations`"
         )
-    problems = rows.values_of(cells.pop(PROBLEM)).fill_null("").to_pylist()
+    problems = rows.cells_of(cells.pop(PROBLEM)).fill_null("").to_pylist()
     draft.problems = np.where(draft.problems == "", problems, draft.problems)
-    draft.stated = {name: rows.values_of(cells.pop(name)) for name in STATED}
-    boxes = rows.values_of(cells[FEATURE + BOX])
+    draft.stated_sizes = {name: rows.cells_of(cells.pop(name)) for name in STATED_SIZES}
+    boxes = rows.cells_of(cells[FEATURE + BOX])
     numbers = pc.fill_null(pc.list_value_length(boxes), -1).to_numpy()
     empty = (numbers == 0) & (draft.problems == "")
     if getattr(draft.options, "without_objects", "") == "leave_out":
-        draft.left_out[empty] = "no objects in it"
-    without = count(int(np.count_nonzero(empty)), "image")
-    total = count(int(numbers.clip(0).sum()), "object")
+        draft.left_out_reasons[empty] = "no objects in it"
+    without = format_count(int(np.count_nonzero(empty)), "image")
+    total = format_count(int(numbers.clip(0).sum()), "object")
     draft.facts.append(("objects", f"{total}; {without} without any"))
     features = {name.removeprefix(FEATURE): column for name, column in cells.items()}
     draft.add_features(features, rows, are_text=False)
 
 
-def _add_lists(draft: _Draft, lists: Sequence[LabelTable]) -> None:
+def _add_lists(draft: _AnnotationDraft, lists: Sequence[LabelTable]) -> None:
     """Adds the splits of images from lists of image paths."""
-    _, _, matched, _ = _join(draft, lists, "line", become_lists=False)
+    _, _, matched, _ = _join_tables(draft, lists, "line", become_lists=False)
     for split_list, (images, way) in zip(lists, matched, strict=True):
         number = len(np.unique(images[images >= 0]))
-        fact = f"{count(number, draft.noun)} of split {split_list.split}, {way}"
+        fact = f"{format_count(number, draft.noun)} of split {split_list.split}, {way}"
         draft.facts.append((f"list {split_list.file.path}", fact))
 
 
 def _require_one_split(
-    draft: _Draft, splits_before: Where, lists: Sequence[tuple[str, InputFile]]
+    draft: _AnnotationDraft,
+    splits_before: BoolArray,
+    lists: Sequence[tuple[str, InputFile]],
 ) -> None:
     """Raises InputError if a list and a folder or table disagree on an image's split."""
     is_valid = draft.problems == ""
@@ -801,8 +841,11 @@ def _require_one_split(
         is_conflict = (
             (splits_before == folder_split) & (draft.splits == listed_split) & is_valid
         )
-        if meant(folder_split) != meant(listed_split) and is_conflict.any():
-            names = first_names([file.path for _, file in lists], len(lists))
+        if (
+            canonicalize_split(folder_split) != canonicalize_split(listed_split)
+            and is_conflict.any()
+        ):
+            names = format_names([file.path for _, file in lists], len(lists))
             raise InputError(
                 f"{draft.images[int(np.argmax(is_conflict))].uri}: is in the split {folder_split} by "
                 f"its folder or table, but in {listed_split} by a list of splits; expected "
@@ -811,9 +854,9 @@ def _require_one_split(
             )
 
 
-def _finish(
-    draft: _Draft,
-    image_files: find.FoundImages,
+def _build_annotations(
+    draft: _AnnotationDraft,
+    image_files: find.ImageFiles,
     label_map: LabelMap | None,
     classes: tuple[str, ...],
 ) -> Annotations:
@@ -822,11 +865,11 @@ def _finish(
     Labels are numbered by `label_map`, else by `classes`, else by sorted class names.
     """
     options = draft.options
-    unlisted = np.flatnonzero(draft.unlisted != "")
+    unlisted = np.flatnonzero(draft.unlisted_reasons != "")
     if options.unlisted == "leave_out":
-        draft.left_out[unlisted] = draft.unlisted[unlisted]
+        draft.left_out_reasons[unlisted] = draft.unlisted_reasons[unlisted]
     elif len(unlisted):
-        draft.problems[unlisted] = draft.unlisted[unlisted]
+        draft.problems[unlisted] = draft.unlisted_reasons[unlisted]
         first = int(unlisted[0])
         pair = (
             ", or leave out the folder of the other files with `exclude`"
@@ -839,33 +882,33 @@ def _finish(
             )
         draft.warn(
             options.kind.unlisted,
-            f"{count(len(unlisted), draft.noun)} will be rejected, such as "
-            f"{draft.images[first].path}: {draft.unlisted[first]}. Use "
+            f"{format_count(len(unlisted), draft.noun)} will be rejected, such as "
+            f"{draft.images[first].path}: {draft.unlisted_reasons[first]}. Use "
             f"`unlisted=leave_out` to leave them out{pair}",
         )
-    is_kept = draft.left_out == ""
+    is_kept = draft.left_out_reasons == ""
     paths = draft.images.paths.filter(pa.array(~is_kept)).to_pylist()
-    skipped = [*zip(draft.left_out[~is_kept].tolist(), paths, strict=True)]
+    skipped = [*zip(draft.left_out_reasons[~is_kept].tolist(), paths, strict=True)]
     valid = is_kept & (draft.problems == "")
-    classes = _number(draft, valid, label_map, classes)
+    classes = _number_labels(draft, valid, label_map, classes)
     if not is_kept.any():
         raise InputError(
             f"{draft.root}: all {len(draft.images):,} {draft.noun}s were left out: "
             f"{skipped[0][0]}"
         )
-    splits = _checked_splits(draft, valid)
+    splits = _check_splits(draft, valid)
     order = np.flatnonzero(is_kept)
     if options.has_annotations:
         by_split = Counter(draft.splits[valid].tolist())
         keys = pa.array(draft.splits[order], pa.string())
         order = order[pc.array_sort_indices(keys).to_numpy()]  # a stable sort
         if set(by_split) - {""}:
-            split_counts = _counted(dict(sorted(by_split.items())))
+            split_counts = _format_counts(dict(sorted(by_split.items())))
             draft.facts.append((f"{draft.noun}s by split", split_counts))
     # Images are usually in order already; the columns are shared then.
     is_same = len(order) == len(draft.images) and (np.diff(order) == 1).all()
     files = draft.images if is_same else draft.images.take(pa.array(order))
-    files += Inventory.of(
+    files += Inventory.from_files(
         InputFile(reject.path, draft.root + reject.path, 0, problem=reject.reason)
         for reject in draft.rejects
     )
@@ -873,21 +916,21 @@ def _finish(
     features = draft.features.items()
     return Annotations(
         files,
-        _columns(draft, order),
+        _build_table(draft, order),
         draft.root,
         classes,
         splits,
         frozenset(n for n, column in features if column.filter(is_valid).null_count),
         tuple(draft.facts),
         tuple(draft.warnings),
-        (*skipped, *((reason, file.path) for file, reason in image_files.others)),
+        (*skipped, *((reason, file.path) for file, reason in image_files.other_files)),
         (*draft.checksums, *image_files.signatures),
     )
 
 
-def _number(
-    draft: _Draft,
-    valid: Where,
+def _number_labels(
+    draft: _AnnotationDraft,
+    valid: BoolArray,
     label_map: LabelMap | None,
     known_names: tuple[str, ...],
 ) -> tuple[str, ...]:
@@ -896,7 +939,7 @@ def _number(
     if labels is None:
         return ()
     if not draft.options.has_annotations:  # folders
-        return find.sorted_classes(labels.drop_null().to_pylist())
+        return find.sort_classes(labels.drop_null().to_pylist())
     names = list(count_values(labels.filter(pa.array(valid))))
     if label_map is None:
         if known_names:
@@ -904,7 +947,7 @@ def _number(
             return known_names
         if not names and valid.any():
             raise InputError(f"{draft.root}: no {draft.noun} has a label")
-        classes = find.sorted_classes(names)
+        classes = find.sort_classes(names)
         numbers = map(int, classes) if all(map(find.is_whole_number, classes)) else ()
         gap_index = next(
             (at for at, number in enumerate(numbers) if at != number), None
@@ -917,7 +960,7 @@ def _number(
                 "or use `label_column=none` to keep the numbers of a table unchanged",
             )
         return classes
-    uri, class_of = label_map.uri, label_map.class_of
+    uri, class_of = label_map.uri, label_map.class_by_label
     for name in names:
         if name not in class_of:
             first = next(
@@ -926,20 +969,20 @@ def _number(
                 if valid[index] and name in (row if isinstance(row, list) else [row])
             )
             raise InputError(
-                f"{draft.images[first].path}: its label {shown(name)} is not in {uri}, "
-                f"which has {first_names(list(class_of))}: add it there"
+                f"{draft.images[first].path}: its label {shorten(name)} is not in {uri}, "
+                f"which has {format_names(list(class_of))}: add it there"
             )
-    if label_map.renumbered:
+    if label_map.first_renumbering:
         draft.warn(
             "renumbered-labels",
             f"the numbers of {uri} are not consecutive from 0 "
-            f"({label_map.renumbered}): the labels of the dataset do, in the same "
+            f"({label_map.first_renumbering}): the labels of the dataset do, in the same "
             "order",
         )
     known_names, classes_of = (
         pa.array(list(texts), pa.string()) for texts in (class_of, class_of.values())
     )
-    draft.labels = each_label(
+    draft.labels = map_labels(
         labels,
         lambda label_array: classes_of.take(
             pc.index_in(label_array, value_set=known_names)
@@ -949,12 +992,12 @@ def _number(
     if empty := [name for name in label_map.classes if not counts[name]]:
         draft.warn(
             "unused-class",
-            f"no {draft.noun} has the label {first_names(empty)}, which `label_map` names",
+            f"no {draft.noun} has the label {format_names(empty)}, which `label_map` names",
         )
     return label_map.classes
 
 
-def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
+def _check_splits(draft: _AnnotationDraft, valid: BoolArray) -> tuple[str, ...]:
     """Returns the splits if every valid image has one; assigns rejects to the first."""
     hint = "use `table_split_column=none` if that column does not contain splits"
     if not draft.options.has_annotations:
@@ -967,7 +1010,7 @@ def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
             # A list, because NumPy's == ignores a NUL at the end of a text.
             first = draft.images[draft.splits.tolist().index(name)].path
             raise InputError(
-                f"{first}: is in the split {shown(name)}, expected letters, digits, '_' "
+                f"{first}: is in the split {shorten(name)}, expected letters, digits, '_' "
                 f"and '-': rename it, or {hint}"
             )
     if len(names) > MAX_SPLITS:
@@ -980,7 +1023,7 @@ def _checked_splits(draft: _Draft, valid: Where) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _columns(draft: _Draft, order: I64) -> pa.Table:
+def _build_table(draft: _AnnotationDraft, order: I64) -> pa.Table:
     """Returns the table of the images in the given order, followed by rejected rows."""
     rejects, size = draft.rejects, len(order)
     at = pa.concat_arrays([pa.array(order), pa.nulls(len(rejects), pa.int64())])
@@ -993,20 +1036,22 @@ def _columns(draft: _Draft, order: I64) -> pa.Table:
     raw = pa.array([reject.raw for reject in rejects], pa.binary())
     more_columns = {} if draft.labels is None else {LABEL: draft.labels}
     more_columns |= {FEATURE + name: column for name, column in draft.features.items()}
-    more_columns |= draft.stated
-    more_columns |= {PARTNER + name: column for name, column in draft.partners.items()}
+    more_columns |= draft.stated_sizes
+    more_columns |= {
+        PARTNER_PREFIX + name: column for name, column in draft.partners.items()
+    }
     return pa.table(
         {
             SPLIT: splits.fill_null(draft.splits[order[-1]]),
             PROBLEM: problems.fill_null(""),
-            AT: pa.array(places),
+            POSITION: pa.array(places),
             RAW: pa.concat_arrays([pa.nulls(size, pa.binary()), raw]),
             **{name: column.take(at) for name, column in more_columns.items()},
         }
     )
 
 
-def appended(
+def annotate_append(
     annotations_before: Annotations,
     all_annotations: Annotations,
     new_paths: pa.ChunkedArray,
@@ -1028,9 +1073,9 @@ def appended(
             "the dataset has none. Leave their files out with `exclude`, "
             + CONVERT_AGAIN
         )
-    _require_same(annotations_before, all_annotations, pc.invert(is_new))
+    _require_unchanged(annotations_before, all_annotations, pc.invert(is_new))
     files, table = (
-        all_annotations.files.where(is_new),
+        all_annotations.files.filter(is_new),
         all_annotations.table.filter(is_new),
     )
     labels = table[LABEL].to_pylist() if all_annotations.label_type is not None else ()
@@ -1039,13 +1084,13 @@ def appended(
         if new_labels := {*(row if isinstance(row, list) else [row])} - known_labels:
             raise InputError(
                 f"{file.uri}: {min(new_labels)!r} is a new class; the dataset has "
-                f"{first_names(list(annotations_before.classes))}, and its labels are positions in "
+                f"{format_names(list(annotations_before.classes))}, and its labels are positions in "
                 f"that list. Use one of these labels, {CONVERT_AGAIN}"
             )
-    listed_paths = {*new_paths.to_pylist()} if all_annotations.skipped else ()
+    listed_paths = {*new_paths.to_pylist()} if all_annotations.skipped_files else ()
     # New images must have every feature that all images of the dataset have.
     required = (
-        set(all_annotations.features) - annotations_before.optional
+        set(all_annotations.features) - annotations_before.optional_features
         if schema is not None
         else ()
     )
@@ -1060,23 +1105,25 @@ def appended(
         files=files,
         table=table,
         classes=annotations_before.classes,
-        optional=annotations_before.optional,
+        optional_features=annotations_before.optional_features,
         partners=annotations_before.partners,
-        skipped=tuple(
+        skipped_files=tuple(
             reason_and_path
-            for reason_and_path in all_annotations.skipped
+            for reason_and_path in all_annotations.skipped_files
             if reason_and_path[1] in listed_paths
         ),
     )
 
 
-def _require_same(
+def _require_unchanged(
     annotations_before: Annotations,
     all_annotations: Annotations,
     is_kept: pa.ChunkedArray,
 ) -> None:
     """Raises InputError if new files change the annotations of a dataset's images."""
-    partners = [PARTNER + partner.name for partner in annotations_before.partners]
+    partners = [
+        PARTNER_PREFIX + partner.name for partner in annotations_before.partners
+    ]
     of_both = annotations_before.features.items() & all_annotations.features.items()
     names = {SPLIT, LABEL, PROBLEM, *partners, *(FEATURE + name for name, _ in of_both)}
     names &= {*annotations_before.table.column_names}
@@ -1105,7 +1152,7 @@ def _require_same(
                 "all inputs again without `append`"
             )
         was, becomes = (
-            _place(rows_by_path.get(path, old_rows[path]))
+            _describe_place(rows_by_path.get(path, old_rows[path]))
             for rows_by_path in (old_rows, new_rows)
         )
         problem = "the new files change its annotations in the dataset"
@@ -1118,6 +1165,6 @@ def _require_same(
             )
 
 
-def _place(row: Mapping[str, Any]) -> str:
+def _describe_place(row: Mapping[str, Any]) -> str:
     split = f" of split {row[SPLIT]!r}" if row[SPLIT] else ""
     return f"in class {row.get(LABEL) or ''!r}{split}"

@@ -26,16 +26,16 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import (
     FileChecksum,
     InputFile,
-    folder_title,
+    folder_name,
     is_archive_name,
 )
 from recordmill.schemas.input_summary import InputWarning, SkippedFiles
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import a_or_an, count, first_names
+from recordmill.schemas.text import a_or_an, format_count, format_names
 from recordmill.transforms.arrow import I64, count_values
 from recordmill.transforms.images.header import SIGNATURE_BYTES
 from recordmill.transforms.inventory import BATCH_FILES, Inventory
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.sources.file_splits import (
     AUTO,
     NONE,
@@ -48,8 +48,8 @@ from recordmill.transforms.sources.images.options import (
     ImagesOptions,
 )
 from recordmill.transforms.sources.listing import find_named, has_files, input_root
-from recordmill.transforms.sources.registry import ARRAYS_MOVED
-from recordmill.transforms.storage.left_out import is_left_out
+from recordmill.transforms.sources.registry import ARRAYS_TRANSFORMED
+from recordmill.transforms.storage.left_out import is_skipped
 from recordmill.transforms.storage.reading import (
     checksum_of,
     is_local,
@@ -59,24 +59,28 @@ from recordmill.transforms.storage.reading import (
 from recordmill.transforms.storage.store import WORK_FOLDER
 
 if TYPE_CHECKING:
-    from recordmill.transforms.sources.images.pairs import Paired
+    from recordmill.transforms.sources.images.pairs import Partners
 
 _THREADS = 16  # threads mostly wait for the store
-_AT_ONCE = 4096
+_MAX_PENDING_FILES = 4096
 _SHOWN_ENDINGS = 5
 _ENDING = r"[^/.]\.*(?P<ending>\.[^/.]+)$"  # as os.path.splitext: .jpg alone is a name
-_MOST_ALIKE = 8  # classes whose first images are compared; pairs have few folders
+_MAX_SIMILAR_CLASSES = (
+    8  # classes whose first images are compared; pairs have few folders
+)
 
 # Option -> (split, file) of each file that the option names. The split is that of all
 # images in the file, or "".
 NamedInputs = Mapping[str, Sequence[tuple[str, InputFile]]]
 
 
-class FoundImages(NamedTuple):
+class ImageFiles(NamedTuple):
     """The images among the input files, in input order, and the other files."""
 
     images: Inventory
-    others: tuple[tuple[InputFile, str], ...]  # each with the reason why it is no image
+    other_files: tuple[
+        tuple[InputFile, str], ...
+    ]  # each with the reason why it is no image
     # checksums of the first bytes, for files that were read to decide
     signatures: tuple[FileChecksum, ...] = ()
 
@@ -91,7 +95,7 @@ def find_named_inputs(options: FileOptions, files: Inventory) -> NamedInputs:
     for option, split, name in options.named_files:
         matched_files = find_named(name, files)
         if option == "annotations":  # a named folder may also contain the images
-            matched_files = matched_files.where(
+            matched_files = matched_files.filter(
                 pc.invert(matched_files.ends_with(options.kind.endings))
             )
         if not matched_files:
@@ -105,7 +109,7 @@ def find_named_inputs(options: FileOptions, files: Inventory) -> NamedInputs:
 
 def find_images(
     kind: FileKind, files: Inventory, named_inputs: NamedInputs, storage: StorageOptions
-) -> FoundImages:
+) -> ImageFiles:
     """Finds the images; reads the first bytes of files with unusual endings.
 
     Args:
@@ -115,10 +119,10 @@ def find_images(
       storage: options of the inputs' storage.
     """
     if paths := {file.path for part in named_inputs.values() for _, file in part}:
-        files = files.without(paths)
-    unknown = list(files.where(pc.invert(files.ends_with(kind.endings))))
+        files = files.without_paths(paths)
+    unknown = list(files.filter(pc.invert(files.ends_with(kind.endings))))
     if not unknown:
-        return FoundImages(files, ())
+        return ImageFiles(files, ())
     signatures: list[FileChecksum] = []
 
     def reason(file: InputFile) -> str:
@@ -141,11 +145,13 @@ def find_images(
         )
 
     files_and_reasons = zip(
-        unknown, ahead(unknown, reason, _THREADS, most=_AT_ONCE), strict=True
+        unknown,
+        map_ahead(unknown, reason, _THREADS, most=_MAX_PENDING_FILES),
+        strict=True,
     )
     other_files = tuple((file, why) for file, why in files_and_reasons if why)
-    images = files.without((file.path for file, _ in other_files))
-    return FoundImages(images, other_files, tuple(sorted(signatures)))
+    images = files.without_paths((file.path for file, _ in other_files))
+    return ImageFiles(images, other_files, tuple(sorted(signatures)))
 
 
 def count_skipped(
@@ -167,7 +173,7 @@ def count_skipped(
             f"{reason if reason in common else 'other extensions'}, no {noun} content"
         )
 
-    return SkippedFiles.counted(
+    return SkippedFiles.count_by_reason(
         (describe_reason(reason), path) for reason, path in skipped
     )
 
@@ -182,15 +188,19 @@ def count_endings(files: Inventory) -> str:
         endings += count_values(pc.utf8_lower(file_endings))
         if file_endings.null_count:
             endings["no extension"] += file_endings.null_count
-    return first_names([f"{name} {number:,}" for name, number in endings.most_common()])
+    return format_names(
+        [f"{name} {number:,}" for name, number in endings.most_common()]
+    )
 
 
-def require_images(image_files: FoundImages, kind: FileKind) -> None:
+def require_images(image_files: ImageFiles, kind: FileKind) -> None:
     """Raises InputError if there are no images; its message lists the other files."""
     if image_files.images:
         return
-    endings = {PurePosixPath(file.path).suffix for file, _ in image_files.others}
-    archives = [file for file, _ in image_files.others if is_archive_name(file.path)]
+    endings = {PurePosixPath(file.path).suffix for file, _ in image_files.other_files}
+    archives = [
+        file for file, _ in image_files.other_files if is_archive_name(file.path)
+    ]
     hint = ""
     if archives:
         hint = (
@@ -198,7 +208,7 @@ def require_images(image_files: FoundImages, kind: FileKind) -> None:
             "archive itself, or a glob that matches it, is the input"
         )
     raise InputError(
-        f"no {kind.noun}s among {count(len(image_files.others), 'input file')} (extensions: "
+        f"no {kind.noun}s among {format_count(len(image_files.other_files), 'input file')} (extensions: "
         f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(kind.endings)}, "
         f"or other extensions with such content{hint}"
     )
@@ -206,7 +216,7 @@ def require_images(image_files: FoundImages, kind: FileKind) -> None:
 
 # Names of folders with files that belong to images. The mask folders are from published
 # datasets: VOC, CamVid, Oxford-IIIT Pet, ADE20K, Cityscapes, Carvana.
-PARTNERS = re.compile(
+PARTNER_FOLDER = re.compile(
     r"(?P<base>.*?)[-_ ]?(?P<mask>masks?|labels?|annotations?|annots?|gts?|"
     r"ground[-_ ]?truths?|gt(fine|coarse)|tri-?maps?|targets?|"
     r"(segmentation|segs?|semantic|instance|object)[-_ ]?(masks?|labels?|maps?)?|"
@@ -216,18 +226,18 @@ PARTNERS = re.compile(
 )
 
 
-def find_paired(files: Inventory, options: FileOptions) -> Paired | None:
+def find_partners(files: Inventory, options: FileOptions) -> Partners | None:
     """Finds the files that belong to images; returns None if there are none."""
     if not isinstance(options, ImagesOptions) or options.pair == NONE:
         return None
     folders = files.folders.dictionary.to_pylist()
     parts = {part for folder in folders for part in folder.split("/")}
-    if not options.pairs and not any(map(PARTNERS.fullmatch, parts)):
+    if not options.pairs and not any(map(PARTNER_FOLDER.fullmatch, parts)):
         return None
-    from recordmill.transforms.sources.images.pairs import Paired, find_pairs
+    from recordmill.transforms.sources.images.pairs import Partners, find_pairs
 
     pairs = find_pairs(files, options)
-    return Paired(pairs, options) if pairs else None
+    return Partners(pairs, options) if pairs else None
 
 
 _CLASS_KEY = re.compile("(labels?|class(es|_name)?|categor(y|ies))=", re.IGNORECASE)
@@ -252,61 +262,67 @@ _NO_FOLDER = -2
 _ROOT = -1  # the input root itself, whose name is in no path
 _PARENT = -3  # the folder that contains the image
 
-_HINT = (
+_EMPTY_CLASS_HINT = (
     "add such files; if it is not a class, move it out of the input, or name the "
     "folders of the classes as inputs"
 )
 
 
-class Place(NamedTuple):
+class FolderLabels(NamedTuple):
     """The split and the class of the images in one folder; "" for none."""
 
     split: str
     label: str
 
 
-class GivenLayout(NamedTuple):
+class InputLayout(NamedTuple):
     """The positions of split and class in the paths below one given input folder."""
 
     folder: str  # relative to the input root
-    split: int  # index of the folder in a path, or _NO_FOLDER or _ROOT
-    label: int  # index of the class's folder in a path, or _PARENT or _ROOT
+    split_index: int  # index of the folder in a path, or _NO_FOLDER or _ROOT
+    label_index: int  # index of the class's folder in a path, or _PARENT or _ROOT
 
 
 @dataclass(frozen=True, slots=True)
 class FolderLayout:
     """The folders that are splits and classes, below each given input folder."""
 
-    given: tuple[GivenLayout, ...] = ()
+    input_layouts: tuple[InputLayout, ...] = ()
     root_name: str = ""
 
-    def places(self, folders: Iterable[str]) -> list[Place]:
+    def find_labels(self, folders: Iterable[str]) -> list[FolderLabels]:
         """Returns the split and class of the images in each folder."""
-        layouts_by_folder = {layout.folder: layout for layout in self.given}
+        layouts_by_folder = {layout.folder: layout for layout in self.input_layouts}
         return [
-            self._place(f, layouts_by_folder.get(_given_above(f, layouts_by_folder)))
+            self._find_label(
+                f, layouts_by_folder.get(_input_folder_above(f, layouts_by_folder))
+            )
             for f in folders
         ]
 
-    def _place(self, folder: str, layout: GivenLayout | None) -> Place:
+    def _find_label(self, folder: str, layout: InputLayout | None) -> FolderLabels:
         if layout is None:
-            return Place("", "")
+            return FolderLabels("", "")
         parts = folder.split("/") if folder else []
-        names = {at: folder_title(part) for at, part in enumerate(parts)}
+        names = {at: folder_name(part) for at, part in enumerate(parts)}
         names[_ROOT] = self.root_name
-        label = layout.label
+        label = layout.label_index
         if label == _PARENT:
             label = len(parts) - 1
-            if label == layout.split:  # the image is directly in the split's folder
+            if (
+                label == layout.split_index
+            ):  # the image is directly in the split's folder
                 label = _NO_FOLDER
-        split = split_of_folder(names.get(layout.split, ""))
-        return Place(split, names.get(label, ""))
+        split = split_of_folder(names.get(layout.split_index, ""))
+        return FolderLabels(split, names.get(label, ""))
 
 
-def _given_above(folder: str, input_folders: Mapping[str, object] | set[str]) -> str:
+def _input_folder_above(
+    folder: str, input_folders: Mapping[str, object] | set[str]
+) -> str:
     """Returns the deepest given input folder that contains a folder, or "".
 
-    >>> _given_above("a/b/c", {"", "a", "b"})
+    >>> _input_folder_above("a/b/c", {"", "a", "b"})
     'a'
     """
     while folder and folder not in input_folders:
@@ -315,15 +331,15 @@ def _given_above(folder: str, input_folders: Mapping[str, object] | set[str]) ->
 
 
 @dataclass(slots=True)
-class _Given:
+class _InputFolder:
     """A given input folder with the folders below it."""
 
     folder: str  # relative to the input root
     # the folders with images, as path parts relative to this folder; [] is this folder
-    below: list[list[str]] = field(default_factory=list)
+    image_folders: list[list[str]] = field(default_factory=list)
     is_class: bool = False  # whether it is the folder of a class
-    split: int | None = None  # the level of the splits, or None
-    label: int = 1  # the level of the classes, unless `label_from` names a level
+    split_level: int | None = None  # the level of the splits, or None
+    label_level: int = 1  # the level of the classes, unless `label_from` names a level
 
     @property
     def parts(self) -> list[str]:
@@ -331,30 +347,30 @@ class _Given:
 
     @property
     def name(self) -> str:
-        return folder_title(self.parts[-1])
+        return folder_name(self.parts[-1])
 
-    def names(self, level: int) -> set[str]:
+    def folder_names(self, level: int) -> set[str]:
         """Returns the names of the folders at a level below this one."""
-        return {parts[level - 1] for parts in self.below if len(parts) >= level}
+        return {parts[level - 1] for parts in self.image_folders if len(parts) >= level}
 
-    def trees(self) -> list[list[list[str]]]:
+    def split_trees(self) -> list[list[list[str]]]:
         """Returns the folders below each split folder, for splits that have folders."""
         by_split = defaultdict[tuple[str, ...], list[list[str]]](list)
-        level = self.split or 0
-        for parts in self.below:
+        level = self.split_level or 0
+        for parts in self.image_folders:
             by_split[tuple(parts[:level])].append(parts[level:])
         return [tree for tree in by_split.values() if any(tree)]
 
-    def layout(self, label_from: str) -> GivenLayout:
+    def to_layout(self, label_from: str) -> InputLayout:
         def index(level: int) -> int:
             """Returns the index of a level's folder in paths below the input root."""
             return max(len(self.parts) + level - 1, _ROOT)
 
         label = _PARENT
         if label_from != "parent":
-            label = index(self.label if label_from == AUTO else int(label_from))
-        split = _NO_FOLDER if self.split is None else index(self.split)
-        return GivenLayout(self.folder, split, label)
+            label = index(self.label_level if label_from == AUTO else int(label_from))
+        split = _NO_FOLDER if self.split_level is None else index(self.split_level)
+        return InputLayout(self.folder, split, label)
 
 
 def find_layout(
@@ -365,30 +381,32 @@ def find_layout(
     Raises:
       InputError: the splits or classes are ambiguous.
     """
-    split_from = options.split_folders
+    split_from = options.split_level
     label_from = options.label_from if options.labels_by_folder else "0"
-    folders = _folders(files)
-    input_folders = _given_folders(folders)
+    folders = _count_by_folder(files)
+    input_folders = _find_input_folders(folders)
     root = input_root(files)
-    warnings = _find_levels(input_folders, split_from, label_from, root)
+    warnings = _set_levels(input_folders, split_from, label_from, root)
     root_name = root.rstrip("/").rpartition("/")[2]
     layout = FolderLayout(
-        tuple(input_folder.layout(label_from) for input_folder in input_folders),
+        tuple(input_folder.to_layout(label_from) for input_folder in input_folders),
         root_name,
     )
     if not options.labels_by_folder:
         return layout, ()
-    places = layout.places(folder for _, folder in folders)
+    places = layout.find_labels(folder for _, folder in folders)
     if label_from == AUTO:
-        _require_no_values(input_folders, root)
+        _require_no_key_classes(input_folders, root)
     if split_from == label_from == AUTO:
         _require_labels(places, input_folders, root)
     if label_from == AUTO:
-        warnings += _lonely_class(
+        warnings += _warn_single_class(
             {place.label for place in places} - {""}, input_folders
         )
         has_pairs = options.kind is ImagesOptions.kind
-        warnings += _same_trees(layout, folders, input_folders, has_pairs=has_pairs)
+        warnings += _warn_equal_trees(
+            layout, folders, input_folders, has_pairs=has_pairs
+        )
     without = {
         folder: number
         for place, ((_, folder), number) in zip(places, folders.items(), strict=True)
@@ -399,18 +417,20 @@ def find_layout(
             repr(folder) if folder else "the input folder" for folder in without
         ]
         message = (
-            f"{count(sum(without.values()), options.kind.noun)} directly in "
-            f"{first_names(sorted(quoted_folders))} will be rejected, because no folder names the "
+            f"{format_count(sum(without.values()), options.kind.noun)} directly in "
+            f"{format_names(sorted(quoted_folders))} will be rejected, because no folder names the "
             "class: move or leave out these files, or use `label_from`"
         )
         warnings.append(InputWarning("no-class", message))
     return layout, tuple(warnings)
 
 
-def _folders(files: Inventory) -> dict[tuple[str, str], int]:
+def _count_by_folder(files: Inventory) -> dict[tuple[str, str], int]:
     """Returns the number of files by (given input folder, folder of the files)."""
-    pairs = pa.table({"given": files.table["given"], "folder": files.folders})
-    counted = pairs.group_by(["given", "folder"], use_threads=False)
+    pairs = pa.table(
+        {"given_folder": files.table["given_folder"], "folder": files.folders}
+    )
+    counted = pairs.group_by(["given_folder", "folder"], use_threads=False)
     input_folders, folders, numbers = counted.aggregate([([], "count_all")]).columns
     keys = zip(input_folders.to_pylist(), folders.to_pylist(), strict=True)
     return dict(zip(keys, numbers.to_pylist(), strict=True))
@@ -425,14 +445,14 @@ def describe_folders(
     dataset. Images are recognized by their names only. The text is "" if every class is
     a folder directly below the input root and there are no splits.
     """
-    paired, description = find_paired(files, options), ""
+    paired, description = find_partners(files, options), ""
     if paired is not None:
         names = [pair.name for pair in paired.pairs]
-        files, description = paired.others(files), f" pairs {names}"
-    image_files = files.where(files.ends_with(options.kind.endings)) or files
+        files, description = paired.exclude_partners(files), f" pairs {names}"
+    image_files = files.filter(files.ends_with(options.kind.endings)) or files
     if paired is not None:
-        description += ARRAYS_MOVED * paired.moves_arrays(image_files, storage)
-        image_files, options = paired.layout(image_files, options)
+        description += ARRAYS_TRANSFORMED * paired.moves_arrays(image_files, storage)
+        image_files, options = paired.cut_image_folders(image_files, options)
     try:
         layout, _ = find_layout(image_files, options)
     except InputError:
@@ -441,77 +461,87 @@ def describe_folders(
         options = options.model_copy(update={"label_from": NONE})
         layout, _ = find_layout(image_files, options)
     levels: list[tuple[str | int, ...]] = [
-        tuple(folder_layout) for folder_layout in layout.given
+        tuple(folder_layout) for folder_layout in layout.input_layouts
     ]
     by_value = ""
     if options.labels_by_folder:
         folders = image_files.folders.dictionary.to_pylist()
-        places = layout.places(folders)
+        places = layout.find_labels(folders)
         labels = {place.label for place in places}
-        if sorted(labels) != list(sorted_classes(labels)):
+        if sorted(labels) != list(sort_classes(labels)):
             by_value = " by value"
         elif places == [("", folder.partition("/")[0]) for folder in folders]:
             return description
     else:
-        levels = [(g.folder, g.split) for g in layout.given if g.split != _NO_FOLDER]
+        levels = [
+            (g.folder, g.split_index)
+            for g in layout.input_layouts
+            if g.split_index != _NO_FOLDER
+        ]
         if not levels:
             return description
     has_root = any(_ROOT in level for level in levels)
     return description + f"{layout.root_name if has_root else ''} {levels}{by_value}"
 
 
-def _given_folders(folders: Iterable[tuple[str, str]]) -> list[_Given]:
+def _find_input_folders(folders: Iterable[tuple[str, str]]) -> list[_InputFolder]:
     input_paths = {input_path for input_path, _ in folders}
-    folders_by_path: dict[str, _Given] = {}
+    folders_by_path: dict[str, _InputFolder] = {}
     for _, folder in sorted(folders):
-        parent = _given_above(folder, input_paths)
+        parent = _input_folder_above(folder, input_paths)
         relative_path = folder.removeprefix(parent).strip("/")
-        input_folder = folders_by_path.setdefault(parent, _Given(parent))
-        input_folder.below.append(relative_path.split("/") if relative_path else [])
+        input_folder = folders_by_path.setdefault(parent, _InputFolder(parent))
+        input_folder.image_folders.append(
+            relative_path.split("/") if relative_path else []
+        )
     input_folders = list(folders_by_path.values())
     # If every input directly contains images, each is a class, even if it has folders.
     all_hold = len(input_folders) > 1 and all(
-        [] in input_folder.below for input_folder in input_folders
+        [] in input_folder.image_folders for input_folder in input_folders
     )
     for input_folder in input_folders:
-        input_folder.is_class = all_hold or not input_folder.names(1)
+        input_folder.is_class = all_hold or not input_folder.folder_names(1)
     return input_folders
 
 
-def _find_levels(
-    input_folders: Sequence[_Given], split_from: str, label_from: str, root: str
+def _set_levels(
+    input_folders: Sequence[_InputFolder], split_from: str, label_from: str, root: str
 ) -> list[InputWarning]:
     """Sets the levels of splits and of classes; returns warnings."""
     warnings = []
     nested = [
         input_folder for input_folder in input_folders if not input_folder.is_class
     ]
-    top = _wrappers([input_folder.below for input_folder in nested])
+    top = _count_wrappers([input_folder.image_folders for input_folder in nested])
     for input_folder in input_folders:
-        input_folder.label = 0 if input_folder.is_class else top + 1
+        input_folder.label_level = 0 if input_folder.is_class else top + 1
         if split_from not in (AUTO, NONE):
-            input_folder.split = int(split_from)
-            input_folder.label = input_folder.split + 1
+            input_folder.split_level = int(split_from)
+            input_folder.label_level = input_folder.split_level + 1
         elif split_from == AUTO and not input_folder.is_class:
-            warnings += _find_splits(input_folder, label_from, root)
+            warnings += _set_split_level(input_folder, label_from, root)
     if split_from == AUTO:
-        warnings += _find_given_splits(input_folders, label_from, root)
-    divided = [g for g in nested if g.split is not None and g.label == g.split + 1]
-    wrappers = _wrappers(
-        [tree for input_folder in divided for tree in input_folder.trees()]
+        warnings += _set_input_split_level(input_folders, label_from, root)
+    divided = [
+        g
+        for g in nested
+        if g.split_level is not None and g.label_level == g.split_level + 1
+    ]
+    wrappers = _count_wrappers(
+        [tree for input_folder in divided for tree in input_folder.split_trees()]
     )
     for input_folder in divided:
-        input_folder.label += wrappers
+        input_folder.label_level += wrappers
     return warnings
 
 
-def _wrappers(trees: Sequence[list[list[str]]]) -> int:
+def _count_wrappers(trees: Sequence[list[list[str]]]) -> int:
     """Returns the number of nested folders that wrap all other folders of each tree.
 
     Folders named key=value also count as wrappers if each of their files is in the folder
     of a class, although there may be several at one level.
 
-    >>> _wrappers([[["data", "cat"], ["data", "dog"]]])
+    >>> _count_wrappers([[["data", "cat"], ["data", "dog"]]])
     1
     """
     folder_paths = [parts for tree in trees for parts in tree]
@@ -521,7 +551,7 @@ def _wrappers(trees: Sequence[list[list[str]]]) -> int:
         names = frozenset[str]().union(*tops)
         likely = likely_splits(names)
         if likely != names and all(
-            _values_above(parts[level:]) for parts in folder_paths
+            _count_key_folders(parts[level:]) for parts in folder_paths
         ):
             passed = level + 1
             continue
@@ -532,68 +562,77 @@ def _wrappers(trees: Sequence[list[list[str]]]) -> int:
     return passed  # only nested single folders: the first may be a class
 
 
-def _values_above(parts: Sequence[str]) -> int:
+def _count_key_folders(parts: Sequence[str]) -> int:
     """Returns the number of leading key=value folders above the folder of a class.
 
-    >>> [_values_above(path.split("/")) for path in ("year=1/cat", "year=1", "label=a/b")]
+    >>> [_count_key_folders(path.split("/")) for path in ("year=1/cat", "year=1", "label=a/b")]
     [1, 0, 0]
     """
     may_be_class = ("=" not in part or _CLASS_KEY.match(part) for part in parts)
     return next((at for at, may_be in enumerate(may_be_class) if may_be), 0)
 
 
-def _find_splits(
-    input_folder: _Given, label_from: str, root: str
+def _set_split_level(
+    input_folder: _InputFolder, label_from: str, root: str
 ) -> list[InputWarning]:
     """Sets the level of the splits in a given input folder; returns warnings."""
-    level, names = input_folder.label, input_folder.names(input_folder.label)
+    level, names = (
+        input_folder.label_level,
+        input_folder.folder_names(input_folder.label_level),
+    )
     likely = likely_splits(names)
     if not likely or label_from == str(level):
-        _find_splits_in_classes(input_folder, label_from, root)
+        _set_split_level_in_classes(input_folder, label_from, root)
         return []
-    deeper = [parts[level - 1] for parts in input_folder.below if len(parts) > level]
+    deeper = [
+        parts[level - 1] for parts in input_folder.image_folders if len(parts) > level
+    ]
     has_classes = not likely.isdisjoint(deeper)
     if likely == names and (has_classes or label_from == "0"):
-        input_folder.split, input_folder.label = level, level + 1
+        input_folder.split_level, input_folder.label_level = level, level + 1
         return []
     if label_from != AUTO and likely == names:
         return []
-    return _ask_or_warn(
+    return _warn_or_raise(
         likely, names, level, root, is_error=has_classes and label_from == AUTO
     )
 
 
-def _find_splits_in_classes(input_folder: _Given, label_from: str, root: str) -> None:
+def _set_split_level_in_classes(
+    input_folder: _InputFolder, label_from: str, root: str
+) -> None:
     """Sets the level of the splits if all class folders contain only split folders."""
-    level = input_folder.label + 1
-    names = input_folder.names(level)
+    level = input_folder.label_level + 1
+    names = input_folder.folder_names(level)
     likely = likely_splits(names)
     if not likely or label_from in ("parent", str(level)):
         return
-    if likely == names and {len(parts) for parts in input_folder.below} == {level}:
-        input_folder.split = level
+    if likely == names and {len(parts) for parts in input_folder.image_folders} == {
+        level
+    }:
+        input_folder.split_level = level
         return
     if label_from == AUTO and len(likely) > 1:
         raise InputError(
-            f"{root}: folders in {_quoted(input_folder.names(level - 1))} are named like "
-            f"splits ({_quoted(likely)}), but other files or folders are next to or in "
+            f"{root}: folders in {_quote_names(input_folder.folder_names(level - 1))} are named like "
+            f"splits ({_quote_names(likely)}), but other files or folders are next to or in "
             f"them. If they are splits of these classes, use `split_from={level}` with "
             f"`label_from={level - 1}`; if they belong to the class, `split_from=none`"
         )
 
 
-def _find_given_splits(
-    input_folders: Sequence[_Given], label_from: str, root: str
+def _set_input_split_level(
+    input_folders: Sequence[_InputFolder], label_from: str, root: str
 ) -> list[InputWarning]:
     """Sets the level of the splits if these are the given folders or their parents."""
     nested = [
         input_folder for input_folder in input_folders if not input_folder.is_class
     ]
     names = {input_folder.name for input_folder in nested if input_folder.parts}
-    is_free = all(input_folder.split is None for input_folder in nested)
+    is_free = all(input_folder.split_level is None for input_folder in nested)
     if is_free and 1 < len(nested) == len(names) and likely_splits(names) == names:
         for input_folder in nested:
-            input_folder.split, input_folder.label = 0, 1
+            input_folder.split_level, input_folder.label_level = 0, 1
     classes = [input_folder for input_folder in input_folders if input_folder.is_class]
     parent_names = {
         input_folder.parts[-2] if input_folder.parts[1:] else ""
@@ -601,16 +640,16 @@ def _find_given_splits(
     }
     if parent_names and likely_splits(parent_names) == parent_names:
         for input_folder in classes:
-            input_folder.split = -1
+            input_folder.split_level = -1
         return []
     names = {input_folder.name for input_folder in classes if input_folder.parts}
     likely = likely_splits(names)
     if not likely or label_from != AUTO:
         return []
-    return _ask_or_warn(likely, names, 0, root, is_error=False)
+    return _warn_or_raise(likely, names, 0, root, is_error=False)
 
 
-def _ask_or_warn(
+def _warn_or_raise(
     likely: frozenset[str], names: set[str], level: int, root: str, *, is_error: bool
 ) -> list[InputWarning]:
     """Returns a warning of folders that are named like splits.
@@ -621,14 +660,14 @@ def _ask_or_warn(
     if likely == names:
         of_input = ", or `label_from=0` if the input is their class" if level else ""
         raise InputError(
-            f"{root}: {_quoted(likely)} are named like splits, but contain files and "
+            f"{root}: {_quote_names(likely)} are named like splits, but contain files and "
             f"no class folders. If they are splits, use `split_from={level}` with "
             f"`label_from=none` for files without labels{of_input}; if they are "
             "classes, use `split_from=none`"
         )
     message = (
-        f"classes named like splits: {_quoted(likely)}, next to "
-        f"{_quoted(names - likely)}. If all these folders are splits, use "
+        f"classes named like splits: {_quote_names(likely)}, next to "
+        f"{_quote_names(names - likely)}. If all these folders are splits, use "
         f"`split_from={level}`; if all are classes, `split_from=none`"
     )
     if is_error:
@@ -637,7 +676,7 @@ def _ask_or_warn(
 
 
 def _require_labels(
-    places: Iterable[Place], input_folders: Sequence[_Given], root: str
+    places: Iterable[FolderLabels], input_folders: Sequence[_InputFolder], root: str
 ) -> None:
     """Raises InputError if a split has a single folder that no other split has."""
     classes = defaultdict[str, set[str]](set)
@@ -659,44 +698,46 @@ def _require_labels(
             and (len(other_classes) > 1 or likely_splits(labels) == labels)
         ):
             level = next(
-                input_folder.split
+                input_folder.split_level
                 for input_folder in input_folders
-                if input_folder.split is not None
+                if input_folder.split_level is not None
             )
             raise InputError(
-                f"{root}: the split {split} has one folder, {_quoted(split_classes)}, which no "
-                f"other split has, expected classes like {_quoted(other_classes)}. If "
+                f"{root}: the split {split} has one folder, {_quote_names(split_classes)}, which no "
+                f"other split has, expected classes like {_quote_names(other_classes)}. If "
                 "these files have no labels, leave them out with `exclude`; if it is a "
                 f"class, use `split_from={level}`"
             )
 
 
-def _require_no_values(input_folders: Iterable[_Given], root: str) -> None:
+def _require_no_key_classes(input_folders: Iterable[_InputFolder], root: str) -> None:
     """Raises InputError if key=value folders are classes but contain possible classes."""
     for input_folder in input_folders:
-        level = input_folder.label
-        class_paths = [parts[level - 1 :] for parts in input_folder.below if level > 0]
-        if odd_paths := [parts for parts in class_paths if _values_above(parts)]:
-            number = _values_above(odd_paths[0])
+        level = input_folder.label_level
+        class_paths = [
+            parts[level - 1 :] for parts in input_folder.image_folders if level > 0
+        ]
+        if odd_paths := [parts for parts in class_paths if _count_key_folders(parts)]:
+            number = _count_key_folders(odd_paths[0])
             raise InputError(
-                f"{root}: {_quoted({parts[0] for parts in odd_paths})} would be classes, but "
+                f"{root}: {_quote_names({parts[0] for parts in odd_paths})} would be classes, but "
                 f"folders in them, such as {odd_paths[0][number]!r}, would not. If such "
                 f"folders are the classes, use `label_from={level + number}`; if not, "
                 f"`label_from={level}`"
             )
 
 
-def _lonely_class(
-    labels: set[str], input_folders: Iterable[_Given]
+def _warn_single_class(
+    labels: set[str], input_folders: Iterable[_InputFolder]
 ) -> list[InputWarning]:
     """Returns a warning if there is only one class."""
     if len(labels) != 1:
         return []
     hint = "if there are more, use the folder with all class folders as the input"
     if levels := {
-        input_folder.label
+        input_folder.label_level
         for input_folder in input_folders
-        if input_folder.names(input_folder.label + 1)
+        if input_folder.folder_names(input_folder.label_level + 1)
     }:
         hint = (
             f"if the folders in it are the classes, use `label_from={min(levels) + 1}`"
@@ -705,21 +746,22 @@ def _lonely_class(
     return [InputWarning("single-class", message)]
 
 
-def _same_trees(
+def _warn_equal_trees(
     layout: FolderLayout,
     folders: Mapping[tuple[str, str], int],
-    input_folders: Iterable[_Given],
+    input_folders: Iterable[_InputFolder],
     *,
     has_pairs: bool,
 ) -> list[InputWarning]:
     """Returns a warning if classes have equal subfolders, like images and masks."""
     trees = defaultdict[str, dict[tuple[str, ...], int]](dict)
     by_folder = {
-        folder_layout.folder: folder_layout.label for folder_layout in layout.given
+        folder_layout.folder: folder_layout.label_index
+        for folder_layout in layout.input_layouts
     }
     deepest = 0
     for (_, folder), number in folders.items():
-        level = by_folder.get(_given_above(folder, by_folder), _ROOT)
+        level = by_folder.get(_input_folder_above(folder, by_folder), _ROOT)
         parts = folder.split("/")
         if 0 <= level < len(parts):
             trees[parts[level]][(*parts[:level], "", *parts[level + 1 :])] = number
@@ -729,15 +771,17 @@ def _same_trees(
     if not deepest or not same_classes:
         return []
     message = (
-        f"the classes {_quoted(same_classes)} contain folders with the same names and numbers of files. "
+        f"the classes {_quote_names(same_classes)} contain folders with the same names and numbers of files. "
         + "If some contain masks of the others, use `pair=mask=FOLDER`. " * has_pairs
         + "If the folders in them are the classes, use "
-        f"`label_from={min(g.label for g in input_folders) + 1}`"
+        f"`label_from={min(g.label_level for g in input_folders) + 1}`"
     )
     return [InputWarning("classes-like-masks", message)]
 
 
-def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[InputFile]]:
+def group_similar_classes(
+    images: Inventory, places: Sequence[FolderLabels]
+) -> list[list[InputFile]]:
     """Returns the first images of classes with equal counts and equal first file names.
 
     Each group is either images and masks in folders of unusual names, or numbered images
@@ -749,14 +793,18 @@ def alike_classes(images: Inventory, places: Sequence[Place]) -> list[list[Input
     codes = images.folders.indices.to_numpy()
     counts, firsts = np.zeros(len(names), np.int64), np.full(len(names), len(codes))
     np.add.at(counts, of_folder, np.bincount(codes, minlength=len(labels)))
-    np.minimum.at(firsts, of_folder, first_of_each(codes, len(labels)))
+    np.minimum.at(firsts, of_folder, first_indices(codes, len(labels)))
     images_by_name = defaultdict[tuple[int, str], list[InputFile]](list)
     for file, number in zip(images.take(pa.array(firsts)), counts, strict=True):
         images_by_name[int(number), PurePosixPath(file.path).stem].append(file)
-    return [group for group in images_by_name.values() if 1 < len(group) <= _MOST_ALIKE]
+    return [
+        group
+        for group in images_by_name.values()
+        if 1 < len(group) <= _MAX_SIMILAR_CLASSES
+    ]
 
 
-def first_of_each(codes: npt.NDArray[np.integer[Any]], number: int) -> I64:
+def first_indices(codes: npt.NDArray[np.integer[Any]], number: int) -> I64:
     """Returns the index at which each code first occurs: 0 2 4 for codes 0 0 1 0 2.
 
     Args:
@@ -770,14 +818,14 @@ def first_of_each(codes: npt.NDArray[np.integer[Any]], number: int) -> I64:
     return firsts
 
 
-def _quoted(names: Iterable[str]) -> str:
-    return first_names([repr(name) for name in sorted(names)])
+def _quote_names(names: Iterable[str]) -> str:
+    return format_names([repr(name) for name in sorted(names)])
 
 
-def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
+def sort_classes(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the distinct names in order; whole numbers are sorted by value.
 
-    >>> sorted_classes(["10", "9"]), sorted_classes(["b", "10"])
+    >>> sort_classes(["10", "9"]), sort_classes(["b", "10"])
     (('9', '10'), ('10', 'b'))
     """
     unique_names = set(names)
@@ -791,7 +839,7 @@ def is_whole_number(name: str) -> bool:
     return name.isascii() and name.removeprefix("-").isdigit() and len(name) < 19
 
 
-def require_distinct(places: Iterable[Place], root: str) -> None:
+def require_distinct_names(places: Iterable[FolderLabels], root: str) -> None:
     """Raises InputError if names of folders differ only in case or Unicode form.
 
     Single letters may be classes in upper and lower case.
@@ -814,7 +862,7 @@ def require_distinct(places: Iterable[Place], root: str) -> None:
 
 
 def check_class_folders(
-    layout: FolderLayout, image_files: FoundImages, options: FileOptions
+    layout: FolderLayout, image_files: ImageFiles, options: FileOptions
 ) -> tuple[InputWarning, ...]:
     """Returns warnings of empty folders whose class has images elsewhere.
 
@@ -822,9 +870,11 @@ def check_class_folders(
       InputError: the input has no class, or a class has no image.
     """
     folders = image_files.images.folders.dictionary.to_pylist()
-    places = set(layout.places(folders))
+    places = set(layout.find_labels(folders))
     labels = {place.label for place in places}
-    is_flat = len(layout.given) == 1 and layout.given[0].label == _ROOT
+    is_flat = (
+        len(layout.input_layouts) == 1 and layout.input_layouts[0].label_index == _ROOT
+    )
     if labels == {""} or (is_flat and options.label_from == AUTO):
         raise InputError(
             f"{image_files.images[0].uri}: is not in the folder of a class; expected "
@@ -834,27 +884,31 @@ def check_class_folders(
         )
     root = input_root(image_files.images)
     splits = {place.split for place in places}
-    holders = [file.path.rpartition("/")[0] for file, _ in image_files.others]
+    holders = [file.path.rpartition("/")[0] for file, _ in image_files.other_files]
     other_paths = defaultdict[str, list[str]](list)
-    is_by_level = all(folder_layout.label != _PARENT for folder_layout in layout.given)
-    inputs_without_images = {file.given for file, _ in image_files.others}
-    inputs_without_images -= {*image_files.images.table["given"].unique().to_pylist()}
+    is_by_level = all(
+        folder_layout.label_index != _PARENT for folder_layout in layout.input_layouts
+    )
+    inputs_without_images = {file.given_folder for file, _ in image_files.other_files}
+    inputs_without_images -= {
+        *image_files.images.table["given_folder"].unique().to_pylist()
+    }
     inputs_without_images -= {
         input_folder
         for input_folder in inputs_without_images
         if any(_is_below(f"{f}/", input_folder) for f in folders)
     }
     for (file, _), place in zip(
-        image_files.others, layout.places(holders), strict=True
+        image_files.other_files, layout.find_labels(holders), strict=True
     ):
-        if file.given in inputs_without_images:
-            other_paths[file.given].append(file.path)
+        if file.given_folder in inputs_without_images:
+            other_paths[file.given_folder].append(file.path)
         elif is_by_level and place.label not in {"", *labels} and place.split in splits:
             other_paths[place.label].append(file.path)
     for paths in other_paths.values():
-        hint, parent_parts = _HINT, paths[0].split("/")[:-1]
+        hint, parent_parts = _EMPTY_CLASS_HINT, paths[0].split("/")[:-1]
         if isinstance(options, ImagesOptions) and any(
-            map(PARTNERS.fullmatch, parent_parts)
+            map(PARTNER_FOLDER.fullmatch, parent_parts)
         ):
             hint = (
                 "masks that are images, .txt, .json and .npy can belong to images, if "
@@ -865,17 +919,17 @@ def check_class_folders(
         endings = sorted({PurePosixPath(path).suffix or "none" for path in paths})
         raise InputError(
             f"{root}{os.path.dirname(paths[0])}: is the folder of a class, but "  # noqa: PTH120
-            f"contains no {options.kind.noun}, only {count(len(paths), 'other file')} "
-            f"(extensions: {first_names(endings)}): {hint}"
+            f"contains no {options.kind.noun}, only {format_count(len(paths), 'other file')} "
+            f"(extensions: {format_names(endings)}): {hint}"
         )
     if not is_local(root):
         return ()
     warnings = []
     for folder in _empty_folders(root, layout, image_files):
-        (place,) = layout.places([folder])
+        (place,) = layout.find_labels([folder])
         if place.label and place.label not in labels:
             raise InputError(
-                f"{root}{folder}: is the folder of a class, but is empty: {_HINT}"
+                f"{root}{folder}: is the folder of a class, but is empty: {_EMPTY_CLASS_HINT}"
             )
         message = f"{root}{folder}: is an empty folder"
         warnings.append(InputWarning("empty-folder", message))
@@ -887,16 +941,19 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _empty_folders(
-    root: str, layout: FolderLayout, image_files: FoundImages
+    root: str, layout: FolderLayout, image_files: ImageFiles
 ) -> Iterator[str]:
     """Yields the empty local folders next to folders of splits and classes."""
     full_folders = set(image_files.images.folders.dictionary.to_pylist())
-    full_folders |= {file.path.rpartition("/")[0] for file, _ in image_files.others}
-    for folder_layout in layout.given:
+    full_folders |= {
+        file.path.rpartition("/")[0] for file, _ in image_files.other_files
+    }
+    for folder_layout in layout.input_layouts:
         start = folder_layout.folder.count("/") + 1 if folder_layout.folder else 0
         # Without the given folder itself and its parents.
         for index in sorted(
-            {folder_layout.split, folder_layout.label} - {*range(_PARENT, start)}
+            {folder_layout.split_index, folder_layout.label_index}
+            - {*range(_PARENT, start)}
         ):
             full = defaultdict[tuple[str, ...], set[str]](set)
             for folder in full_folders:
@@ -928,7 +985,7 @@ def _empty_folders_in(
             entry.name
             for entry in entries
             if entry.name not in full_names
-            and not is_left_out(entry.name)
+            and not is_skipped(entry.name)
             and entry.is_dir(follow_symlinks=False)
             and not Path(entry.path, WORK_FOLDER).exists()  # an output folder
             and not has_files(entry.path)

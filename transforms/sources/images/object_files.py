@@ -22,9 +22,9 @@ from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.input_text import as_input_error, parse_json
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, first_names, human_bytes
+from recordmill.schemas.text import format_bytes, format_count, format_names
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.cast.text_values import shorten
 from recordmill.transforms.images.objects import with_numbers
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.file_splits import AUTO, NONE, FileSplits
@@ -32,10 +32,10 @@ from recordmill.transforms.sources.images import voc_yolo
 from recordmill.transforms.sources.images.annotations import NO_OBJECTS, ObjectFiles
 from recordmill.transforms.sources.images.object_tables import (
     NO_OUTLINE,
-    OTHERWISE,
-    Objects,
-    side_of,
-    tables_of,
+    WITHOUT_BOXES_HINT,
+    ImageObjects,
+    build_tables,
+    parse_side,
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.tables import MAX_BYTES
@@ -69,7 +69,7 @@ def find_objects(
         formats; or the input becomes a new dataset and has an unsupported format.
     """
     files = annotation_files or [("", file) for file in other_files]
-    coco = _find_coco(files, storage, is_named=bool(annotation_files))
+    coco = _find_coco_files(files, storage, is_named=bool(annotation_files))
     candidate_files = [file for _, file in files]
     voc = voc_yolo.find_voc(candidate_files, storage, is_named=bool(annotation_files))
     of_yolo = candidate_files if annotation_files else ()
@@ -79,30 +79,30 @@ def find_objects(
         coco = [
             split_and_file
             for split_and_file in coco
-            if not _kind_of(_keys_of(split_and_file[1], storage))
+            if not _why_no_objects(_read_keys(split_and_file[1], storage))
         ]
     files_by_format = {
         "COCO": [file for _, file in coco],
         "Pascal VOC": voc,
-        "YOLO": [] if yolo is None else [yolo.names],
+        "YOLO": [] if yolo is None else [yolo.names_file],
     }
     format_texts = [
-        f"{name} ({first_names([file.path for file in format_files], 3)})"
+        f"{name} ({format_names([file.path for file in format_files], 3)})"
         for name, format_files in files_by_format.items()
         if format_files
     ]
     if len(format_texts) > 1:
         raise InputError(
             f"{images.root}: has annotations of {' and of '.join(format_texts)}; expected "
-            f"one format: name the files to use in `annotations`, {OTHERWISE}"
+            f"one format: name the files to use in `annotations`, {WITHOUT_BOXES_HINT}"
         )
     if is_new and not format_texts:
-        require_no_others(candidate_files, storage)
+        require_supported_formats(candidate_files, storage)
     if annotation_files and not format_texts:
         raise InputError(
             f"`annotations`: {annotation_files[0][1].uri}: is not a file of COCO (.json), Pascal "
             "VOC (.xml) or YOLO (data.yaml, obj.names or classes.txt, next to labels): "
-            f"name such files, {OTHERWISE}"
+            f"name such files, {WITHOUT_BOXES_HINT}"
         )
     objects = NO_OBJECTS
     if coco:
@@ -116,8 +116,8 @@ def find_objects(
         return objects
     first = objects.tables[0].file.path
     message = (
-        f"{first_names(sorted(objects.used), 3)}: has objects of "
-        f"{count(number, 'image')}, but the input has {len(images):,} images: it is "
+        f"{format_names(sorted(objects.used_paths), 3)}: has objects of "
+        f"{format_count(number, 'image')}, but the input has {len(images):,} images: it is "
         f"left out, and images have no boxes. Use `annotations={first}` for these "
         "boxes, with `unlisted=leave_out` for only these images; use "
         "`annotations=none` if there are no boxes"
@@ -126,23 +126,25 @@ def find_objects(
 
 
 # Unsupported annotation formats: (name, ending, pattern of the first bytes).
-_OTHERS = (
+_UNSUPPORTED_FORMATS = (
     ("CVAT's own XML", ".xml", rb"(<\?xml[^\n]*?\?>)?\s*<annotations>\s*<version>"),
     ("Create ML", ".json", rb'\s*\[\s*\{\s*"image"\s*:.*"annotations"\s*:'),
     ("labelme", ".json", rb'\s*\{\s*"version"\s*:.*"shapes"\s*:'),
 )
-LOOKED_AT = 10  # files of each format
-_LONG_HEAD = 1 << 12
+SAMPLED_FILES = 10  # files of each format
+_LONG_HEAD_BYTES = 1 << 12
 
 
-def require_no_others(files: Sequence[InputFile], storage: StorageOptions) -> None:
+def require_supported_formats(
+    files: Sequence[InputFile], storage: StorageOptions
+) -> None:
     """Raises InputError if a file has objects in an unsupported format."""
-    for name, ending, begin in _OTHERS:
+    for name, ending, begin in _UNSUPPORTED_FORMATS:
         candidate_files = [
             f for f in files if f.path.lower().endswith(ending) and not f.problem
         ]
-        for file in candidate_files[:LOOKED_AT]:
-            if re.match(begin, read_head(file, _LONG_HEAD, storage), re.DOTALL):
+        for file in candidate_files[:SAMPLED_FILES]:
+            if re.match(begin, read_head(file, _LONG_HEAD_BYTES, storage), re.DOTALL):
                 raise InputError(
                     f"{file.uri}: has objects in the format of {name}, which is not "
                     "supported; expected COCO, Pascal VOC or YOLO. Export them as one "
@@ -166,16 +168,18 @@ _COCO_HEAD = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:info|licen[cs]es?|images|annotations|categories|type)"'
 )
 _HEAD_BYTES = 256
-_AGAIN = re.compile(r"(^|/)(?:person_keypoints|captions|panoptic|stuff)_(?=[^/]*$)")
-_MOST_JSON = 100  # files in one folder; more are files of one image each
+_REPEATED_FILE = re.compile(
+    r"(^|/)(?:person_keypoints|captions|panoptic|stuff)_(?=[^/]*$)"
+)
+_MAX_JSON_FILES = 100  # files in one folder; more are files of one image each
 _KEYS = (  # keys that determine the kind of a file
     *("segments_info", "caption", "bbox", "image_id"),
     *("images", "annotations", "categories"),
 )
-_PART_BYTES, _MOST_KEY = 1 << 24, 16  # bytes read at once; bytes of a quoted key
+_PART_BYTES, _MAX_KEY_BYTES = 1 << 24, 16  # bytes read at once; bytes of a quoted key
 
 
-def _find_coco(
+def _find_coco_files(
     files: Iterable[tuple[str, InputFile]], storage: StorageOptions, *, is_named: bool
 ) -> list[tuple[str, InputFile]]:
     """Returns the JSON files that begin like COCO; all JSON files if `is_named`."""
@@ -190,26 +194,26 @@ def _find_coco(
         for split_and_file in json_files
         if is_named
         or (
-            per_folder[split_and_file[1].path.rpartition("/")[0]] <= _MOST_JSON
+            per_folder[split_and_file[1].path.rpartition("/")[0]] <= _MAX_JSON_FILES
             and _COCO_HEAD.match(read_head(split_and_file[1], _HEAD_BYTES, storage))
         )
     ]
 
 
-def _keys_in(file_bytes: bytes) -> set[str]:
+def _find_keys(file_bytes: bytes) -> set[str]:
     return {name for name in _KEYS if f'"{name}"'.encode() in file_bytes}
 
 
-def _keys_of(file: InputFile, storage: StorageOptions) -> set[str]:
+def _read_keys(file: InputFile, storage: StorageOptions) -> set[str]:
     """Returns the keys in a file; reads it in parts, to use little memory."""
     keys = set[str]()
     for start in range(0, file.size, _PART_BYTES):
-        stop = min(file.size, start + _PART_BYTES + _MOST_KEY)
-        keys |= _keys_in(read_range(file.uri, start, stop, storage, file.seen))
+        stop = min(file.size, start + _PART_BYTES + _MAX_KEY_BYTES)
+        keys |= _find_keys(read_range(file.uri, start, stop, storage, file.stat))
     return keys
 
 
-def _kind_of(names: set[str]) -> str:
+def _why_no_objects(names: set[str]) -> str:
     """Returns why a file with these keys has no COCO objects; "" if it may have some."""
     if "segments_info" in names:
         return "has panoptic segmentation, whose masks are in other images"
@@ -217,7 +221,7 @@ def _kind_of(names: set[str]) -> str:
         return "has captions, not boxes"
     lacking = {"images", "annotations", "categories"} - names
     lacking |= {"bbox"} - names if "image_id" in names else set()
-    return f"has no {first_names(sorted(lacking))}" if lacking else ""
+    return f"has no {format_names(sorted(lacking))}" if lacking else ""
 
 
 F32 = pa.float32()
@@ -226,15 +230,17 @@ _OUTLINE = re.compile(
     rb"(\[(?:[-+\d.,eE \t\r\n]++|\[[-+\d.,eE \t\r\n]*+\])*+\]|"
     rb'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})'
 )
-_CUT = "segmentation, cut"  # the key of an outline's index, which replaces the outline
-_FORM = (
+_OUTLINE_INDEX = (
+    "segmentation, cut"  # the key of an outline's index, which replaces the outline
+)
+_EXPECTED_FIELDS = (
     "images with id and file_name, categories with id and name, and annotations. Correct "
-    f"it, {OTHERWISE}"
+    f"it, {WITHOUT_BOXES_HINT}"
 )
 _NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?"
 _RING = rf"\[(?:{_NUMBER}(?:,{_NUMBER})*)?\]"
 _VALID_OUTLINE = rf'^(?:\[(?:{_RING}(?:,{_RING})*)?\]|\{{"size".*)$'
-_EXPECTED = (
+_PROBLEMS = (
     "bbox is not x, y, width and height: four numbers, no side below 0",
     "area is not a number in the range of float32",
     "segmentation is not a list of polygons, or run lengths with size and counts",
@@ -243,7 +249,7 @@ _EXPECTED = (
 _REQUIRED = ("id", "file_name"), ("id", "name"), ("image_id", "category_id", "bbox")
 
 
-def _columns(of_ids: pa.DataType) -> dict[str, pa.StructType]:
+def _field_types(of_ids: pa.DataType) -> dict[str, pa.StructType]:
     """Returns the types of the fields that are read, by list of the COCO file.
 
     Args:
@@ -253,7 +259,7 @@ def _columns(of_ids: pa.DataType) -> dict[str, pa.StructType]:
     ids = dict.fromkeys(("id", "image_id", "category_id"), of_ids)
     images = {"id": of_ids, "file_name": pa.string(), "height": number, "width": number}
     objects = {**ids, "bbox": pa.list_(number), "keypoints": pa.list_(number)}
-    objects |= {"area": number, "iscrowd": pa.int64(), _CUT: pa.int64()}
+    objects |= {"area": number, "iscrowd": pa.int64(), _OUTLINE_INDEX: pa.int64()}
     objects["segmentation"] = pa.null()  # else unusual outlines, or escapes in the key
     return {
         "images": pa.struct(images.items()),
@@ -267,13 +273,13 @@ def _cut_outlines(file_bytes: bytes) -> tuple[bytes, list[bytes]]:
     outlines = list[bytes]()
 
     def cut(match: re.Match[bytes]) -> bytes:
-        outlines.append(_outline(match[1]))
-        return b'"%b":%d' % (_CUT.encode(), len(outlines) - 1)
+        outlines.append(_normalize_outline(match[1]))
+        return b'"%b":%d' % (_OUTLINE_INDEX.encode(), len(outlines) - 1)
 
     return _OUTLINE.sub(cut, file_bytes), outlines
 
 
-def _parse(
+def _parse_lists(
     file_bytes: bytes, outlines: list[bytes], location: str
 ) -> tuple[list[pa.RecordBatch], list[Any]]:
     """Returns the images, categories and annotations of a COCO file.
@@ -286,9 +292,9 @@ def _parse(
       outlines: the outlines; the ones that were not cut out are appended.
       location: of the file, for errors.
     """
-    if (parts := _parse_plain(file_bytes)) is not None:
+    if (parts := _parse_lists_by_arrow(file_bytes)) is not None:
         return parts, []
-    document = parse_json(file_bytes, location, expected=_FORM)
+    document = parse_json(file_bytes, location, expected=_EXPECTED_FIELDS)
     if any(isinstance(category["name"], float) for category in document["categories"]):
         with_texts = parse_json(file_bytes, location, parse_float=str)
         document |= {"categories": with_texts["categories"]}
@@ -297,32 +303,32 @@ def _parse(
     ]
     images = [
         {
-            "id": _told(image["id"]),
+            "id": _id_text(image["id"]),
             "file_name": str(image["file_name"]),
-            **{name: side_of(image.get(name)) for name in ("height", "width")},
+            **{name: parse_side(image.get(name)) for name in ("height", "width")},
         }
         for image in document["images"]
     ]
     categories = [
-        {"id": _told(category["id"]), "name": _class_name(category["name"])}
+        {"id": _id_text(category["id"]), "name": _category_name(category["name"])}
         for category in document["categories"]
     ]
     objects = [
-        _plain(annotation, outlines)
+        _plain_annotation(annotation, outlines)
         for annotation in annotations
         if "image_id" in annotation
     ]
     rows = images, categories, objects
-    arrays = map(pa.array, rows, _columns(pa.string()).values())
+    arrays = map(pa.array, rows, _field_types(pa.string()).values())
     lost = [annotation for annotation in annotations if "image_id" not in annotation]
     return [pa.RecordBatch.from_struct_array(array) for array in arrays], lost
 
 
-def _parse_plain(file_bytes: bytes) -> list[pa.RecordBatch] | None:
+def _parse_lists_by_arrow(file_bytes: bytes) -> list[pa.RecordBatch] | None:
     """Returns images, categories and annotations; None if types or fields are unusual."""
     # Arrow takes each line for a document. A line break is a blank here, never in a text.
     line = file_bytes.translate(bytes.maketrans(b"\r\n", b"\t\t"))
-    schema = pa.schema({n: pa.list_(k) for n, k in _columns(pa.int64()).items()})
+    schema = pa.schema({n: pa.list_(k) for n, k in _field_types(pa.int64()).items()})
     try:
         table = pj.read_json(
             pa.BufferReader(line),
@@ -346,17 +352,17 @@ def _parse_plain(file_bytes: bytes) -> list[pa.RecordBatch] | None:
     return parts if is_plain else None
 
 
-def _class_name(name: Any) -> str:
+def _category_name(name: Any) -> str:
     if name is None or isinstance(name, dict | list):
-        raise ValueError(f"the name of a category is {shown(name)}; expected text")
+        raise ValueError(f"the name of a category is {shorten(name)}; expected text")
     return str(name)
 
 
-def _told(json_id: Any) -> str:
+def _id_text(json_id: Any) -> str:
     return str(json_id).encode(errors="replace").decode()
 
 
-def _outline(text: bytes) -> bytes:
+def _normalize_outline(text: bytes) -> bytes:
     """Returns an outline in its stored form; "0" if it is invalid, "?" if not JSON."""
     if not text.startswith(b"{"):
         text = text.replace(b", ", b",")
@@ -378,7 +384,7 @@ def _outline(text: bytes) -> bytes:
     return b"0"
 
 
-def _numbers(numbers: Any) -> list[float]:
+def _parse_numbers(numbers: Any) -> list[float]:
     """Returns JSON numbers as floats; a single NaN if one of them is no number."""
     try:
         return [*map(float, numbers)]
@@ -386,25 +392,27 @@ def _numbers(numbers: Any) -> list[float]:
         return [math.nan]
 
 
-def _plain(annotation: dict[str, Any], outlines: list[bytes]) -> dict[str, Any]:
+def _plain_annotation(
+    annotation: dict[str, Any], outlines: list[bytes]
+) -> dict[str, Any]:
     """Returns the fields of an annotation; an invalid box is None, other numbers are NaN.
 
     Args:
       annotation: as parsed from JSON.
       outlines: the outlines that were cut out of the file; its own outline is appended.
     """
-    area, cut = annotation.get("area"), annotation.get(_CUT)
+    area, cut = annotation.get("area"), annotation.get(_OUTLINE_INDEX)
     if (outline := annotation.get("segmentation")) not in (None, [], {}):
         cut = len(outlines)
-        outlines.append(_outline(json.dumps(outline).encode()))
-    box = _numbers(annotation.get("bbox"))
+        outlines.append(_normalize_outline(json.dumps(outline).encode()))
+    box = _parse_numbers(annotation.get("bbox"))
     return {
-        **{n: _told(annotation.get(n)) for n in ("id", "image_id", "category_id")},
+        **{n: _id_text(annotation.get(n)) for n in ("id", "image_id", "category_id")},
         "bbox": box if len(box) == 4 else None,
-        "area": None if area is None else _numbers([area])[0],
+        "area": None if area is None else _parse_numbers([area])[0],
         "iscrowd": int(annotation.get("iscrowd") in (1, "1")),
-        _CUT: cut,
-        "keypoints": _numbers(annotation.get("keypoints") or ()),
+        _OUTLINE_INDEX: cut,
+        "keypoints": _parse_numbers(annotation.get("keypoints") or ()),
     }
 
 
@@ -427,13 +435,15 @@ def _read_coco(
       InputError: a file is invalid; files disagree on categories; or files are named and
         none has objects.
     """
-    objects_of_files, skip_reasons = list[Objects](), list[str]()
+    objects_of_files, skip_reasons = list[ImageObjects](), list[str]()
     names = dict[str, str]()
     used = set[str]()  # ids of the categories that objects have
     # COCO's own download repeats the images in files of keypoints and captions.
     paths = {file.path for _, file in files}
     repeated_paths = {
-        path for path in paths if _AGAIN.sub(r"\1instances_", path, 1) in paths - {path}
+        path
+        for path in paths
+        if _REPEATED_FILE.sub(r"\1instances_", path, 1) in paths - {path}
     }
     if repeated_paths and not is_named:
         skip_reasons = [
@@ -444,23 +454,23 @@ def _read_coco(
             for split_and_file in files
             if split_and_file[1].path not in repeated_paths
         ]
-    splits = FileSplits(AUTO if options.split_folders == AUTO else NONE)
-    splits = splits.found_in([file for _, file in files])
+    splits = FileSplits(AUTO if options.split_level == AUTO else NONE)
+    splits = splits.find_rule([file for _, file in files])
     for split, file in files:
         if file.size > MAX_BYTES:
             raise InputError(
-                f"{file.uri}: has {human_bytes(file.size)}; a COCO file is kept in "
-                f"memory and may have at most {human_bytes(MAX_BYTES)}: divide it into "
-                f"files of fewer images, {OTHERWISE}"
+                f"{file.uri}: has {format_bytes(file.size)}; a COCO file is kept in "
+                f"memory and may have at most {format_bytes(MAX_BYTES)}: divide it into "
+                f"files of fewer images, {WITHOUT_BOXES_HINT}"
             )
         file_bytes, checksum = read_summed(file, storage)
-        if problem := _kind_of(_keys_in(file_bytes)):
+        if problem := _why_no_objects(_find_keys(file_bytes)):
             skip_reasons.append(f"{file.uri}: {problem}")
             continue
         cut = _cut_outlines(file_bytes)
         del file_bytes  # 400 MB of 500 are outlines
         objects, categories, category_numbers = _parse_coco(file, cut, storage)
-        file_split = split or splits.of(file)
+        file_split = split or splits.split_of(file)
         objects = objects._replace(
             checksums=(checksum,),
             splits=[file_split] * len(objects.paths) if file_split else (),
@@ -484,32 +494,32 @@ def _read_coco(
             ]
             raise InputError(
                 f"{file.uri}: categories {' and '.join(numbers_of_name)} both have the name "
-                f"{shown(name)}; expected different names. Rename one of them, or, if "
+                f"{shorten(name)}; expected different names. Rename one of them, or, if "
                 "they are one class, name the classes in `label_map`"
             )
     refused = [reason for reason in skip_reasons if is_named or "has no" not in reason]
     if is_named and not objects_of_files:
         raise InputError(
             f"{refused[0]}; expected COCO's objects, with bbox and category_id. Name a "
-            f"file that has them in `annotations`, {OTHERWISE}"
+            f"file that has them in `annotations`, {WITHOUT_BOXES_HINT}"
         )
-    left_out = [("annotations left out", first_names(refused, 5))] if refused else []
+    left_out = [("annotations left out", format_names(refused, 5))] if refused else []
     if not objects_of_files:
         return NO_OBJECTS._replace(facts=tuple(left_out))
-    tables, box_facts = tables_of(objects_of_files, options.boxes_outside)
+    tables, box_facts = build_tables(objects_of_files, options.boxes_outside)
     ordered = sorted(names, key=lambda number: (len(number), number))
-    fact = "annotation format", f"COCO, {count(len(tables), 'file')}"
+    fact = "annotation format", f"COCO, {format_count(len(tables), 'file')}"
     return ObjectFiles(
         tables,
         tuple(dict.fromkeys(names[number] for number in ordered)),
-        (fact, *splits.facts, *left_out, *box_facts),
+        (fact, *splits.report_lines, *left_out, *box_facts),
         frozenset(table.file.path for table in tables),
     )
 
 
 def _parse_coco(
     file: InputFile, cut: tuple[bytes, list[bytes]], storage: StorageOptions
-) -> tuple[Objects, dict[str, str], set[str]]:
+) -> tuple[ImageObjects, dict[str, str], set[str]]:
     """Returns the objects of a COCO file, its category names by id, and the ids in use.
 
     Args:
@@ -519,19 +529,19 @@ def _parse_coco(
     """
     location = f"{file.uri}: is not valid as COCO"
     try:
-        with as_input_error(location, _FORM):
-            (images, categories, objects), lost = _parse(*cut, location)
+        with as_input_error(location, _EXPECTED_FIELDS):
+            (images, categories, objects), lost = _parse_lists(*cut, location)
             outlines = pa.array(cut[1], pa.string())
             cut[1].clear()  # frees 400 MB of 500
             are_valid = pc.match_substring_regex(outlines, _VALID_OUTLINE)
             for outline in outlines.filter(pc.invert(are_valid)).unique().to_pylist():
-                parse_json(outline, location, expected=_FORM)
-            rejects = _without_image(file.path, lost)
+                parse_json(outline, location, expected=_EXPECTED_FIELDS)
+            rejects = _reject_annotations(file.path, lost)
     except InputError as error:
         if isinstance(error.__cause__, json.JSONDecodeError):
             # Parsing the file with its outlines raises an error with the right line.
             file_bytes, _ = read_summed(file, storage)
-            parse_json(file_bytes, location, expected=_FORM)
+            parse_json(file_bytes, location, expected=_EXPECTED_FIELDS)
         raise
     if len(images["id"].unique()) < len(images):
         repeated_id = Counter(images["id"].to_pylist()).most_common(1)[0][0]
@@ -543,9 +553,9 @@ def _parse_coco(
         name = names.setdefault(str(category["id"]), category["name"])
         if name != category["name"]:
             raise InputError(
-                f"{file.uri}: category {category['id']} is both {shown(name)} and "
-                f"{shown(category['name'])}; expected different ids. Change the id of one "
-                f"of them, {OTHERWISE}"
+                f"{file.uri}: category {category['id']} is both {shorten(name)} and "
+                f"{shorten(category['name'])}; expected different ids. Change the id of one "
+                f"of them, {WITHOUT_BOXES_HINT}"
             )
     matched_images = pc.index_in(objects["image_id"], value_set=images["id"])
     annotations_without_image = (
@@ -553,12 +563,14 @@ def _parse_coco(
         .select(["id", "image_id"])
         .to_pylist()
     )
-    rejects = [*_without_image(file.path, annotations_without_image), *rejects]
+    rejects = [*_reject_annotations(file.path, annotations_without_image), *rejects]
     image_indices = pc.fill_null(matched_images, -1).to_numpy().astype(np.int64)
     order = np.argsort(image_indices, kind="stable")[len(annotations_without_image) :]
     objects, image_indices = objects.take(pa.array(order)), image_indices[order]
     sides = [images[name].to_pylist() for name in ("height", "width")]
-    sizes = np.array([[*map(side_of, side_list)] for side_list in sides], np.float64).T
+    sizes = np.array(
+        [[*map(parse_side, side_list)] for side_list in sides], np.float64
+    ).T
     boxes = np.full((len(order), 4), np.nan)
     has_box = np.asarray(objects["bbox"].is_valid(), np.bool_)
     boxes[has_box] = objects["bbox"].flatten().to_numpy().reshape(-1, 4)
@@ -570,7 +582,7 @@ def _parse_coco(
     numbers = pc.index_in(objects["category_id"], value_set=categories["id"])
     labels = pc.fill_null(categories["name"].take(numbers), "")
     texts, has_outline = (
-        column.take(objects[_CUT]) for column in (outlines, are_valid)
+        column.take(objects[_OUTLINE_INDEX]) for column in (outlines, are_valid)
     )
     points = objects["keypoints"].flatten().cast(F32, safe=False).to_numpy()
     counts = pc.fill_null(pc.list_value_length(objects["keypoints"]), 0).to_numpy()
@@ -585,7 +597,7 @@ def _parse_coco(
     if pc.all(pc.match_substring_regex(ids, r"^\d{1,18}$"), min_count=0).as_py():
         more_columns["id"] = objects["id"].cast(pa.int64())
     more_columns["segmentation"] = pc.fill_null(texts, NO_OUTLINE)
-    more_columns |= _poses(
+    more_columns |= _keypoint_columns(
         points[has_points[of_points]], np.where(has_points, counts, 0)
     )
     are_right = np.array(
@@ -605,7 +617,7 @@ def _parse_coco(
         if not has_size[at]:
             problem = "its image has no height and width"
         elif not has_all[at]:
-            problem = _EXPECTED[int(are_right[:, at].argmin())]
+            problem = _PROBLEMS[int(are_right[:, at].argmin())]
         problems.setdefault(
             int(image_indices[at]),
             f"{file.path}, annotation {objects['id'][at]}: {problem}",
@@ -616,7 +628,7 @@ def _parse_coco(
     def raw(row: int) -> tuple[str, int, bytes]:
         return file.path, 0, json.dumps(images.slice(row, 1).to_pylist()[0]).encode()
 
-    file_objects = Objects(
+    file_objects = ImageObjects(
         *(file, paths, sizes, problems, image_indices, corners, labels, more_columns),
         raw=raw,
         rejects=tuple(rejects),
@@ -624,14 +636,16 @@ def _parse_coco(
     return file_objects, names, {*map(str, objects["category_id"].unique().to_pylist())}
 
 
-def _without_image(path: str, annotations: Sequence[dict[str, Any]]) -> list[Reject]:
+def _reject_annotations(
+    path: str, annotations: Sequence[dict[str, Any]]
+) -> list[Reject]:
     """Returns a reject for each annotation; the file has no image with its image_id."""
     return [
         Reject(
             path,
             0,
-            f"annotation {_told(annotation.get('id'))}: no image has its image_id "
-            f"{_told(annotation.get('image_id'))}",
+            f"annotation {_id_text(annotation.get('id'))}: no image has its image_id "
+            f"{_id_text(annotation.get('image_id'))}",
             json.dumps(annotation).encode(),
             "label",
         )
@@ -639,7 +653,9 @@ def _without_image(path: str, annotations: Sequence[dict[str, Any]]) -> list[Rej
     ]
 
 
-def _poses(points: npt.NDArray[np.float32], counts: I64) -> dict[str, pa.Array]:
+def _keypoint_columns(
+    points: npt.NDArray[np.float32], counts: I64
+) -> dict[str, pa.Array]:
     """Returns the column of keypoints; no column if objects have different numbers.
 
     Args:

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import Reject
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64, offsets_of
-from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.cast.text_values import shorten
 from recordmill.transforms.images.objects import BOX, BOXES, OBJECTS, with_numbers
-from recordmill.transforms.sources.images.annotations import PROBLEM, STATED
+from recordmill.transforms.sources.images.annotations import PROBLEM, STATED_SIZES
 from recordmill.transforms.sources.images.tables import (
     FEATURE,
     LABEL,
@@ -34,18 +34,18 @@ from recordmill.transforms.sources.images.tables import (
 
 F64 = npt.NDArray[np.float64]
 
-OTHERWISE = (
+WITHOUT_BOXES_HINT = (
     "or use `annotations=none` for images without boxes, and `label_from=none` if they "
     "have no classes"
 )
 _OUTLINE, NO_OUTLINE = "segmentation", "[]"  # column; cell of an object without outline
 # Boxes of YOLO have six digits: a box may exceed the image by this much due to rounding.
-_ROUNDING = 2e-6
-_LEAST = 10  # boxes, for a check of their units
+_ROUNDING_ERROR = 2e-6
+_MIN_BOXES = 10  # boxes, for a check of their units
 _BEYOND, _EMPTY = "beyond the image", "without an area in it"
 
 
-def side_of(stated_side: str | None) -> float:
+def parse_side(stated_side: str | None) -> float:
     """Returns the image height or width that a file states; NaN if it states none.
 
     Raises:
@@ -56,31 +56,33 @@ def side_of(stated_side: str | None) -> float:
     return side if side.is_integer() and 0 < side < 1 << 31 else np.nan
 
 
-class Objects(NamedTuple):
+class ImageObjects(NamedTuple):
     """The objects in the images of one or several annotation files, sorted by image."""
 
     file: InputFile  # the annotation file, or the first of several
     paths: list[str]  # of the images
     sizes: F64  # the stated height and width of each image, or NaN
     problems: Mapping[int, str]  # why an image is a reject, by its index
-    images: I64  # the index of each object's image, ascending
+    image_indices: I64  # the index of each object's image, ascending
     boxes: F64  # ymin, xmin, ymax, xmax of each object, as fractions of the image size
     labels: pa.StringArray  # the class name of each object
-    more: dict[str, pa.Array]  # further columns with a cell for each object, by name
+    more_columns: dict[
+        str, pa.Array
+    ]  # further columns with a cell for each object, by name
     splits: Sequence[str] = ()  # the splits of the images, if known
     # as in LabelTable
     raw: Raw = no_raw
     checksums: tuple[FileChecksum, ...] = ()
     rejects: tuple[Reject, ...] = ()
 
-    def box(self, at: Any) -> tuple[str, str]:
+    def describe_box(self, at: Any) -> tuple[str, str]:
         """Returns the class and the box of an object as text, given its index."""
         box = ", ".join(f"{side:g}" for side in self.boxes[at])
-        return shown(self.labels[at].as_py()), box
+        return shorten(self.labels[at].as_py()), box
 
 
-def tables_of(
-    objects_of_files: Sequence[Objects], rule: str
+def build_tables(
+    objects_of_files: Sequence[ImageObjects], rule: str
 ) -> tuple[tuple[LabelTable, ...], list[tuple[str, str]]]:
     """Returns tables with a row of lists of objects for each image, and facts.
 
@@ -93,7 +95,7 @@ def tables_of(
     """
     kinds = dict[str, tuple[pa.DataType, str]]()
     for objects in objects_of_files:
-        for name, column in objects.more.items():
+        for name, column in objects.more_columns.items():
             kind, other = kinds.setdefault(name, (column.type, objects.file.uri))
             if kind != column.type:
                 raise InputError(
@@ -102,9 +104,9 @@ def tables_of(
                     "by one"
                 )
     outlines = [
-        objects.more[_OUTLINE]
+        objects.more_columns[_OUTLINE]
         for objects in objects_of_files
-        if _OUTLINE in objects.more
+        if _OUTLINE in objects.more_columns
     ]
     if not any(
         pc.any(pc.not_equal(outline_column, NO_OUTLINE)).as_py()
@@ -115,19 +117,19 @@ def tables_of(
     tables = []
     for objects in objects_of_files:
         more_columns = {
-            name: objects.more[name]
-            if name in objects.more
-            else pa.array([_nothing(kind)] * len(objects.boxes), kind)
+            name: objects.more_columns[name]
+            if name in objects.more_columns
+            else pa.array([_default_cell(kind)] * len(objects.boxes), kind)
             for name, (kind, _) in kinds.items()
         }
-        rows = _rows_of(objects._replace(more=more_columns), rule, outside)
+        rows = _build_rows(objects._replace(more_columns=more_columns), rule, outside)
         checksums_and_rejects = objects.checksums, objects.rejects
         tables.append(
             LabelTable(objects.file, "", rows, objects.raw, *checksums_and_rejects)
         )
     action = {"keep": "kept", "reject": "their images rejected"}.get(rule)
     box_counts = [
-        f"{count(outside[problem], 'object')} {problem}: {action or way}"
+        f"{format_count(outside[problem], 'object')} {problem}: {action or way}"
         for problem, way in ((_BEYOND, "clipped"), (_EMPTY, "left out"))
         if outside[problem]
     ]
@@ -136,14 +138,14 @@ def tables_of(
     ] if box_counts else []
 
 
-def _nothing(kind: pa.DataType) -> Any:
+def _default_cell(kind: pa.DataType) -> Any:
     if pa.types.is_fixed_size_list(kind):
-        return [_nothing(kind.value_type)] * kind.list_size
+        return [_default_cell(kind.value_type)] * kind.list_size
     return NO_OUTLINE if pa.types.is_string(kind) else 0
 
 
-def _require_likely(
-    objects: Objects, clipped: F64, is_empty: npt.NDArray[np.bool_]
+def _require_plausible_boxes(
+    objects: ImageObjects, clipped: F64, is_empty: npt.NDArray[np.bool_]
 ) -> None:
     """Checks that most boxes are in their images.
 
@@ -158,22 +160,24 @@ def _require_likely(
     areas, clipped_areas = (
         (corners[:, 2:] - corners[:, :2]).prod(axis=1) for corners in (boxes, clipped)
     )
-    pixels = objects.sizes[objects.images].prod(axis=1)  # NaN where none is stated
+    pixels = objects.sizes[objects.image_indices].prod(
+        axis=1
+    )  # NaN where none is stated
     is_odd = is_empty | (2 * clipped_areas < areas) | (clipped_areas * pixels <= 1)
-    if len(boxes) >= _LEAST and 2 * np.count_nonzero(is_odd) > len(boxes):
+    if len(boxes) >= _MIN_BOXES and 2 * np.count_nonzero(is_odd) > len(boxes):
         at = int(np.flatnonzero(is_odd)[0])
-        label, box = objects.box(at)
+        label, box = objects.describe_box(at)
         raise InputError(
-            f"{np.count_nonzero(is_odd):,} of {count(len(boxes), 'box')} are outside "
+            f"{np.count_nonzero(is_odd):,} of {format_count(len(boxes), 'box')} are outside "
             f"their images or have no area there, such as the box of a {label} in "
-            f"{objects.paths[objects.images[at]]}: ymin, xmin, ymax, xmax are {box} of its "
+            f"{objects.paths[objects.image_indices[at]]}: ymin, xmin, ymax, xmax are {box} of its "
             "size. Expected x, y, width and height in pixels (COCO), or center, width "
             "and height as fractions of the image (YOLO). Correct them, or use "
             "`boxes_outside=keep` to keep them unchanged, or `boxes_outside=reject`"
         )
 
 
-def _rows_of(objects: Objects, rule: str, outside: Counter[str]) -> pa.Table:
+def _build_rows(objects: ImageObjects, rule: str, outside: Counter[str]) -> pa.Table:
     """Returns a table with a row for each image; counts boxes outside of their image.
 
     Args:
@@ -183,42 +187,47 @@ def _rows_of(objects: Objects, rule: str, outside: Counter[str]) -> pa.Table:
     """
     boxes, problems = objects.boxes, dict(objects.problems)
     clipped = boxes.clip(0, 1)
-    is_outside = np.any((boxes < -_ROUNDING) | (boxes > 1 + _ROUNDING), axis=1)
+    is_outside = np.any(
+        (boxes < -_ROUNDING_ERROR) | (boxes > 1 + _ROUNDING_ERROR), axis=1
+    )
     is_empty = np.any(clipped[:, :2] >= clipped[:, 2:], axis=1)
     outside[_BEYOND] += int(np.count_nonzero(is_outside & ~is_empty))
     outside[_EMPTY] += int(np.count_nonzero(is_empty))
     is_kept: npt.NDArray[np.bool_] = np.ones(len(boxes), np.bool_)
     if rule == "clip":
-        _require_likely(objects, clipped, is_empty)
+        _require_plausible_boxes(objects, clipped, is_empty)
         boxes, is_kept = clipped, ~is_empty
     for at in np.flatnonzero(is_outside | is_empty) if rule == "reject" else ():
-        label, box = objects.box(at)
+        label, box = objects.describe_box(at)
         problem = "has no area in it" if is_empty[at] else "is not inside it"
         problems.setdefault(
-            int(objects.images[at]),
+            int(objects.image_indices[at]),
             f"the box of a {label} {problem}: ymin, xmin, ymax, xmax are "
             f"{box} of its size, expected 0 to 1. Correct it, or use `boxes_outside=clip`",
         )
     with np.errstate(over="ignore"):
         narrow = boxes.astype(np.float32)
     for at in np.flatnonzero(~np.isfinite(narrow).all(axis=1)):
-        label, _ = objects.box(at)
+        label, _ = objects.describe_box(at)
         problem = f"the box of a {label} is too large for float32. Correct it"
-        problems.setdefault(int(objects.images[at]), problem)
+        problems.setdefault(int(objects.image_indices[at]), problem)
     size = len(objects.paths)
-    starts = offsets_of(np.bincount(objects.images[is_kept], minlength=size))
+    starts = offsets_of(np.bincount(objects.image_indices[is_kept], minlength=size))
     offsets, mask = pa.array(starts, pa.int32()), pa.array(is_kept)
     of_objects = {
         LABEL: objects.labels,
         FEATURE + BOX: with_numbers(BOXES, narrow.ravel()),
-        **{f"{FEATURE}{OBJECTS}{name}": cells for name, cells in objects.more.items()},
+        **{
+            f"{FEATURE}{OBJECTS}{name}": cells
+            for name, cells in objects.more_columns.items()
+        },
     }
     columns = {"path": pa.array(objects.paths, pa.string())}
     if len(objects.splits):
         columns[SPLIT] = pa.array(objects.splits, pa.string())
     reasons = [problems.get(at) for at in range(size)] if problems else [None] * size
     columns[PROBLEM] = pa.array(reasons, pa.string())
-    for name, sides in zip(STATED, objects.sizes.T, strict=True):
+    for name, sides in zip(STATED_SIZES, objects.sizes.T, strict=True):
         columns[name] = pa.array(sides, from_pandas=True).cast(pa.int64())
     for name, column in of_objects.items():
         kept_cells = column if is_kept.all() else column.filter(mask)

@@ -12,7 +12,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import WarningCode
 from recordmill.schemas.job import SPLIT_PATTERN
-from recordmill.schemas.source_options import AS_TEXT, SourceOptions
+from recordmill.schemas.source_options import JOIN_TEXTS, SourceOptions
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.images.header import (
     MAX_PIXELS,
@@ -22,7 +22,7 @@ from recordmill.transforms.images.header import (
     other_image_format,
 )
 from recordmill.transforms.images.pixel_rules import (
-    AS_THEY_ARE,
+    UNCHANGED_PIXELS,
     PixelRules,
     parse_pad,
     parse_reencode,
@@ -30,7 +30,7 @@ from recordmill.transforms.images.pixel_rules import (
     parse_sides,
 )
 from recordmill.transforms.sources.file_splits import AUTO, NONE
-from recordmill.transforms.sources.registry import Request, SourceFormat, level_of
+from recordmill.transforms.sources.registry import SourceFormat, SourceRequest, level_of
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
@@ -65,12 +65,12 @@ COLUMN_NAMES: dict[FeatureNames, dict[str, str]] = {
 }
 
 
-def by_split(text: str) -> list[tuple[str, str]]:
+def parse_split_files(text: str) -> list[tuple[str, str]]:
     """Returns (split, file name) of each comma-separated part of an option.
 
     A part without "=" has the split "".
 
-    >>> by_split("train=a.csv,b.csv")
+    >>> parse_split_files("train=a.csv,b.csv")
     [('train', 'a.csv'), ('', 'b.csv')]
     """
     splits_and_names = []
@@ -84,7 +84,7 @@ def by_split(text: str) -> list[tuple[str, str]]:
     ]
 
 
-def _read_by(parse: Callable[[str], Any]) -> AfterValidator:
+def _validator_of(parse: Callable[[str], Any]) -> AfterValidator:
     """Returns a validator for a text that is empty or can be parsed."""
 
     def validate(text: str) -> str:
@@ -101,7 +101,7 @@ def _number_as_text(option: Any) -> Any:
 
 
 def _check_tables(text: str) -> None:
-    for split, _ in by_split(text):
+    for split, _ in parse_split_files(text):
         if split and not SPLIT_PATTERN.fullmatch(split):
             raise ValueError(
                 f"expected SPLIT=FILE with a split of letters, digits, '_' and '-', found "
@@ -111,7 +111,7 @@ def _check_tables(text: str) -> None:
 
 def _check_lists(text: str) -> None:
     _check_tables(text)
-    for split, name in by_split(text):
+    for split, name in parse_split_files(text):
         if not split:
             raise ValueError(
                 f"expected SPLIT=FILE, such as train=train.txt, found {name!r}"
@@ -119,7 +119,7 @@ def _check_lists(text: str) -> None:
 
 
 def _check_pairs(text: str) -> None:
-    pairs = by_split(text)
+    pairs = parse_split_files(text)
     if text in (AUTO, NONE):
         return
     if not (pairs and all(name and folder.strip("/") for name, folder in pairs)):
@@ -152,7 +152,7 @@ class FileKind(NamedTuple):
     format_of: Callable[[bytes], str]  # returns the format, or ""
     is_certain: Callable[[bytes], bool]  # whether the bytes suffice without an ending
     other_format: Callable[[bytes], str]  # returns an unsupported format, or ""
-    usual: str  # the formats to recommend
+    recommended_formats: str  # the formats to recommend
     # codes of warnings
     unsupported: WarningCode
     unlisted: WarningCode = "unlisted-images"
@@ -166,7 +166,7 @@ class FileOptions(SourceOptions):
     finds_objects: ClassVar[bool] = False  # whether annotation files are detected
     finds_pairs: ClassVar[bool] = False  # whether partners are named or detected
 
-    label_table: Annotated[str, AS_TEXT, _read_by(_check_tables)] = Field(
+    label_table: Annotated[str, JOIN_TEXTS, _validator_of(_check_tables)] = Field(
         "",
         description="CSV, TSV or JSON Lines table with one row per file: its path, its "
         "label, and columns that become features. Paths are relative to "
@@ -195,7 +195,7 @@ class FileOptions(SourceOptions):
         description="separator of several labels of one file, such as | or a space; "
         "lists in JSON Lines need none",
     )
-    label_pattern: Annotated[str, _read_by(_check_pattern)] = Field(
+    label_pattern: Annotated[str, _validator_of(_check_pattern)] = Field(
         "",
         description="regular expression for file names (for relative paths, if it "
         "contains /). The groups label and split set the label and the "
@@ -207,7 +207,7 @@ class FileOptions(SourceOptions):
         description="file with the class names in order: one name per line, or CSV "
         "with the columns id,name",
     )
-    split_lists: Annotated[str, AS_TEXT, _read_by(_check_lists)] = Field(
+    split_lists: Annotated[str, JOIN_TEXTS, _validator_of(_check_lists)] = Field(
         "",
         description="lists of the files in each split, one path per line: "
         "train=train.txt,val=val.txt",
@@ -231,21 +231,21 @@ class FileOptions(SourceOptions):
         "parent: the folder of the file. none: there are no labels",
     )
 
-    def undo_splits(self) -> str:
+    def undo_splits_hint(self) -> str:
         if self.split_lists:
             return "leave out `split_lists`"
         if any(split for split, _ in self.tables):
             return "name the files of `label_table` without splits"
-        if "split" in self.groups:
+        if "split" in self.pattern_groups:
             return "rename the group split in `label_pattern`"
         if self.label_table:
             return "use `table_split_column=none` (`split_from=none` for folders)"
-        return super().undo_splits()
+        return super().undo_splits_hint()
 
     @property
     def tables(self) -> list[tuple[str, str]]:
         """Returns (split, file) of each table that `label_table` names."""
-        return by_split(self.label_table)
+        return parse_split_files(self.label_table)
 
     @property
     def named_files(self) -> list[tuple[str, str, str]]:
@@ -253,20 +253,20 @@ class FileOptions(SourceOptions):
         files = [("label_table", *split_and_name) for split_and_name in self.tables]
         files += [
             ("split_lists", *split_and_name)
-            for split_and_name in by_split(self.split_lists)
+            for split_and_name in parse_split_files(self.split_lists)
         ]
         return files + [("label_map", "", name) for name in [self.label_map] if name]
 
     @property
-    def groups(self) -> frozenset[str]:
+    def pattern_groups(self) -> frozenset[str]:
         """Returns the group names of `label_pattern`."""
         return frozenset(re.compile(self.label_pattern).groupindex)
 
     @property
-    def split_folders(self) -> str:
+    def split_level(self) -> str:
         """Returns `split_from`, or NONE if lists, names or a column have the splits."""
         by_column = self.table_split_column not in (AUTO, NONE)
-        elsewhere = self.split_lists or "split" in self.groups or by_column
+        elsewhere = self.split_lists or "split" in self.pattern_groups or by_column
         return NONE if elsewhere else self.split_from
 
     @property
@@ -285,7 +285,7 @@ class FileOptions(SourceOptions):
         raise NotImplementedError
 
     @property
-    def reserved(self) -> frozenset[str]:
+    def reserved_names(self) -> frozenset[str]:
         """Returns the names that a feature of a table cannot have."""
         content, *_ = features_by_column = dict(self.column_names)
         for label in () if self.has_labels else {"label", "text"} - {content}:
@@ -295,12 +295,12 @@ class FileOptions(SourceOptions):
     @property
     def labels_by_folder(self) -> bool:
         """Tests whether folders are the classes."""
-        has_others = self.tables or self.has_objects or "label" in self.groups
+        has_others = self.tables or self.has_objects or "label" in self.pattern_groups
         return not (has_others or self.label_from == NONE)
 
     def require_consistent(self) -> None:
         """Raises UsageError if options of labels and splits contradict each other."""
-        tables, groups = self.tables, self.groups
+        tables, groups = self.tables, self.pattern_groups
         of_objects = self.table_rows == "object"
         label = "`label_table`" if tables else "a group label in `label_pattern`"
         hint = "use `label_column=none`" if tables else "rename the group"
@@ -354,7 +354,7 @@ class FileOptions(SourceOptions):
             and not (tables or self.label_pattern or self.split_lists)
             and not (self.has_objects or self.finds_objects or self.finds_pairs),
         }
-        _refuse_first(checks)
+        _raise_first_problem(checks)
 
 
 TABLE_ROWS = (
@@ -378,18 +378,18 @@ class ImagesOptions(FileOptions):
 
     table_rows: Literal["image", "object"] = Field("image", description=TABLE_ROWS)
 
-    resize: Annotated[str, _read_by(parse_resize)] = Field(
+    resize: Annotated[str, _validator_of(parse_resize)] = Field(
         "",
         description="scale images to height x width (224x224), or one side in "
         "proportion (shorter=256, longer=512). Append :scaled to decode "
         "JPEGs at the nearest larger scale, which is faster",
     )
-    crop: Annotated[str, _read_by(parse_sides)] = Field(
+    crop: Annotated[str, _validator_of(parse_sides)] = Field(
         "",
         description="crop images to the middle height x width, after `resize` "
         "(224x224)",
     )
-    pad: Annotated[str, _read_by(parse_pad)] = Field(
+    pad: Annotated[str, _validator_of(parse_pad)] = Field(
         "",
         description="center images in height x width, after `resize`, and fill the "
         "rest with 0 or another value (224x224, 224x224:255)",
@@ -412,7 +412,7 @@ class ImagesOptions(FileOptions):
         "re-encodes images. first: keep the first frame. reject: reject "
         "them, also without re-encoding",
     )
-    reencode: Annotated[str, _read_by(parse_reencode)] = Field(
+    reencode: Annotated[str, _validator_of(parse_reencode)] = Field(
         "",
         description="re-encode all images: jpeg, jpeg:quality=92, png, webp, "
         "webp:quality=80, webp:lossless; if not set, re-encoded JPEGs stay "
@@ -443,7 +443,7 @@ class ImagesOptions(FileOptions):
         "keep: readers get the encoded bytes of all images. reencode: "
         "convert them to PNG. reject: reject them",
     )
-    pair: Annotated[str, AS_TEXT, _read_by(_check_pairs)] = Field(
+    pair: Annotated[str, JOIN_TEXTS, _validator_of(_check_pairs)] = Field(
         AUTO,
         description="folders with files (images, .txt, .json or .npy) that belong to "
         "the images of the same name; each becomes a feature: "
@@ -461,17 +461,17 @@ class ImagesOptions(FileOptions):
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """Returns (feature name, folder) of each pair that the option `pair` names."""
-        return [] if self.pair in (AUTO, NONE) else by_split(self.pair)
+        return [] if self.pair in (AUTO, NONE) else parse_split_files(self.pair)
 
     @property
     def finds_pairs(self) -> bool:  # type: ignore[override]
         return self.pair != NONE
 
     @property
-    def reserved(self) -> frozenset[str]:
-        return super().reserved.union(name for name, _ in self.pairs)
+    def reserved_names(self) -> frozenset[str]:
+        return super().reserved_names.union(name for name, _ in self.pairs)
 
-    annotations: Annotated[str, AS_TEXT, _read_by(_check_tables)] = Field(
+    annotations: Annotated[str, JOIN_TEXTS, _validator_of(_check_tables)] = Field(
         AUTO,
         description="COCO, Pascal VOC or YOLO files with the boxes of the images, or a "
         "folder of them. train=a.json,val=b.json: one file per split. "
@@ -504,13 +504,13 @@ class ImagesOptions(FileOptions):
 
     @property
     def finds_objects(self) -> bool:  # type: ignore[override]
-        by_label = self.label_table or "label" in self.groups
+        by_label = self.label_table or "label" in self.pattern_groups
         return self.annotations == AUTO and self.label_from == AUTO and not by_label
 
     @property
     def object_files(self) -> list[tuple[str, str]]:
         """Returns (split, file) of each annotation file that `annotations` names."""
-        return by_split(self.annotations) if self.has_objects else []
+        return parse_split_files(self.annotations) if self.has_objects else []
 
     @property
     def named_files(self) -> list[tuple[str, str, str]]:
@@ -519,21 +519,23 @@ class ImagesOptions(FileOptions):
         ]
         return files + super().named_files
 
-    def undo_splits(self) -> str:
-        if self.has_objects and not (self.split_lists or "split" in self.groups):
+    def undo_splits_hint(self) -> str:
+        if self.has_objects and not (
+            self.split_lists or "split" in self.pattern_groups
+        ):
             return "use `split_from=none`, and name no splits in `annotations`"
-        return super().undo_splits()
+        return super().undo_splits_hint()
 
     def require_consistent(self) -> None:
         super().require_consistent()
         may_have = self.has_objects or self.finds_objects
         labels = {
             "`label_table`": self.label_table,
-            "a group label in `label_pattern`": "label" in self.groups,
+            "a group label in `label_pattern`": "label" in self.pattern_groups,
             f"`label_from={self.label_from}`": self.label_from != AUTO,
             "`label_separator`": self.label_separator,
         }
-        _refuse_first(
+        _raise_first_problem(
             {
                 **{
                     f"`annotations` and {other} cannot be combined, because both set "
@@ -546,7 +548,9 @@ class ImagesOptions(FileOptions):
                 ),
                 "`pair`: a name is already a feature of the images: choose another "
                 "one": (
-                    not super().reserved.isdisjoint(name for name, _ in self.pairs)
+                    not super().reserved_names.isdisjoint(
+                        name for name, _ in self.pairs
+                    )
                 ),
                 "`annotations`: some files have a split and others do not: name the "
                 "split of each, as in train=a.json,val=b.json, or none": (
@@ -584,9 +588,9 @@ class ImagesOptions(FileOptions):
         if not transforming and not turns and not rejects:
             # Images that TFDS cannot decode become PNG with unchanged samples.
             is_kept = self.undecodable != "reencode"
-            return AS_THEY_ARE if is_kept else PixelRules(keeps_samples=True)
+            return UNCHANGED_PIXELS if is_kept else PixelRules(keeps_samples=True)
         other = "".join(transforming[:1])
-        _refuse_first(
+        _raise_first_problem(
             {
                 "`crop` and `pad` cannot be combined: crop larger images, or pad "
                 "smaller images": self.crop and self.pad,
@@ -615,14 +619,14 @@ class ImagesOptions(FileOptions):
             mask_pad=self.mask_pad,
             # The arrays of a dataset have one number of channels.
             channels=3 if raw and channels is None else channels,
-            form="raw" if raw else form if self.reencode else "own",
+            encoding="raw" if raw else form if self.reencode else "own",
             quality=quality,
-            lossless=lossless,
+            is_lossless=lossless,
             transforms_all=bool(transforming),
         )
 
 
-def _refuse_first(problems: Mapping[str, object]) -> None:
+def _raise_first_problem(problems: Mapping[str, object]) -> None:
     """Raises UsageError with the first problem whose condition is true.
 
     Args:
@@ -637,7 +641,7 @@ def _refuse_first(problems: Mapping[str, object]) -> None:
 DEFAULTS = ImagesOptions.model_validate({})
 
 
-def make_source(options: ImagesOptions, request: Request) -> Source:
+def make_source(options: ImagesOptions, request: SourceRequest) -> Source:
     """Creates the source of images; raises UsageError if options cannot be combined."""
     rules = options.pixel_rules()
     options.require_consistent()
@@ -646,7 +650,7 @@ def make_source(options: ImagesOptions, request: Request) -> Source:
     return ImagesSource(
         options=options,
         storage=request.storage,
-        wanted=request.columns if request.as_text else None,
+        schema_columns=request.columns if request.as_text else None,
         rules=rules,
     )
 
@@ -661,7 +665,7 @@ def describe_inputs(
     from recordmill.transforms.inventory import Inventory
     from recordmill.transforms.sources.images.find import describe_folders
 
-    return describe_folders(Inventory.of(files), options, storage)
+    return describe_folders(Inventory.from_files(files), options, storage)
 
 
 FORMAT = SourceFormat(

@@ -33,11 +33,11 @@ from recordmill.schemas.feature_spec import (
     FeatureSpec,
     Kind,
     Shape,
-    shape_text,
+    format_shape,
 )
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, first_names
+from recordmill.schemas.text import format_count, format_names
 from recordmill.transforms.arrow import MAX_CELL_BYTES, nested_lists
 from recordmill.transforms.encode.row_errors import utf8_reason
 from recordmill.transforms.images.header import (
@@ -48,7 +48,7 @@ from recordmill.transforms.images.header import (
 )
 from recordmill.transforms.images.pixel_rules import PixelRules
 from recordmill.transforms.images.transform import (
-    Frame,
+    MaskedImage,
     Samples,
     has_many_values,
     samples_of,
@@ -57,54 +57,57 @@ from recordmill.transforms.images.transform import (
 )
 from recordmill.transforms.inventory import (
     Inventory,
-    folders_of,
-    names_of,
-    without_endings,
+    base_names,
+    parent_folders,
+    strip_extensions,
 )
-from recordmill.transforms.parallel import ahead
+from recordmill.transforms.parallel import map_ahead
 from recordmill.transforms.sources.arrays.headers import (
     MAX_HEADER_BYTES,
-    header_length,
+    parse_header_length,
     parse_npy,
     read_npy,
 )
-from recordmill.transforms.sources.arrays.rows import plain_values
+from recordmill.transforms.sources.arrays.rows import to_native_dtype
 from recordmill.transforms.sources.file_splits import (
     AUTO,
     NONE,
-    excluding,
+    format_exclude_option,
     likely_splits,
 )
-from recordmill.transforms.sources.images.find import PARTNERS
+from recordmill.transforms.sources.images.find import PARTNER_FOLDER
 from recordmill.transforms.sources.images.options import FileOptions, ImagesOptions
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.storage.reading import REQUESTS, read_files, read_head
 
 if TYPE_CHECKING:
-    from recordmill.transforms.sources.images.annotations import _Draft
+    from recordmill.transforms.sources.images.annotations import _AnnotationDraft
 
-_IMAGES = re.compile(
+_IMAGES_FOLDER = re.compile(
     "(images?|imgs?|jpe?gimages|photos?|pictures|rgb|leftimg8bit|inputs?|raw|originals?|"
     "frames|stills|scans|x)"
 )
-_BETWEEN = re.compile(r"[-_ .]")
+_SEPARATOR = re.compile(r"[-_ .]")
 _KINDS = ("image", "text", "json", "array")  # by the endings of the next line
 _ENDINGS = (ImagesOptions.kind.endings, (".txt",), (".json",), (".npy",))
-_SAMPLED, _DECODED = 32, 8  # files of a pair that are read and decoded to find its type
+_NUM_SAMPLED, _NUM_DECODED = (
+    32,
+    8,
+)  # files of a pair that are read and decoded to find its type
 _HEAD_BYTES = 1 << 16  # first bytes of an image, which contain its size in most files
 
 Folder = tuple[str, ...]  # its parts
 
 
-class Match(NamedTuple):
+class FolderMatch(NamedTuple):
     """A folder of partners, with the folder of their images if file names match."""
 
-    folder: str  # of the partners
-    images: str | None = None  # the folder of the images
+    partner_folder: str  # of the partners
+    image_folder: str | None = None  # the folder of the images
     kind: str = "image"  # of the partners
-    number: int = 0  # of equal file names
+    num_equal_names: int = 0  # of equal file names
     # the index of the part of the images' folder that only means "images"
-    cut: int | None = None
+    cut_index: int | None = None
     suffix: str = ""  # the ignored ending of the names of partners
     image_suffix: str = ""  # the ignored ending of the names of images
 
@@ -115,17 +118,18 @@ class Pair(NamedTuple):
     name: str
     kind: str
     files: Inventory
-    matches: tuple[Match, ...]
+    matches: tuple[FolderMatch, ...]
 
-    def keys(self, files: Inventory) -> pa.StringArray:
+    def partner_keys(self, files: Inventory) -> pa.StringArray:
         """Returns the key that each partner shares with its image.
 
         The key is null for files outside of the folders of the pair.
         """
         images_and_suffixes = {
-            match.folder: (match.images, match.suffix) for match in self.matches
+            match.partner_folder: (match.image_folder, match.suffix)
+            for match in self.matches
         }
-        return _keys(files.paths, images_and_suffixes)
+        return _build_keys(files.paths, images_and_suffixes)
 
     def image_keys(self, images: Inventory) -> pa.StringArray:
         """Returns the key that each image shares with its partner.
@@ -133,18 +137,19 @@ class Pair(NamedTuple):
         The key is null for images outside of the folders of the pair.
         """
         ends = {
-            match.images: (match.images, match.image_suffix) for match in self.matches
+            match.image_folder: (match.image_folder, match.image_suffix)
+            for match in self.matches
         }
-        return _keys(images.paths, ends)
+        return _build_keys(images.paths, ends)
 
     def sample(self) -> Inventory:
         """Returns a sample of the readable files, evenly spread."""
-        readable = self.files.where(pc.is_null(self.files.table["problem"]))
-        at = np.unique(np.linspace(0, len(readable) - 1, _SAMPLED).astype(np.int64))
+        readable = self.files.filter(pc.is_null(self.files.table["problem"]))
+        at = np.unique(np.linspace(0, len(readable) - 1, _NUM_SAMPLED).astype(np.int64))
         return readable.take(pa.array(at)) if len(readable) else readable
 
 
-class _Tree:
+class _FolderNames:
     """The names of files by folder and kind."""
 
     def __init__(self, files: Inventory) -> None:
@@ -157,7 +162,7 @@ class _Tree:
         columns = {
             "folder": self.codes,
             "kind": self.kinds,
-            "name": without_endings(names_of(files.paths)),
+            "name": strip_extensions(base_names(files.paths)),
         }
         groups = pa.table(columns).group_by(["folder", "kind"], use_threads=False)
         listed = groups.aggregate([("name", "list")]).to_pydict().values()
@@ -166,24 +171,24 @@ class _Tree:
             for code, kind, names in zip(*listed, strict=True)
             if kind < len(_KINDS)
         }
-        self._beside: dict[Folder, set[str]] = defaultdict(set)
+        self._subfolders: dict[Folder, set[str]] = defaultdict(set)
         for folder in self.folders:
             parts = tuple(folder.split("/"))
             for depth in range(len(parts) if folder and self.names(folder) else 0):
-                self._beside[parts[:depth]].add(parts[depth])
+                self._subfolders[parts[:depth]].add(parts[depth])
 
     def names(self, folder: str, kind: str = "image") -> list[str]:
         """Returns the names of the files of a kind in a folder, without their endings."""
         return self._names.get((folder, kind), [])
 
-    def find(
+    def find_matches(
         self,
         partner_parts: Folder,
         holds_images: Callable[[str], bool],
         kinds: Sequence[str] = _KINDS,
         *,
         inside: bool = True,
-    ) -> Iterator[Match]:
+    ) -> Iterator[FolderMatch]:
         """Yields the best match of each folder of partners with a folder of images.
 
         Args:
@@ -214,49 +219,51 @@ class _Tree:
                 )
                 # If train and val both have numbered images, train matches train_masks.
                 for name in sorted(
-                    self._beside[parts_before],
+                    self._subfolders[parts_before],
                     key=lambda n: (n not in partner_parts[0], n),
                 )
                 if holds_images(name)
             ]
             yield max(
                 (
-                    Match(folder, "/".join(other), kind, number, cut, *ends)
+                    FolderMatch(folder, "/".join(other), kind, number, cut, *ends)
                     for other, cut in [
                         *candidate_folders,
                         *[((*parts_before, *parts_after), None)] * inside,
                     ]
                     for kind in kinds
                     if (images := self.names("/".join(other)))
-                    for number, ends in [_common(self.names(folder, kind), images)]
+                    for number, ends in [
+                        _count_equal_names(self.names(folder, kind), images)
+                    ]
                 ),
-                key=lambda match: match.number,
-                default=Match(folder),
+                key=lambda match: match.num_equal_names,
+                default=FolderMatch(folder),
             )
 
 
-def _common(
+def _count_equal_names(
     partner_names: Sequence[str], images: Sequence[str]
 ) -> tuple[int, tuple[str, str]]:
     """Returns the number of equal names, and the ignored endings of both sides.
 
-    >>> _common(["1_mask", "2_mask"], ["1", "2", "3"])
+    >>> _count_equal_names(["1_mask", "2_mask"], ["1", "2", "3"])
     (2, ('_mask', ''))
     """
     if number := len(set(images).intersection(partner_names)):
         return number, ("", "")
-    ends = _end(partner_names), _end(images)
+    ends = _common_ending(partner_names), _common_ending(images)
     bare = {name.removesuffix(ends[1]) for name in images}
     return len(
         bare.intersection(name.removesuffix(ends[0]) for name in partner_names)
     ), ends
 
 
-def _end(names: Sequence[str]) -> str:
+def _common_ending(names: Sequence[str]) -> str:
     """Returns the common ending of several names, from a separator on, or ""."""
     if len(names) < 2:
         return ""
-    ends = (names[0][mark.start() :] for mark in _BETWEEN.finditer(names[0]))
+    ends = (names[0][mark.start() :] for mark in _SEPARATOR.finditer(names[0]))
     return next((end for end in ends if all(n.endswith(end) for n in names)), "")
 
 
@@ -267,67 +274,76 @@ def find_pairs(files: Inventory, options: ImagesOptions) -> tuple[Pair, ...]:
       InputError: a named folder does not exist or has no partner of an image; or a folder
         of images is named like masks but matches no image.
     """
-    tree = _Tree(files)
+    tree = _FolderNames(files)
     matches_by_name = (
-        defaultdict[str, list[Match]](list) if options.pairs else _guess(tree)
+        defaultdict[str, list[FolderMatch]](list)
+        if options.pairs
+        else _guess_pairs(tree)
     )
     named_folders = [
         (name, tuple(path.strip("/").split("/"))) for name, path in options.pairs
     ]
     first_parts = {folder_parts[0] for _, folder_parts in named_folders}
     for name, folder_parts in named_folders:
-        matches_by_name[name] += tree.find(
+        matches_by_name[name] += tree.find_matches(
             folder_parts, lambda other: other not in first_parts
         )
         if not matches_by_name[name]:
             raise InputError(
                 f"`pair`: {tree.root}: no input file is in a folder {'/'.join(folder_parts)!r}; "
-                f"its folders are {first_names(list(map(repr, tree.folders)))}: name "
+                f"its folders are {format_names(list(map(repr, tree.folders)))}: name "
                 "one of them, use the folder with the images and their partners as the "
                 "input, or use `pair=none`"
             )
-        if not any(match.number for match in matches_by_name[name]):
+        if not any(match.num_equal_names for match in matches_by_name[name]):
             raise InputError(
-                f"`pair`: {tree.root}{matches_by_name[name][0].folder}: no file in it "
+                f"`pair`: {tree.root}{matches_by_name[name][0].partner_folder}: no file in it "
                 f"({' '.join(sum(_ENDINGS, ()))}) has the name of an image, expected "
                 "masks/1.png for images/1.jpg. Name each like its image, or use "
                 "`pair=none`"
             )
     return tuple(
-        _pair(tree, *name_and_matches) for name_and_matches in matches_by_name.items()
+        _build_pair(tree, *name_and_matches)
+        for name_and_matches in matches_by_name.items()
     )
 
 
-def _guess(tree: _Tree) -> defaultdict[str, list[Match]]:
+def _guess_pairs(tree: _FolderNames) -> defaultdict[str, list[FolderMatch]]:
     """Returns the matches that folder names imply, by feature name."""
     folder_paths = {tuple(folder.split("/")) for folder in tree.folders}
     single = {parts[at : at + 1] for parts in folder_paths for at in range(len(parts))}
     double = {
         parts[at : at + 2] for parts in folder_paths for at in range(len(parts) - 1)
     }
-    matches_by_name = defaultdict[str, list[Match]](list)
-    used_folders, doubtful = set[Folder](), list[Match]()
+    matches_by_name = defaultdict[str, list[FolderMatch]](list)
+    used_folders, doubtful = set[Folder](), list[FolderMatch]()
     for folder_parts in [*sorted(single), *sorted(double)]:
-        words = [word for part in folder_parts if (word := PARTNERS.fullmatch(part))]
+        words = [
+            word for part in folder_parts if (word := PARTNER_FOLDER.fullmatch(part))
+        ]
         if len(words) < len(folder_parts) or folder_parts[:1] in used_folders:
             continue
         mask, base = words[-1]["mask"], words[0]["base"] or ""
         kinds = ("image", "json", "array") if mask else _KINDS
         holds_images = partial(_holds_images, base=base)
-        matches = [*tree.find(folder_parts, holds_images, kinds, inside=not base)]
+        matches = [
+            *tree.find_matches(folder_parts, holds_images, kinds, inside=not base)
+        ]
         if any(
-            2 * match.number >= len(tree.names(match.folder, match.kind)) > 0
+            2 * match.num_equal_names
+            >= len(tree.names(match.partner_folder, match.kind))
+            > 0
             for match in matches
         ):
             matches_by_name[mask if base else folder_parts[-1]] += matches
             used_folders.add(folder_parts)
         elif not base:
-            doubtful += [match for match in matches if not match.number]
+            doubtful += [match for match in matches if not match.num_equal_names]
     for folder, images, *_ in doubtful:
         if images is not None and tree.names(folder) and not used_folders:
             raise InputError(
                 f"{tree.root}{folder}: is named like a folder of masks, but its "
-                f"{count(len(tree.names(folder)), 'image')}, such as "
+                f"{format_count(len(tree.names(folder)), 'image')}, such as "
                 f"{tree.names(folder)[0]!r}, have other names than those in {images!r}, such "
                 f"as {tree.names(images)[0]!r}. If they are masks, name each like its image; "
                 "if both folders are classes, use `pair=none`"
@@ -338,44 +354,47 @@ def _guess(tree: _Tree) -> defaultdict[str, list[Match]]:
 def _holds_images(name: str, base: str) -> bool:
     """Tests whether a folder name means images: images, or train for train_masks."""
     bare, base = (
-        _BETWEEN.sub("", folder_name).casefold() for folder_name in (name, base)
+        _SEPARATOR.sub("", folder_name).casefold() for folder_name in (name, base)
     )
     remaining_name = bare.removeprefix(base)
-    return _IMAGES.fullmatch(remaining_name) is not None or (
+    return _IMAGES_FOLDER.fullmatch(remaining_name) is not None or (
         bool(base) and not remaining_name
     )
 
 
-def _pair(tree: _Tree, name: str, folder_matches: Sequence[Match]) -> Pair:
+def _build_pair(
+    tree: _FolderNames, name: str, folder_matches: Sequence[FolderMatch]
+) -> Pair:
     total = Counter[str]()
     for match in folder_matches:
-        total[match.kind] += match.number
+        total[match.kind] += match.num_equal_names
     kind = max(total, key=total.__getitem__)
-    partner_folders = {match.folder for match in folder_matches}
+    partner_folders = {match.partner_folder for match in folder_matches}
     is_own = np.array([folder in partner_folders for folder in tree.folders])[
         tree.codes
     ]
-    files = tree.files.where(pa.array(is_own & (tree.kinds == _KINDS.index(kind))))
+    files = tree.files.filter(pa.array(is_own & (tree.kinds == _KINDS.index(kind))))
     # The other folders have no images of these names.
     matches = (
-        match if match.number else Match(match.folder) for match in folder_matches
+        match if match.num_equal_names else FolderMatch(match.partner_folder)
+        for match in folder_matches
     )
     return Pair(name, kind, files, tuple(matches))
 
 
-class Paired(NamedTuple):
+class Partners(NamedTuple):
     """The pairs of an input, with the options that find them."""
 
     pairs: tuple[Pair, ...]
     options: ImagesOptions
 
-    def others(self, files: Inventory) -> Inventory:
+    def exclude_partners(self, files: Inventory) -> Inventory:
         """Returns the files that are not partners."""
         for pair in self.pairs:
-            files = files.without(pair.files.paths)
+            files = files.without_paths(pair.files.paths)
         return files
 
-    def layout(
+    def cut_image_folders(
         self, images: Inventory, options: FileOptions
     ) -> tuple[Inventory, FileOptions]:
         """Returns images with paths that lack the folders named "images", and options.
@@ -387,15 +406,19 @@ class Paired(NamedTuple):
         if {options.split_from, options.label_from} - {AUTO, NONE}:
             return images, options
         folders = images.folders
-        shorter = [self._without(folder) for folder in folders.dictionary.to_pylist()]
+        shorter = [
+            self._cut_folder(folder) for folder in folders.dictionary.to_pylist()
+        ]
         kept_folders = pa.array(shorter, pa.string()).take(folders.indices)
         slash = pc.if_else(pc.equal(kept_folders, ""), "", "/")
         paths = pc.binary_join_element_wise(
-            kept_folders, slash, names_of(images.paths), ""
+            kept_folders, slash, base_names(images.paths), ""
         )
-        images = images.having("path", pa.chunked_array([paths]))
+        images = images.with_column("path", pa.chunked_array([paths]))
         # A folder of images and a folder of masks, given as two inputs, are one input.
-        images = images.having("given", pa.chunked_array([pa.repeat("", len(paths))]))
+        images = images.with_column(
+            "given_folder", pa.chunked_array([pa.repeat("", len(paths))])
+        )
         top = os.path.commonpath(shorter)
         relative_folders = {
             folder.removeprefix(top).strip("/") for folder in shorter
@@ -407,10 +430,13 @@ class Paired(NamedTuple):
             options = options.model_copy(update={"label_from": NONE})
         return images, options
 
-    def _without(self, folder: str) -> str:
+    def _cut_folder(self, folder: str) -> str:
         """Returns a folder without the part of its path that only means "images"."""
         cuts = {
-            m.images: m.cut for pair in self.pairs for m in pair.matches if m.images
+            m.image_folder: m.cut_index
+            for pair in self.pairs
+            for m in pair.matches
+            if m.image_folder
         }
         cut_names = {
             images.split("/")[cut]
@@ -423,8 +449,8 @@ class Paired(NamedTuple):
         return "/".join(part for at, part in enumerate(parts) if at != cut)
 
     def add_to(
-        self, draft: _Draft, storage: StorageOptions, *, has_objects: bool
-    ) -> tuple[tuple[Partner, ...], list[tuple[InputFile, str]]]:
+        self, draft: _AnnotationDraft, storage: StorageOptions, *, has_objects: bool
+    ) -> tuple[tuple[PartnerFeature, ...], list[tuple[InputFile, str]]]:
         """Adds the partners of images to their annotations.
 
         If images have objects and at most half of them have masks, as in Pascal VOC, no
@@ -439,7 +465,7 @@ class Paired(NamedTuple):
             if is_few and pair.kind == "image" and self.options.pair == AUTO:
                 fact = (
                     f"masks of {len(pair.files):,} of {len(draft.images):,} images: "
-                    f"pair={_spelled(pair)} stores them as a feature, and rejects "
+                    f"pair={_format_option(pair)} stores them as a feature, and rejects "
                     "images without a mask"
                 )
                 draft.facts.append((f"no pair {pair.name}", fact))
@@ -447,7 +473,7 @@ class Paired(NamedTuple):
                     (file, "masks of few images") for file in pair.files
                 ]
                 continue
-            partner, unmatched_files = _add(draft, pair, self.options, storage)
+            partner, unmatched_files = _add_partners(draft, pair, self.options, storage)
             partners.append(partner)
             files_without_image += unmatched_files
         return tuple(partners), files_without_image
@@ -463,30 +489,32 @@ class Paired(NamedTuple):
 _COLUMNS = ("path", "size", "version")
 
 
-def _add(
-    draft: _Draft, pair: Pair, options: ImagesOptions, storage: StorageOptions
-) -> tuple[Partner, list[tuple[InputFile, str]]]:
+def _add_partners(
+    draft: _AnnotationDraft, pair: Pair, options: ImagesOptions, storage: StorageOptions
+) -> tuple[PartnerFeature, list[tuple[InputFile, str]]]:
     """Adds the partner of each image in a pair.
 
     Returns the feature, and (file, reason) of each file without an image.
     """
     match_by_folder = {
-        match.images: match for match in pair.matches if match.images is not None
+        match.image_folder: match
+        for match in pair.matches
+        if match.image_folder is not None
     }
-    keys, image_keys = pair.keys(pair.files), pair.image_keys(draft.images)
+    keys, image_keys = pair.partner_keys(pair.files), pair.image_keys(draft.images)
     partner_rows = pc.index_in(image_keys, value_set=keys, skip_nulls=True)
     rows = pair.files.table.take(partner_rows).combine_chunks()
     is_missing = pc.is_null(partner_rows)
     # A loop: these images are few, and each has its own reason.
-    for row in np.flatnonzero(_true(is_missing)).tolist():
+    for row in np.flatnonzero(_true_mask(is_missing)).tolist():
         folder, _, name = draft.images[row].path.rpartition("/")
         reason = f"no folder of {pair.name!r} belongs to its folder"
         if match := match_by_folder.get(folder):
             stem = os.path.splitext(name)[0].removesuffix(match.image_suffix)  # noqa: PTH122
-            path = f"{match.folder}/{stem}{match.suffix}.*"
+            path = f"{match.partner_folder}/{stem}{match.suffix}.*"
             reason = f"has no {pair.name!r}: expected a file {path!r}"
-        draft.unlisted[row] = draft.unlisted[row] or reason
-    for row in np.flatnonzero(_true(rows["problem"].is_valid())).tolist():
+        draft.unlisted_reasons[row] = draft.unlisted_reasons[row] or reason
+    for row in np.flatnonzero(_true_mask(rows["problem"].is_valid())).tolist():
         reason = f"{rows['path'][row]}: {rows['problem'][row]}"
         draft.problems[row] = draft.problems[row] or reason
     counted = pc.value_counts(keys)
@@ -502,32 +530,32 @@ def _add(
         reason = (
             f"has {description} of {pair.name!r}, expected one that fits into a record"
         )
-        draft.reject(_true(is_wrong), reason)
+        draft.reject(_true_mask(is_wrong), reason)
     draft.partners[pair.name] = pa.StructArray.from_arrays(
         [rows[name].chunk(0) for name in _COLUMNS], _COLUMNS, mask=is_missing
     )
     is_known = pc.is_in(keys, value_set=image_keys, skip_nulls=True)
-    files_without_image = pair.files.where(pc.invert(is_known))
-    partner = _partner(pair, draft.root, draft.images, options, storage)
-    folders = [match.folder or "the input folder" for match in pair.matches]
+    files_without_image = pair.files.filter(pc.invert(is_known))
+    partner = _sample_partner(pair, draft.root, draft.images, options, storage)
+    folders = [match.partner_folder or "the input folder" for match in pair.matches]
     description = str(partner.samples or partner.kind)
     if partner.kind == "array":
-        sides = shape_text(partner.shape)
+        sides = format_shape(partner.shape)
         treatment = "moved with their images" if partner.is_moved else "kept unchanged"
         description = f"arrays of {partner.dtype} of shape {sides}, {treatment}"
     number = len(rows) - partner_rows.null_count
-    fact = f"{number:,} of {description}, in {first_names(folders, 3)}"
+    fact = f"{number:,} of {description}, in {format_names(folders, 3)}"
     draft.facts.append((f"pair {pair.name}", fact))
     return partner, [
         (f, f"no image is named like this {pair.name!r}") for f in files_without_image
     ]
 
 
-def _true(mask: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def _true_mask(mask: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.fill_null(mask, False), np.bool_)
 
 
-def _keys(
+def _build_keys(
     paths: pa.ChunkedArray, targets_by_folder: Mapping[Any, tuple[str | None, str]]
 ) -> pa.StringArray:
     """Returns the key of each file: folder of the images and name; null if no folder.
@@ -537,12 +565,12 @@ def _keys(
       targets_by_folder: for each folder of files, the folder of the images and the ending
         of file names that is ignored.
     """
-    folders = folders_of(paths)
+    folders = parent_folders(paths)
     targets_and_ends = [
         targets_by_folder.get(name, (None, ""))
         for name in folders.dictionary.to_pylist()
     ]
-    stems = without_endings(names_of(paths))
+    stems = strip_extensions(base_names(paths))
     for end in {end for _, end in targets_and_ends} - {""}:
         has = pa.array([folder_end == end for _, folder_end in targets_and_ends]).take(
             folders.indices
@@ -553,7 +581,7 @@ def _keys(
     return pc.binary_join_element_wise(targets.take(folders.indices), stems, "/")
 
 
-class Partner(NamedTuple):
+class PartnerFeature(NamedTuple):
     """The feature that the partners of a pair become."""
 
     name: str
@@ -574,16 +602,16 @@ class Partner(NamedTuple):
             return FeatureSpec(self.name, Kind.BYTES, dtype="string")
         *sides, _ = rules.shape
         shape, content = (*sides, self.samples.channels), Content.IMAGE
-        if rules.transforms_all and rules.form == "raw":
+        if rules.transforms_all and rules.encoding == "raw":
             content = Content.TENSOR if None in shape else Content.ARRAY
         mask = FeatureSpec(self.name, Kind.BYTES, dtype=self.samples.dtype)
         return replace(mask, shape=shape, content=content)
 
-    def value(
+    def encode_file(
         self,
         path: str,
         content: bytes,
-        frame: Frame,
+        frame: MaskedImage,
         rules: PixelRules,
         level: CheckLevel,
         max_pixels: int,
@@ -607,7 +635,7 @@ class Partner(NamedTuple):
                     content, self.samples, frame, rules, level, max_pixels
                 )
             if self.kind == "array":
-                return self._array(content, frame, rules)
+                return self._encode_array(content, frame, rules)
             text = content.decode()
             if self.kind == "json":
                 json.loads(text)
@@ -622,7 +650,9 @@ class Partner(NamedTuple):
             return content
         raise ImageHeaderError(f"its {self.name}, {path}: {problem}")
 
-    def _array(self, content: bytes, frame: Frame, rules: PixelRules) -> bytes:
+    def _encode_array(
+        self, content: bytes, frame: MaskedImage, rules: PixelRules
+    ) -> bytes:
         """Returns the numbers of an array as bytes.
 
         If the shapes of arrays differ, the sides precede the numbers, as little-endian
@@ -635,40 +665,40 @@ class Partner(NamedTuple):
             array = transform_array(array, frame, rules)
         if not is_one or (None not in sides and array.shape != sides):
             raise ImageHeaderError(
-                f"has {array.dtype} of shape {shape_text(array_shape)}, expected "
-                f"{self.dtype} of shape {shape_text(sides)}, as others have"
+                f"has {array.dtype} of shape {format_shape(array_shape)}, expected "
+                f"{self.dtype} of shape {format_shape(sides)}, as others have"
             )
         head = np.array(array.shape if None in sides else (), "<i8").tobytes()
         return head + array.astype(array.dtype.newbyteorder("<")).tobytes()
 
-    def lists(self, column: pa.BinaryArray) -> pa.LargeListArray:
+    def to_lists(self, column: pa.BinaryArray) -> pa.LargeListArray:
         """Returns arrays of different shapes as nested lists, the form of a tensor."""
         cells, axes = column.to_pylist(), len(self.shape)
         sides = np.array([np.frombuffer(cell, "<i8", axes) for cell in cells], np.int64)
         dtype = np.dtype(self.dtype).newbyteorder("<")
         array_bytes = b"".join(cell[8 * axes :] for cell in cells)
-        numbers = plain_values(np.frombuffer(array_bytes, dtype), dtype)
+        numbers = to_native_dtype(np.frombuffer(array_bytes, dtype), dtype)
         return nested_lists(pa.array(numbers), sides.reshape(-1, axes))
 
 
-def _partner(
+def _sample_partner(
     pair: Pair,
     root: str,
     images: Inventory,
     options: ImagesOptions,
     storage: StorageOptions,
-) -> Partner:
+) -> PartnerFeature:
     """Returns the feature of a pair, by the content of a sample of its files.
 
     Raises:
       InputError: no file of the sample is valid; or a folder named like masks has photos.
     """
     if pair.kind in ("text", "json"):
-        return Partner(pair.name, pair.kind)
+        return PartnerFeature(pair.name, pair.kind)
     sampled = list(pair.sample())
     content_counts = Counter[Any]()
     problem, is_guessed, photos = "", options.pair == AUTO, list[bool]()
-    contents = read_files(((file.uri, file.seen) for file in sampled), storage)
+    contents = read_files(((file.uri, file.stat) for file in sampled), storage)
     for file, content in zip(sampled, contents, strict=True):
         try:
             if pair.kind == "array":
@@ -676,26 +706,28 @@ def _partner(
                 content_counts[array.dtype.name, array.shape] += 1
                 continue
             content_counts[samples_of(content, options.max_pixels)] += 1
-            if is_guessed and len(photos) < _DECODED:
+            if is_guessed and len(photos) < _NUM_DECODED:
                 photos.append(has_many_values(content, options.max_pixels))
         except (ImageHeaderError, InputError) as error:
             problem = problem or f", such as {file.uri}: {error}"
     if not content_counts:
         raise InputError(
-            f"`pair`: no checked file ({count(len(sampled), 'file')} of {pair.name!r}) "
+            f"`pair`: no checked file ({format_count(len(sampled), 'file')} of {pair.name!r}) "
             f"can be read{problem}. Fix them, or use `pair=none`"
         )
     if pair.kind == "array":
         is_moved = _are_moved(pair, images, options, storage)
-        return _array_partner(pair, root, options, content_counts, is_moved=is_moved)
+        return _build_array_partner(
+            pair, root, options, content_counts, is_moved=is_moved
+        )
     if 2 * sum(photos) > len(photos):
         folder, other, *_ = next(
-            match for match in pair.matches if match.images is not None
+            match for match in pair.matches if match.image_folder is not None
         )
         raise InputError(
             f"{root}{folder}: is named like a folder of masks, but its images, such as "
             f"{sampled[0].path!r}, have as many colors or gray levels as photos. If "
-            f"they belong to the images in {other!r}, use `pair={_spelled(pair)}`; if "
+            f"they belong to the images in {other!r}, use `pair={_format_option(pair)}`; if "
             "both folders are classes, `pair=none`"
         )
     channels = max(
@@ -714,10 +746,10 @@ def _partner(
             f"`mask_pad`: masks of {pair.name!r} have 8 bits, expected 255 or less, found "
             f"{options.mask_pad}"
         )
-    return Partner(pair.name, "image", samples, is_guessed)
+    return PartnerFeature(pair.name, "image", samples, is_guessed)
 
 
-def _moving(options: ImagesOptions) -> list[str]:
+def _moving_options(options: ImagesOptions) -> list[str]:
     """Returns the names of the options that move the pixels of images."""
     rules = options.pixel_rules()
     moving = [name for name in ("resize", "crop", "pad") if getattr(rules, name)]
@@ -728,24 +760,24 @@ def _are_moved(
     pair: Pair, images: Inventory, options: ImagesOptions, storage: StorageOptions
 ) -> bool:
     """Tests whether options move pixels and most arrays have the sides of images."""
-    if not _moving(options):
+    if not _moving_options(options):
         return False
     arrays = pair.sample()
     rows = pc.index_in(
-        pair.keys(arrays), value_set=pair.image_keys(images), skip_nulls=True
+        pair.partner_keys(arrays), value_set=pair.image_keys(images), skip_nulls=True
     )
     arrays_and_images = [
         (array, images[row])
         for array, row in zip(arrays, rows.to_pylist(), strict=True)
         if row is not None and not images[row].problem
     ]
-    are_same = ahead(
-        arrays_and_images, partial(_have_same_sides, storage=storage), REQUESTS
+    are_same = map_ahead(
+        arrays_and_images, partial(_have_equal_sides, storage=storage), REQUESTS
     )
     return 2 * sum(are_same) > len(arrays_and_images)
 
 
-def _have_same_sides(
+def _have_equal_sides(
     array_and_image: tuple[InputFile, InputFile], storage: StorageOptions
 ) -> bool:
     """Tests whether an array's first two sides are height and width of an image.
@@ -759,7 +791,9 @@ def _have_same_sides(
     array, image = array_and_image
     head = read_head(array, MAX_HEADER_BYTES, storage)
     with suppress(InputError):
-        shape = parse_npy(head[: header_length(head, array.path)], array.path, 0).shape
+        shape = parse_npy(
+            head[: parse_header_length(head, array.path)], array.path, 0
+        ).shape
         # A JPEG may begin with a long segment, such as a preview.
         for size in (_HEAD_BYTES, image.size):
             with suppress(ImageHeaderError):
@@ -768,14 +802,14 @@ def _have_same_sides(
     return False
 
 
-def _array_partner(
+def _build_array_partner(
     pair: Pair,
     root: str,
     options: ImagesOptions,
     array_counts: Counter[tuple[str, tuple[int, ...]]],
     *,
     is_moved: bool,
-) -> Partner:
+) -> PartnerFeature:
     """Returns the feature of a pair of arrays.
 
     Args:
@@ -795,17 +829,17 @@ def _array_partner(
         sides for name, sides in array_counts if (name, len(sides)) == (dtype, axes)
     ]
     is_moved = is_moved and axes > 1
-    moving = _moving(options)
+    moving = _moving_options(options)
     shape: Shape = shapes[0]
-    parts = map(PARTNERS.fullmatch, pair.matches[0].folder.split("/"))
+    parts = map(PARTNER_FOLDER.fullmatch, pair.matches[0].partner_folder.split("/"))
     is_mask = options.pair == AUTO and any(part and part["mask"] for part in parts)
     if moving and axes > 1 and is_mask and not is_moved:
         raise InputError(
-            f"{root}{pair.matches[0].folder}: is named like a folder of masks, but its "
-            f"arrays, such as one of shape {shape_text(shape)}, do not begin with the "
+            f"{root}{pair.matches[0].partner_folder}: is named like a folder of masks, but its "
+            f"arrays, such as one of shape {format_shape(shape)}, do not begin with the "
             f"height and width of their images, whose pixels `{moving[0]}` moves. Save "
             "masks as arrays of (height, width) or as .png, use "
-            f"`pair={_spelled(pair, pair.name)}` to keep the arrays unchanged, or "
+            f"`pair={_format_option(pair, pair.name)}` to keep the arrays unchanged, or "
             "`pair=none` for none"
         )
     # Files of equal size have arrays of equal size, because headers are padded.
@@ -822,22 +856,26 @@ def _array_partner(
                 f"this type, such as 0, found {rules.mask_pad}"
             )
     shape = shape if is_one else (None,) * axes
-    return Partner(pair.name, pair.kind, dtype=dtype, shape=shape, is_moved=is_moved)
+    return PartnerFeature(
+        pair.name, pair.kind, dtype=dtype, shape=shape, is_moved=is_moved
+    )
 
 
-def _spelled(pair: Pair, name: str = "mask") -> str:
+def _format_option(pair: Pair, name: str = "mask") -> str:
     """Returns the text of the option `pair` that names a pair."""
     folder_pairs = [match[:2] for match in pair.matches]
     folder_parts = {
-        _own(folder, images) for folder, images in folder_pairs if images is not None
+        _differing_part(folder, images)
+        for folder, images in folder_pairs
+        if images is not None
     }
     return ",".join(f"{name}={folder_part}" for folder_part in sorted(folder_parts))
 
 
-def _own(folder: str, images: str) -> str:
+def _differing_part(folder: str, images: str) -> str:
     """Returns the part of a folder's path that differs from the folder of its images.
 
-    >>> _own("data/masks/cat", "data/images/cat")
+    >>> _differing_part("data/masks/cat", "data/images/cat")
     'masks'
     """
     partner_parts, image_parts = (
@@ -853,38 +891,38 @@ def _own(folder: str, images: str) -> str:
     return "/".join(partner_parts)
 
 
-_MASK = r"(?i)[-_ .](?:masks?|segs?|segmentation|labels?|gt|groundtruth|trimap)$"
+_MASK_ENDING = r"(?i)[-_ .](?:masks?|segs?|segmentation|labels?|gt|groundtruth|trimap)$"
 
 
-def require_none_beside(images: Inventory) -> None:
+def require_no_masks_in_folder(images: Inventory) -> None:
     """Raises InputError if masks are in the folder of their images: 1.jpg, 1_mask.png."""
 
     def are_named_so(part: Inventory) -> pa.ChunkedArray:
-        return pc.match_substring_regex(without_endings(part.paths), _MASK)
+        return pc.match_substring_regex(strip_extensions(part.paths), _MASK_ENDING)
 
-    if 3 * pc.sum(images.ask(are_named_so)).as_py() < len(images):
+    if 3 * pc.sum(images.map_parts(are_named_so)).as_py() < len(images):
         return
-    names = without_endings(images.paths.combine_chunks())
-    bare = pc.replace_substring_regex(names, _MASK, "")
+    names = strip_extensions(images.paths.combine_chunks())
+    bare = pc.replace_substring_regex(names, _MASK_ENDING, "")
     is_mask = pc.and_(pc.not_equal(bare, names), pc.is_in(bare, value_set=names))
-    masks = images.where(is_mask)
+    masks = images.filter(is_mask)
     if not masks or 3 * len(masks) < len(images):
         return
-    of_first = images.where(pc.equal(names, bare.filter(is_mask)[0]))[0].path
+    of_first = images.filter(pc.equal(names, bare.filter(is_mask)[0]))[0].path
     name = masks[0].path.rpartition("/")[2]
     end = name.removeprefix(
-        without_endings(pa.array([of_first.rpartition("/")[2]]))[0].as_py()
+        strip_extensions(pa.array([of_first.rpartition("/")[2]]))[0].as_py()
     )
     raise InputError(
         f"{masks[0].uri}: has the name of {of_first} and {end!r}, as have "
-        f"{count(len(masks), 'image')} of {len(images):,}; expected masks in a "
+        f"{format_count(len(masks), 'image')} of {len(images):,}; expected masks in a "
         "separate folder, as in images/1.jpg and masks/1.png. If they are masks, move "
-        f"them into one, or leave them out with {excluding(end, glob_prefix='*')}; if not, "
+        f"them into one, or leave them out with {format_exclude_option(end, glob_prefix='*')}; if not, "
         "use `pair=none`"
     )
 
 
-def require_no_masks(
+def require_no_mask_classes(
     files: Sequence[InputFile], root: str, storage: StorageOptions
 ) -> None:
     """Raises InputError if some of the images may be masks of the others.
@@ -894,7 +932,7 @@ def require_no_masks(
       root: of the input.
       storage: options of the inputs' storage.
     """
-    contents = read_files(((file.uri, file.seen) for file in files), storage)
+    contents = read_files(((file.uri, file.stat) for file in files), storage)
     masks, sizes = [], set()
     try:
         for file, content in zip(files, contents, strict=True):
@@ -911,6 +949,6 @@ def require_no_masks(
     raise InputError(
         f"{root}{folder}: is a class like others, but has images of the same names as "
         f"{images!r}, and {masks[0]!r} has the size of {other_paths[0]!r} and one channel. "
-        f"If they are masks, use `pair=mask={_own(folder, images)}`; if all folders "
+        f"If they are masks, use `pair=mask={_differing_part(folder, images)}`; if all folders "
         "are classes, `pair=none`"
     )

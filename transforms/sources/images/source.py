@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
-from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
-from recordmill.schemas.input_summary import NOTHING, InputSummary
+from recordmill.schemas.input_files import FileChecksum, FileStat, InputFile
+from recordmill.schemas.input_summary import EMPTY_REPORT, InputReport
 from recordmill.schemas.ranges import (
     InputRange,
     Reject,
@@ -54,10 +54,10 @@ from recordmill.transforms.images.objects import (
     Placement,
     move_objects,
 )
-from recordmill.transforms.images.pixel_rules import AS_THEY_ARE, PixelRules
+from recordmill.transforms.images.pixel_rules import UNCHANGED_PIXELS, PixelRules
 from recordmill.transforms.images.transform import (
     TURNED,
-    Frame,
+    MaskedImage,
     place_objects,
     transform_image,
 )
@@ -66,31 +66,31 @@ from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
     Append,
-    Findings,
+    InputFindings,
+    RangeFindings,
     ReferencedRows,
     Rows,
-    RowSink,
     Source,
     number_ranges,
     spread_evenly,
 )
 from recordmill.transforms.sources.images.annotations import (
-    AT,
     CONVERT_AGAIN,
     NO_ANNOTATIONS,
+    POSITION,
     PROBLEM,
     RAW,
-    STATED,
+    STATED_SIZES,
     Annotations,
-    annotate,
-    appended,
+    annotate_append,
+    annotate_images,
 )
 from recordmill.transforms.sources.images.find import (
-    FoundImages,
+    ImageFiles,
     NamedInputs,
     find_images,
     find_named_inputs,
-    find_paired,
+    find_partners,
 )
 from recordmill.transforms.sources.images.options import (
     DEFAULTS,
@@ -152,7 +152,7 @@ class InventoryFile:
         return files, table.drop_columns(_SCHEMA.names)
 
 
-def _runs(column: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:
+def _iterate_runs(column: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:
     """Yields (cell, end) of each run of equal cells; the end is exclusive."""
     pending_cell, end = None, 0
     for chunk in column.chunks:
@@ -165,7 +165,7 @@ def _runs(column: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:
         yield pending_cell, end
 
 
-def slices(sizes: I64, max_files: int, max_bytes: int) -> list[int]:
+def cut_slices(sizes: I64, max_files: int, max_bytes: int) -> list[int]:
     """Cuts a list of files into slices, and returns the index of each slice's first file.
 
     The last element is the number of files: [0, 2, 3, 4] for files of 4, 4, 9 and 1
@@ -213,24 +213,24 @@ class Reference(NamedTuple):
     path: str  # of the file
     size: int  # of the file, as listed, in bytes
     version: str  # of the file, as listed
-    values: Sequence[Any] = ()  # of the label, if there are labels, and the features
+    cells: Sequence[Any] = ()  # of the label, if there are labels, and the features
     problem: str = ""  # why the annotations make the image a reject
     # the rejected bytes, as Latin-1, if there is no image file to read; else None
-    unread: str | None = None
-    at: int = 0  # the position of these bytes in their file
+    unread_bytes: str | None = None
+    position: int = 0  # the position of these bytes in their file
 
     @property
-    def seen(self) -> Seen:
+    def stat(self) -> FileStat:
         """Returns the size and version of the file, as listed."""
-        return Seen(self.size, self.version)
+        return FileStat(self.size, self.version)
 
     @property
     def is_read(self) -> bool:
         """Tests whether the image file is read: it exists, and fits in a record."""
-        return self.unread is None and self.size <= MAX_CELL_BYTES
+        return self.unread_bytes is None and self.size <= MAX_CELL_BYTES
 
 
-def references_to(
+def encode_references(
     files: Sequence[InputFile],
     table: pa.Table,
     columns: Mapping[str, pa.Array],
@@ -241,8 +241,8 @@ def references_to(
     Args:
       files: the images.
       table: the rows of their annotations.
-      columns: `Annotations.listed` of the table.
-      to_write: converts a column to JSON values, as `Annotations.to_write`.
+      columns: `Annotations.reference_columns` of the table.
+      to_write: converts a column to JSON values, as `Annotations.to_json_cells`.
     """
     # Single labels have few distinct values: cached, they take 0.1 us each, others 3 us.
     are_few = [pa.types.is_integer(column.type) for column in columns.values()] == [
@@ -250,7 +250,7 @@ def references_to(
     ]
     written: Callable[[Any], str] = cache(_ENCODE) if are_few else _ENCODE
     rows = zip(*map(to_write, columns.values()), strict=True)
-    reject_columns = (table[name].to_pylist() for name in (PROBLEM, AT, RAW))
+    reject_columns = (table[name].to_pylist() for name in (PROBLEM, POSITION, RAW))
     references = []
     for file, values, problem, at, raw in zip(
         files, rows if columns else repeat(()), *reject_columns, strict=False
@@ -268,7 +268,7 @@ def references_to(
 
 
 def parse_references(references: pa.BinaryArray) -> list[Reference]:
-    """Returns the parsed references, given the output of `references_to`."""
+    """Returns the parsed references, given the output of `encode_references`."""
     together = b",".join(references.to_pylist())  # takes half the time of single ones
     return [Reference(*fields) for fields in json.loads(b"[%b]" % together)]
 
@@ -287,7 +287,7 @@ def file_schema(
       content: the feature of the file content; its name is replaced by that in `names`.
       more_features: further features.
     """
-    features = [*annotations.specs(), *more_features]
+    features = [*annotations.feature_specs(), *more_features]
     label_type = annotations.label_type
     labels: Shape = (None,) if pa.types.is_list(label_type or pa.null()) else ()
     nested, classes = annotations.has_objects, annotations.classes
@@ -300,7 +300,9 @@ def file_schema(
                 continue
             if nested:
                 feature = FeatureSpec(OBJECT_LABEL, Kind.INT64)
-            feature = replace(feature, shape=labels, class_names=classes, nested=nested)
+            feature = replace(
+                feature, shape=labels, class_names=classes, is_nested=nested
+            )
         elif column == "text":
             if label_type is None or nested:
                 continue
@@ -311,7 +313,7 @@ def file_schema(
     return Schema(tuple(features))
 
 
-def pixel_lists(
+def pixels_to_lists(
     pixels: pa.BinaryArray,
     headers: Sequence[ImageHeader],
     channels: int,
@@ -343,22 +345,24 @@ LARGE_BYTES = (
     16 << 20
 )  # of a larger file, the first bytes are checked before the file is read
 HEAD_BYTES = 1 << 16  # the number of these first bytes; a reject keeps only them
-_GROWTH = 16  # bytes of a PNG per byte of a WebP or JPEG; an upper bound for most files
+_MAX_PNG_GROWTH = (
+    16  # bytes of a PNG per byte of a WebP or JPEG; an upper bound for most files
+)
 
 
 ReadFile = tuple[FileChecksum, bytes]  # a file with its checksum
 
 
-class Taken(NamedTuple):
+class PreparedFile(NamedTuple):
     """The content of a file in the form that is stored in a record."""
 
     data: bytes
     header: Any = None
-    notes: tuple[str, ...] = ()  # properties that are counted over all files
+    issue_codes: tuple[str, ...] = ()  # properties that are counted over all files
     partners: Sequence[bytes] = ()  # the contents of its partners
 
 
-class TakenFiles(NamedTuple):
+class PreparedFiles(NamedTuple):
     """The contents of several files in the form that is stored in records."""
 
     contents: pa.Array
@@ -379,9 +383,9 @@ class FilesSource(Source):
     storage: StorageOptions = NO_OPTIONS  # options of the inputs' storage
     # the columns that a declared schema uses; it converts cells of tables. None without a
     # schema
-    wanted: tuple[str, ...] | None = None
+    schema_columns: tuple[str, ...] | None = None
     # the files with their annotations, after `prepare`
-    found: Annotations = NO_ANNOTATIONS
+    annotations: Annotations = NO_ANNOTATIONS
     # the file that `spill_inventory` wrote
     inventory: InventoryFile | None = None
 
@@ -394,7 +398,7 @@ class FilesSource(Source):
 
     lists_rows = True
     handles_unreadable = True  # unreadable files become rejects
-    tells_checksums = True
+    reports_checksums = True
 
     @property
     def named_files(self) -> tuple[NamedFile, ...]:  # type: ignore[override]
@@ -415,9 +419,9 @@ class FilesSource(Source):
         return self.keeps_bytes
 
     @abstractmethod
-    def _take(
+    def _prepare_file(
         self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
-    ) -> Taken:
+    ) -> PreparedFile:
         """Checks and transforms a file.
 
         Args:
@@ -430,31 +434,33 @@ class FilesSource(Source):
         """
 
     @abstractmethod
-    def _batch(self, taken_files: TakenFiles, sink: RowSink) -> pa.RecordBatch:
+    def _build_batch(
+        self, taken_files: PreparedFiles, sink: RangeFindings
+    ) -> pa.RecordBatch:
         """Returns the columns of files, and adds their issues to the sink."""
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
-        listed = Inventory.of(files)
-        existing_inventory = NO_FILES if append is None else append.kept
+        listed = Inventory.from_files(files)
+        existing_inventory = NO_FILES if append is None else append.existing_inventory
         whole_list = existing_inventory + listed
         named_inputs = find_named_inputs(self.options, whole_list)
-        paired = find_paired(whole_list, self.options)
+        paired = find_partners(whole_list, self.options)
 
-        def find(files: Inventory, named_inputs: NamedInputs) -> FoundImages:
-            files = files if paired is None else paired.others(files)
+        def find(files: Inventory, named_inputs: NamedInputs) -> ImageFiles:
+            files = files if paired is None else paired.exclude_partners(files)
             return find_images(self.options.kind, files, named_inputs, self.storage)
 
         new_files = find(listed, named_inputs)
         annotate_files = partial(
-            annotate,
+            annotate_images,
             options=self.options,
-            schema_columns=self.wanted,
+            schema_columns=self.schema_columns,
             storage=self.storage,
         )
         if append is None:
             return replace(
                 self,
-                found=annotate_files(
+                annotations=annotate_files(
                     new_files, named_inputs, paired=paired, is_new=True
                 ),
             )
@@ -462,58 +468,62 @@ class FilesSource(Source):
         annotations_before = annotate_files(
             old_files,
             find_named_inputs(self.options, existing_inventory),
-            paired=find_paired(existing_inventory, self.options),
+            paired=find_partners(existing_inventory, self.options),
         )
         all_annotations = annotate_files(
-            FoundImages(*map(add, old_files, new_files)), named_inputs, paired=paired
+            ImageFiles(*map(add, old_files, new_files)), named_inputs, paired=paired
         )
-        new_annotations = appended(
+        new_annotations = annotate_append(
             annotations_before, all_annotations, listed.paths, append.schema
         )
-        return replace(self, found=new_annotations)
+        return replace(self, annotations=new_annotations)
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         if range_findings is not None or self.inventory is not None:
-            return NOTHING
-        return self.found.summary(self.options.kind)
+            return EMPTY_REPORT
+        return self.annotations.input_report(self.options.kind)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        return self.found.checksums
+        return self.annotations.checksums
 
-    def own_splits(self) -> tuple[str, ...]:
-        return self.found.splits
+    def input_splits(self) -> tuple[str, ...]:
+        return self.annotations.splits
 
     def spill_inventory(self, store: Store, name: str) -> Self:
-        inventory = InventoryFile(store, name, self.found.root)
-        inventory.write(self.found.files, self.found.table)
-        return replace(self, found=self.found.without_files(), inventory=inventory)
+        inventory = InventoryFile(store, name, self.annotations.root)
+        inventory.write(self.annotations.files, self.annotations.table)
+        return replace(
+            self, annotations=self.annotations.without_files(), inventory=inventory
+        )
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+    def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
         """Cuts the files into ranges of whole files, each of one split.
 
         The positions of the cuts do not change any byte of the dataset.
         """
         max_bytes = MAX_RANGE_BYTES if self.keeps_bytes else RANGE_BYTES
-        inventory, table = self.found.files, self.found.table
+        inventory, table = self.annotations.files, self.annotations.table
         parts, start = [], 0
-        for split, end in _runs(table[SPLIT]):
+        for split, end in _iterate_runs(table[SPLIT]):
             while start < end:
                 stop = min(start + BATCH_FILES, end)
                 files = inventory[start:stop]
-                partner_sizes = self.found.partner_bytes(
+                partner_sizes = self.annotations.partner_bytes(
                     table.slice(start, stop - start)
                 )
-                cuts = slices(files.sizes + partner_sizes, FILES_PER_RANGE, max_bytes)
+                cuts = cut_slices(
+                    files.sizes + partner_sizes, FILES_PER_RANGE, max_bytes
+                )
                 if stop < end:  # the last slice may have more files
                     cuts.pop()
                 for first, last in pairwise(cuts):
-                    first_file = files[first]._replace(uri=self.found.root)
+                    first_file = files[first]._replace(uri=self.annotations.root)
                     parts.append((first_file, start + first, start + last, split))
                 start += cuts[-1]
         return number_ranges(parts)
 
     def columns(self) -> pa.Schema:
-        (nothing,) = self.read_windows([pa.array([], pa.binary())], RowSink())
+        (nothing,) = self.read_windows([pa.array([], pa.binary())], RangeFindings())
         return nothing.batch.schema
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
@@ -522,18 +532,22 @@ class FilesSource(Source):
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         return True
 
-    def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
+    def list_references(
+        self, input_range: InputRange, sink: RangeFindings
+    ) -> Iterator[Rows]:
         """Yields the references to the files in a slice of the inventory."""
         start, stop = input_range.start, input_range.stop
         files: Sequence[InputFile]
         if self.inventory is not None:
             files, table = self.inventory.read(start, stop)
         else:
-            files = self.found.files[start:stop]
-            table = self.found.table.slice(start, stop - start)
-        columns = self.found.listed(table)
+            files = self.annotations.files[start:stop]
+            table = self.annotations.table.slice(start, stop - start)
+        columns = self.annotations.reference_columns(table)
         paths = [file.path for file in files]
-        references = references_to(files, table, columns, self.found.to_write)
+        references = encode_references(
+            files, table, columns, self.annotations.to_json_cells
+        )
         yield Rows(
             batch=pa.RecordBatch.from_pydict(
                 {
@@ -546,37 +560,39 @@ class FilesSource(Source):
             # order key and its split when others are added or removed.
             origins=text_hashes(paths),
             positions=np.arange(len(files), dtype=np.int64),
-            raw=lambda row: (
+            raw_row=lambda row: (
                 0,
-                read_file(files[row].uri, self.storage, files[row].seen),
+                read_file(files[row].uri, self.storage, files[row].stat),
             ),
             planned_bytes=np.array([file.size for file in files], np.int64)
             + FRAME_BYTES
-            + self.found.partner_bytes(table),
+            + self.annotations.partner_bytes(table),
         )
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         for rows in self.list_references(input_range, sink):
-            yield from self.read_listed(rows, sink)
+            yield from self.read_listed_rows(rows, sink)
 
-    def read_listed(self, rows: Rows, sink: RowSink) -> Iterator[Rows]:
+    def read_listed_rows(self, rows: Rows, sink: RangeFindings) -> Iterator[Rows]:
         references = parse_references(rows.batch[REFERENCE])
-        contents = self._contents(references)
+        contents = self._iterate_contents(references)
         start = 0
         while start < len(references):
-            referenced_rows, stop = self._read(
+            referenced_rows, stop = self._read_files(
                 references[start:], contents, sink, READ_BYTES
             )
-            read = rows.taken(referenced_rows.kept + start, referenced_rows.batch)
+            read = rows.take_rows(
+                referenced_rows.row_indices + start, referenced_rows.batch
+            )
             paths = referenced_rows.batch["filename"].to_pylist()
             yield replace(read, paths=paths, planned_bytes=None)
             del referenced_rows, read  # so that few large files are in memory at once
             start += stop
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray], sink: RowSink
+        self, windows: Iterable[pa.BinaryArray], sink: RangeFindings
     ) -> Iterator[ReferencedRows]:
         # A window of tiny files has 80,000 files; each takes a few Python objects.
         parts = (
@@ -585,27 +601,31 @@ class FilesSource(Source):
             for start in range(0, max(1, len(window)), SLICE_FILES)
         )
         reference_windows, windows_ahead = tee(map(parse_references, parts))
-        with closing(self._contents(chain.from_iterable(windows_ahead))) as contents:
+        with closing(
+            self._iterate_contents(chain.from_iterable(windows_ahead))
+        ) as contents:
             for window in reference_windows:
-                yield self._read(window, contents, sink)[0]
+                yield self._read_files(window, contents, sink)[0]
 
-    def _files_of(self, reference: Reference) -> list[tuple[str, Seen]]:
+    def _list_files(self, reference: Reference) -> list[tuple[str, FileStat]]:
         """Returns (path, stat) of a file and of its partners, as listed."""
-        files = [(reference.path, reference.seen)]
-        if self.found.partners and not reference.problem:
-            columns = reference.values[-len(self.found.partners) :]
-            files += [(e["path"], Seen(e["size"], e["version"])) for e in columns]
+        files = [(reference.path, reference.stat)]
+        if self.annotations.partners and not reference.problem:
+            columns = reference.cells[-len(self.annotations.partners) :]
+            files += [(e["path"], FileStat(e["size"], e["version"])) for e in columns]
         return files
 
-    def _contents(self, references: Iterable[Reference]) -> Generator[bytes]:
+    def _iterate_contents(self, references: Iterable[Reference]) -> Generator[bytes]:
         """Yields the bytes of each file that is read and then of each of its partners.
 
         If a large file has the ending but not the content of the kind, only its first
         HEAD_BYTES are yielded.
         """
-        root, kind = self.found.root, self.options.kind
+        root, kind = self.annotations.root, self.options.kind
         read = (reference for reference in references if reference.is_read)
-        files = ((root + path, stat) for e in read for path, stat in self._files_of(e))
+        files = (
+            (root + path, stat) for e in read for path, stat in self._list_files(e)
+        )
         for is_large, group in groupby(files, lambda file: file[1].size > LARGE_BYTES):
             if not is_large:
                 yield from read_files(group, self.storage)
@@ -615,8 +635,8 @@ class FilesSource(Source):
                 is_odd = uri.lower().endswith(kind.endings) and not kind.format_of(head)
                 yield head if is_odd else read_file(uri, self.storage, stat)
 
-    def _next_files(
-        self, reference: Reference, contents: Iterator[bytes], sink: RowSink
+    def _take_files(
+        self, reference: Reference, contents: Iterator[bytes], sink: RangeFindings
     ) -> list[ReadFile]:
         """Returns the file of a reference and its partners; adds their checksums.
 
@@ -624,23 +644,23 @@ class FilesSource(Source):
           ChangedInputError: the size of a file differs from its listed size.
         """
         files = list[ReadFile]()
-        for path, stat in self._files_of(reference):
+        for path, stat in self._list_files(reference):
             content = next(contents)
             is_head = stat.size > LARGE_BYTES and len(content) == HEAD_BYTES
             if len(content) != stat.size and not is_head:
                 raise ChangedInputError(
-                    f"{self.found.root}{path}: has {len(content)} bytes, but had "
+                    f"{self.annotations.root}{path}: has {len(content)} bytes, but had "
                     f"{stat.size} when the run began; did it change in the meantime?"
                 )
             files.append((checksum_of(path, content), content))
             sink.checksums.append(files[-1][0])
         return files
 
-    def _read(
+    def _read_files(
         self,
         references: Sequence[Reference],
         contents: Iterator[bytes],
-        sink: RowSink,
+        sink: RangeFindings,
         max_bytes: int | None = None,
     ) -> tuple[ReferencedRows, int]:
         """Returns the rows of files, and the number of references that were read.
@@ -656,7 +676,7 @@ class FilesSource(Source):
         kept_indices, annotation_rows, taken_files, crcs = (
             list[int](),
             list[Sequence[Any]](),
-            list[Taken](),
+            list[PreparedFile](),
             [],
         )
         held_bytes, stop = 0, 0
@@ -664,27 +684,27 @@ class FilesSource(Source):
         for index, reference in enumerate(references):
             if max_bytes is not None and held_bytes >= max_bytes:
                 break
-            stop, size, values = index + 1, reference.size, reference.values
+            stop, size, values = index + 1, reference.size, reference.cells
             if not reference.is_read:
                 reason = (
                     f"has {size:,} bytes, more than a record can contain "
                     f"({MAX_CELL_BYTES:,})"
                 )
-                if reference.unread is not None:
+                if reference.unread_bytes is not None:
                     reason = reference.problem
-                raw = (reference.unread or "").encode("latin-1")
+                raw = (reference.unread_bytes or "").encode("latin-1")
                 # If there are bytes, they are a row of a table that names no image.
                 code: RejectCode = "label" if raw else "row"
                 sink.rejects.append(
-                    Reject(reference.path, reference.at, reason, raw, code)
+                    Reject(reference.path, reference.position, reason, raw, code)
                 )
                 continue
-            (read, content), *partners = self._next_files(reference, contents, sink)
+            (read, content), *partners = self._take_files(reference, contents, sink)
             crc = read.crc32c
             try:
                 if reference.problem:
                     raise self.content_error(reference.problem)
-                taken_file = self._take(content, values, partners)
+                taken_file = self._prepare_file(content, values, partners)
             except self.content_error as error:
                 reason = str(error)
                 if size > LARGE_BYTES:
@@ -711,11 +731,11 @@ class FilesSource(Source):
         )
         views = views_of(file_bytes) if by_view else pa.array(file_bytes, pa.binary())
         rows = ReferencedRows(
-            self._batch(
-                TakenFiles(views, headers, notes, paths, annotation_rows), sink
+            self._build_batch(
+                PreparedFiles(views, headers, notes, paths, annotation_rows), sink
             ),
             np.array(kept_indices, np.int64),
-            raw=lambda row: (paths[row], 0, file_bytes[row]),
+            raw_row=lambda row: (paths[row], 0, file_bytes[row]),
             # Only for unchanged bytes; transformed files are not read by reference.
             view_crcs=np.array(crcs, np.uint32) if by_view else None,
             view_values=file_bytes if by_view else None,
@@ -723,7 +743,7 @@ class FilesSource(Source):
         return rows, stop
 
 
-class _Image(NamedTuple):
+class _PreparedImage(NamedTuple):
     """An image in the form that is stored in a record, without its bytes."""
 
     header: ImageHeader
@@ -739,23 +759,25 @@ class ImagesSource(FilesSource):
     options: ImagesOptions = DEFAULTS
     # whether TFDS can decode all images; determined by file names until they are read
     decodable: bool = True
-    is_fixed: bool = False  # whether an existing dataset determines `decodable`
-    rules: PixelRules = AS_THEY_ARE  # the transformations of pixels
+    is_decodable_fixed: bool = (
+        False  # whether an existing dataset determines `decodable`
+    )
+    rules: PixelRules = UNCHANGED_PIXELS  # the transformations of pixels
 
     content_error = ImageHeaderError
 
     @property
     def keeps_bytes(self) -> bool:
-        return self.rules == AS_THEY_ARE
+        return self.rules == UNCHANGED_PIXELS
 
     @property
     def undecodable(self) -> Undecodable:
         """Returns the treatment of images that TFDS cannot decode."""
-        if self.options.undecodable == "reencode" or not self.is_fixed:
+        if self.options.undecodable == "reencode" or not self.is_decodable_fixed:
             return self.options.undecodable
         return "reject" if self.decodable else "keep"
 
-    def _named_undecodable(self, annotations: Annotations) -> list[RowIssue]:
+    def _undecodable_issues(self, annotations: Annotations) -> list[RowIssue]:
         # Re-encoded images are decodable, whatever the format of their files.
         keeps = not self.rules.transforms_all and self.options.undecodable == "keep"
         return summary.named_undecodable(annotations.files) if keeps else []
@@ -763,17 +785,19 @@ class ImagesSource(FilesSource):
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         source = super().prepare(files, append)
         schema = None if append is None else append.schema
-        undecodable_issues = self._named_undecodable(source.found)
+        undecodable_issues = self._undecodable_issues(source.annotations)
         decodable = (
-            not undecodable_issues if schema is None else summary.decodable_in(schema)
+            not undecodable_issues
+            if schema is None
+            else summary.has_decodable_images(schema)
         )
         if undecodable_issues and decodable:
             raise InputError(
-                f"{source.found.root}{undecodable_issues[0].example}: readers of the dataset can decode "
+                f"{source.annotations.root}{undecodable_issues[0].example}: readers of the dataset can decode "
                 f"all its images ({' '.join(summary.DECODABLE_ENDINGS)}), but not this "
                 f"one; save it in one of these formats, {CONVERT_AGAIN}"
             )
-        options, annotations = source.options, source.found
+        options, annotations = source.options, source.annotations
         if options.feature_names == "tfod" and not annotations.has_objects:
             raise InputError(
                 f"{annotations.root}: no objects were found, which `feature_names=tfod` "
@@ -785,99 +809,109 @@ class ImagesSource(FilesSource):
                 f"{annotations.root}: no outlines of objects were found, which `masks=png` "
                 "draws; name their files in `annotations`, or use `masks=none`"
             )
-        return replace(source, decodable=decodable, is_fixed=schema is not None)
+        return replace(
+            source, decodable=decodable, is_decodable_fixed=schema is not None
+        )
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         if range_findings is not None:
-            return self._understood_at_end(range_findings)
+            return self._input_report_at_end(range_findings)
         if self.inventory is not None:
-            return NOTHING
-        input_report = super().understood()
-        facts = (*input_report.facts, self._readers_get(decodable=self.decodable))
-        if self.rules != AS_THEY_ARE:
+            return EMPTY_REPORT
+        input_report = super().input_report()
+        facts = (*input_report.fields, self._decoding_fact(decodable=self.decodable))
+        if self.rules != UNCHANGED_PIXELS:
             reencodes = self.undecodable == "reencode" and not self.rules.transforms_all
-            facts += summary.rules_told(self.rules, reencodes=reencodes)
-        undecodable_issues = self._named_undecodable(self.found)
+            facts += summary.pixel_rules_report(self.rules, reencodes=reencodes)
+        undecodable_issues = self._undecodable_issues(self.annotations)
         warnings = (
             *input_report.warnings,
             *summary.warn_undecodable(undecodable_issues),
         )
-        return InputSummary(facts, warnings, input_report.passed_over)
+        return InputReport(facts, warnings, input_report.skipped_files)
 
-    def _understood_at_end(self, range_findings: Findings) -> InputSummary:
+    def _input_report_at_end(self, range_findings: InputFindings) -> InputReport:
         changed, undecodable, cropped = (
             [issue for issue in range_findings.issues if issue.code == code]
             for code in (summary.CHANGED, summary.UNDECODABLE, summary.CROPPED)
         )
         facts = [
-            self._readers_get(decodable=summary.decodable_in(range_findings.schema))
+            self._decoding_fact(
+                decodable=summary.has_decodable_images(range_findings.schema)
+            )
         ]
-        facts += summary.changes_told(changed)
+        facts += summary.changes_report(changed)
         for issue in cropped:
             fact = f"{issue.count:,}, the first of {issue.example}"
             facts.append(("objects cropped away", fact))
-        warnings = summary.warnings_of(changed)
+        warnings = summary.partial_image_warnings(changed)
         # Undecodable formats that file names imply were reported before the run.
         if self.decodable and not self.rules.transforms_all:
             warnings = (*summary.warn_undecodable(undecodable), *warnings)
-        return InputSummary(tuple(facts), warnings)
+        return InputReport(tuple(facts), warnings)
 
-    def _readers_get(self, *, decodable: bool) -> tuple[str, str]:
+    def _decoding_fact(self, *, decodable: bool) -> tuple[str, str]:
         content = summary.DECODED if decodable else summary.ENCODED
         if self.rules.transforms_all:
             content_by_form = {"raw": "arrays of pixels", "webp": summary.ENCODED}
-            content = content_by_form.get(self.rules.form, summary.DECODED)
-        return summary.FACT, content
+            content = content_by_form.get(self.rules.encoding, summary.DECODED)
+        return summary.DECODING_ENTRY, content
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        if self.rules == AS_THEY_ARE:
+        if self.rules == UNCHANGED_PIXELS:
             return super().estimated_bytes(files)
         height, width, channels = self.rules.shape
         if height and width:
             # A JPEG or PNG has at most a byte for each sample.
             return height * width * (channels or 4) * len(files)
-        return _GROWTH * super().estimated_bytes(files)
+        return _MAX_PNG_GROWTH * super().estimated_bytes(files)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         # Images that were read decide: the flag is 1 if one of them is not decodable.
-        is_known = self.is_fixed or not observed
+        is_known = self.is_decodable_fixed or not observed
         decodable = self.decodable if is_known else not observed[0]
         rules, content = self.rules, Content.IMAGE
         if rules.transforms_all:  # readers get the encoded bytes of WebP
-            decodable = rules.form != "webp"
-        if rules.form == "raw":
+            decodable = rules.encoding != "webp"
+        if rules.encoding == "raw":
             # The length of an array determines one unknown side; a tensor stores all.
             content = Content.TENSOR if None in rules.shape else Content.ARRAY
         dtype, shape = ("uint8", rules.shape) if decodable else ("bytes", ())
         of_bytes = FeatureSpec("image", Kind.BYTES, "image", dtype=dtype)
         image = replace(of_bytes, shape=shape, content=content)
-        partner_features = [partner.spec(self.rules) for partner in self.found.partners]
+        partner_features = [
+            partner.spec(self.rules) for partner in self.annotations.partners
+        ]
         schema = file_schema(
-            self.options.column_names, self.found, image, partner_features
+            self.options.column_names, self.annotations, image, partner_features
         )
-        if not self.found.has_objects:
+        if not self.annotations.has_objects:
             return schema
         features = schema.features
         if self.options.masks == "png":
-            mask = FeatureSpec(MASK, Kind.BYTES, shape=(None,), nested=True)
+            mask = FeatureSpec(MASK, Kind.BYTES, shape=(None,), is_nested=True)
             features = (*features, mask)
         if self.options.feature_names == "tfod":
-            parts = ([f] if not f.nested else detection_features(f) for f in features)
+            parts = (
+                [f] if not f.is_nested else detection_features(f) for f in features
+            )
             features = tuple(chain.from_iterable(parts))
         return Schema(features)
 
-    def _batch(self, taken_files: TakenFiles, sink: RowSink) -> pa.RecordBatch:
-        issues = summary.observe(taken_files.notes, taken_files.paths)
+    def _build_batch(
+        self, taken_files: PreparedFiles, sink: RangeFindings
+    ) -> pa.RecordBatch:
+        issues = summary.image_issues(taken_files.notes, taken_files.paths)
         # Transformed images are JPEG or PNG.
         is_undecodable = not self.rules.transforms_all and any(
             issue.code == summary.UNDECODABLE for issue in issues
         )
         observed = (int(is_undecodable),) if taken_files.notes else ()
-        sink.add(observed=observed, issues=issues)
+        sink.add_batch_findings(observed=observed, issues=issues)
         headers = [image.header for image in taken_files.headers]
         contents = taken_files.contents
-        if self.rules.form == "raw" and None in self.rules.shape:
-            contents = pixel_lists(contents, headers, self.rules.channels or 3)
+        if self.rules.encoding == "raw" and None in self.rules.shape:
+            contents = pixels_to_lists(contents, headers, self.rules.channels or 3)
         numbers = {
             name: pa.array([getattr(header, name) for header in headers], pa.int64())
             for name in ("height", "width", "depth")
@@ -887,10 +921,10 @@ class ImagesSource(FilesSource):
             "format": pa.array([header.format for header in headers], pa.string()),
             **numbers,
             "filename": pa.array(taken_files.paths, pa.string()),
-            **self.found.columns(taken_files.values),
+            **self.annotations.build_columns(taken_files.values),
             **self._partner_columns(headers, taken_files.values),
         }
-        if self.found.has_objects:
+        if self.annotations.has_objects:
             columns = self._with_objects(columns, taken_files.headers, sink)
         return pa.RecordBatch.from_pydict(columns)
 
@@ -898,22 +932,27 @@ class ImagesSource(FilesSource):
         self, headers: Sequence[ImageHeader], values: Sequence[Sequence[Any]]
     ) -> dict[str, pa.Array]:
         columns = {}
-        for at, partner in enumerate(self.found.partners, -len(self.found.partners)):
+        for at, partner in enumerate(
+            self.annotations.partners, -len(self.annotations.partners)
+        ):
             column = pa.array([row[at] for row in values], pa.binary())
             if partner.kind == "array":
-                column = partner.lists(column) if None in partner.shape else column
+                column = partner.to_lists(column) if None in partner.shape else column
             elif partner.samples is None:
                 column = column.cast(pa.string())
-            elif self.rules.form == "raw" and None in self.rules.shape:
-                column = pixel_lists(column, headers, *partner.samples)
+            elif self.rules.encoding == "raw" and None in self.rules.shape:
+                column = pixels_to_lists(column, headers, *partner.samples)
             columns[partner.name] = column
         return columns
 
     def _with_objects(
-        self, columns: dict[str, pa.Array], images: Sequence[_Image], sink: RowSink
+        self,
+        columns: dict[str, pa.Array],
+        images: Sequence[_PreparedImage],
+        sink: RangeFindings,
     ) -> dict[str, pa.Array]:
         """Returns columns with the objects moved to their positions in stored images."""
-        for name in STATED:
+        for name in STATED_SIZES:
             del columns[name]
         offsets = columns[BOX].offsets
         if OUTLINE in columns:
@@ -929,7 +968,7 @@ class ImagesSource(FilesSource):
         ]
         columns, dropped = move_objects(columns, placements)
         paths = columns["filename"]
-        sink.add(
+        sink.add_batch_findings(
             issues=[
                 RowIssue(summary.CROPPED, BOX, int(dropped[at]), paths[int(at)].as_py())
                 for at in np.flatnonzero(dropped)
@@ -938,13 +977,13 @@ class ImagesSource(FilesSource):
         if self.options.feature_names == "tfod":
             sizes = np.array([placement.size for placement in placements], np.int64)
             columns["source_id"] = columns["filename"]
-            classes = self.found.classes
+            classes = self.annotations.classes
             columns = detection_columns(columns, classes, sizes.reshape(-1, 2))
         return columns
 
-    def _take(
+    def _prepare_file(
         self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
-    ) -> Taken:
+    ) -> PreparedFile:
         # Notes are the format of the file and the changes to it.
         rules, undecodable = self.rules, self.undecodable
         level, max_pixels = self.options.check_images, self.options.max_pixels
@@ -955,35 +994,37 @@ class ImagesSource(FilesSource):
         notes: tuple[str, ...] = (header.kind,)
         if transformed_image is None and header.kind not in summary.DECODABLE_FORMATS:
             if undecodable == "reject":
-                raise ImageHeaderError(summary.why_rejected(header.kind))
+                raise ImageHeaderError(summary.undecodable_reason(header.kind))
             if undecodable == "reencode":
-                as_png = replace(rules, transforms_all=True, form="png")
+                as_png = replace(rules, transforms_all=True, encoding="png")
                 transformed_image = transform_image(data, header, as_png, max_pixels)
                 notes = (header.kind, summary.MADE_PNG)
-        image = _Image(
+        image = _PreparedImage(
             header if transformed_image is None else transformed_image.header
         )
-        if values and self.found.has_objects:
-            annotation_cells = dict(zip(self.found.value_types, values, strict=False))
-            height, width = (annotation_cells[name] for name in STATED)
+        if values and self.annotations.has_objects:
+            annotation_cells = dict(
+                zip(self.annotations.value_types, values, strict=False)
+            )
+            height, width = (annotation_cells[name] for name in STATED_SIZES)
             stated = (height, width) if height and width else None
             placement = place_objects(
                 data, header, stated, transformed_image, max_pixels
             )
             outlines = annotation_cells.get(OUTLINE, ())
             placed = self._outlines(outlines, placement, in_parts=stated is None)
-            image = _Image(image.header, placement, *placed)
+            image = _PreparedImage(image.header, placement, *placed)
         notes = (
             notes if transformed_image is None else (*notes, *transformed_image.changes)
         )
-        frame = Frame(data, TURNED in notes)
+        frame = MaskedImage(data, TURNED in notes)
         partner_contents = [
-            partner.value(read.path, content, frame, rules, level, max_pixels)
+            partner.encode_file(read.path, content, frame, rules, level, max_pixels)
             for partner, (read, content) in zip(
-                self.found.partners, partners, strict=False
+                self.annotations.partners, partners, strict=False
             )
         ]
-        return Taken(
+        return PreparedFile(
             data if transformed_image is None else transformed_image.data,
             image,
             notes,
@@ -1001,7 +1042,7 @@ class ImagesSource(FilesSource):
           in_parts: whether outlines are fractions of the image size.
         """
         has_masks = self.options.masks == "png"
-        if not outlines or not (has_masks or placement.moves or in_parts):
+        if not outlines or not (has_masks or placement.has_moved or in_parts):
             return outlines, ()
         # Imported here, as it needs Pillow and pycocotools.
         from recordmill.transforms.images.outlines import place_outline

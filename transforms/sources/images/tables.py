@@ -15,34 +15,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.feature_spec import shape_text
+from recordmill.schemas.feature_spec import format_shape
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import InputWarning
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count, first_names, human_bytes
+from recordmill.schemas.text import format_bytes, format_count, format_names
 from recordmill.transforms.arrow import I64, offsets_of
-from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.inventory import Inventory, names_of, without_endings
-from recordmill.transforms.sources.base import RowSink, Source
+from recordmill.transforms.cast.text_values import shorten
+from recordmill.transforms.inventory import Inventory, base_names, strip_extensions
+from recordmill.transforms.sources.base import RangeFindings, Source
 from recordmill.transforms.sources.file_splits import AUTO, NONE, split_word
 from recordmill.transforms.sources.images.options import DEFAULTS, FileOptions
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.plain_types import plain_schema
-from recordmill.transforms.sources.registry import Request, load_format
+from recordmill.transforms.sources.registry import SourceRequest, load_format
 from recordmill.transforms.sources.text_columns import (
     TypeFlag,
     convert_columns,
     count_issues,
     long_warnings,
-    missing_fact,
+    report_missing_cells,
 )
 from recordmill.transforms.storage.reading import read_head, read_summed
 from recordmill.transforms.temporary import TEMPORARY
 
 _ML_USE = "ml_use"
 # The usual names of columns, by the option that replaces them.
-_USUAL = {
+_USUAL_COLUMNS = {
     "path_column": (
         *("path", "file", "filename", "file_name", "filepath", "file_path", "image"),
         *("image_path", "image_name", "img", "image_id", "imageGcsUri", "audio"),
@@ -62,21 +62,28 @@ _USUAL = {
 #
 #     TRAIN,gs://bucket/1.jpg,cat
 #     UNASSIGNED,gs://bucket/2.jpg,dog             treated as an image without a split
-_IMPORTED = re.compile(
+_IMPORT_LINE = re.compile(
     r"(?:(?P<use>TRAIN\w*|VALID\w*|TEST|UNASSIGNED)?,)?[\w+.-]+://[^,]+(?:,[^,]*)?",
     re.IGNORECASE,
 )
-_USES = {"train": "train", "training": "train", "test": "test", "unassigned": None}
-_USES |= {"validate": "validation", "validation": "validation"}
+_SPLIT_OF_USE = {
+    "train": "train",
+    "training": "train",
+    "test": "test",
+    "unassigned": None,
+}
+_SPLIT_OF_USE |= {"validate": "validation", "validation": "validation"}
 # The fix to suggest if a column is missing. The split column is optional.
-_MISSING = {
+_MISSING_COLUMN_HINT = {
     "path_column": "contains the paths of the files, or add a header if there is none",
     "label_column": "contains the labels, or use `label_column=none` if there is none",
 }
 # Columns of annotations; columns of features have the prefix FEATURE.
 SPLIT, LABEL, FEATURE = "split", "label", "feature "
 MAX_BYTES = 1 << 30  # of a table, which must fit in memory
-_WITHOUT = "use `label_from=none` in place of `label_table`, for files without labels"
+_NO_LABELS_HINT = (
+    "use `label_from=none` in place of `label_table`, for files without labels"
+)
 
 
 class LabelColumns(NamedTuple):
@@ -104,7 +111,7 @@ def find_columns(
     """
     names, uri = table.rows.column_names, table.file.uri
     chosen_columns = []
-    for option, usual in _USUAL.items():
+    for option, usual in _USUAL_COLUMNS.items():
         column = str(getattr(options, option))
         if option == "label_column" and options.label_from == NONE:
             column = NONE
@@ -112,16 +119,16 @@ def find_columns(
             column = NONE
         if column == AUTO:
             column = _usual_column(names, option)
-            if not column and option in _MISSING:
+            if not column and option in _MISSING_COLUMN_HINT:
                 raise InputError(
                     f"{uri}: no column is named like a {option.partition('_')[0]} "
-                    f"({first_names(usual, 7)}); its columns are {first_names(names)}: "
-                    f"set `{option}` to the column that {_MISSING[option]}"
+                    f"({format_names(usual, 7)}); its columns are {format_names(names)}: "
+                    f"set `{option}` to the column that {_MISSING_COLUMN_HINT[option]}"
                 )
         elif column not in (NONE, *names):
             raise InputError(
                 f"{uri}: has no column {column!r}, which `{option}` names; its columns "
-                f"are {first_names(names)}"
+                f"are {format_names(names)}"
             )
         chosen_columns.append("" if column == NONE else column)
     if repeated_columns := {
@@ -141,7 +148,7 @@ def find_columns(
 def _usual_column(names: Sequence[str], option: str) -> str:
     """Returns the first column with a usual name for an option, or ""."""
     folded = {name.strip().casefold(): name for name in reversed(names)}
-    matching_names = (folded.get(name.casefold()) for name in _USUAL[option])
+    matching_names = (folded.get(name.casefold()) for name in _USUAL_COLUMNS[option])
     return next(filter(None, matching_names), "")
 
 
@@ -182,7 +189,7 @@ class LabelTable(NamedTuple):
                 f"`{option}`"
             )
 
-    def annotations(self, columns: LabelColumns, options: FileOptions) -> LabelTable:
+    def select_columns(self, columns: LabelColumns, options: FileOptions) -> LabelTable:
         """Returns the table with its columns renamed to "path" and annotation columns."""
         table_columns = {"path": self.rows[columns.path]}
         if columns.label:
@@ -194,8 +201,8 @@ class LabelTable(NamedTuple):
             self.require_single(columns.split, "table_split_column")
             table_columns[SPLIT] = splits = text_cells(self.rows[columns.split])
             if columns.split.rpartition("/")[2] == _ML_USE:
-                uses = pc.index_in(pc.utf8_lower(splits), pa.array(_USES))
-                known_splits = pa.array(_USES.values(), pa.string()).take(uses)
+                uses = pc.index_in(pc.utf8_lower(splits), pa.array(_SPLIT_OF_USE))
+                known_splits = pa.array(_SPLIT_OF_USE.values(), pa.string()).take(uses)
                 table_columns[SPLIT] = pc.if_else(uses.is_valid(), known_splits, splits)
         elif self.split:
             table_columns[SPLIT] = pa.array([self.split] * self.rows.num_rows)
@@ -237,15 +244,15 @@ def read_tables(
             lines = "JSON objects, one per line," if of_json else "a header and a row"
             raise InputError(
                 f"{file.uri}: is empty; expected {lines} for each file. Write them, or "
-                f"{_WITHOUT}"
+                f"{_NO_LABELS_HINT}"
             )
         if file.size > MAX_BYTES:
             raise InputError(
-                f"{file.uri}: has {human_bytes(file.size)}; a table of labels is kept "
-                f"in memory and may have at most {human_bytes(MAX_BYTES)}: convert the "
+                f"{file.uri}: has {format_bytes(file.size)}; a table of labels is kept "
+                f"in memory and may have at most {format_bytes(MAX_BYTES)}: convert the "
                 "files in parts, each with a separate table, and append them"
             )
-    option_columns = [getattr(options, option) for option in _USUAL]
+    option_columns = [getattr(options, option) for option in _USUAL_COLUMNS]
     if not of_json:  # cells of CSV stay text until all tables are joined
         columns = tuple(name for name in option_columns[:1] if name != AUTO)
     elif schema_columns is None:
@@ -255,24 +262,26 @@ def read_tables(
         columns = (
             *schema_columns,
             *named_columns,
-            *chain.from_iterable(_USUAL.values()),
+            *chain.from_iterable(_USUAL_COLUMNS.values()),
         )
     source_format = load_format("jsonl" if of_json else "csv")
     as_text = not of_json or schema_columns is not None
     format_options = source_format.options()
-    if not of_json and (names := _imported_columns(files[0][1], storage)):
+    if not of_json and (names := _import_columns(files[0][1], storage)):
         format_options = source_format.options(header="none", columns=names)
         columns = ()
     source = source_format.make_source(
-        format_options, Request(storage, as_text=as_text, columns=columns)
+        format_options, SourceRequest(storage, as_text=as_text, columns=columns)
     )
     if of_json:
         source = source.prepare([file for _, file in files])
-        return [_read(source, split, file) for split, file in files]
-    return [_read(_prepared(source, file), split, file) for split, file in files]
+        return [_read_table(source, split, file) for split, file in files]
+    return [
+        _read_table(_prepare_source(source, file), split, file) for split, file in files
+    ]
 
 
-def _prepared(source: Source, file: InputFile) -> Source:
+def _prepare_source(source: Source, file: InputFile) -> Source:
     """Prepares to read a table; errors do not mention options of `convert csv`."""
     try:
         return source.prepare([file])
@@ -283,15 +292,15 @@ def _prepared(source: Source, file: InputFile) -> Source:
             raise
         raise InputError(
             f"{'. '.join(kept_sentences)}. Write it as CSV in UTF-8 with a header, or as JSON "
-            f"Lines, or {_WITHOUT}"
+            f"Lines, or {_NO_LABELS_HINT}"
         ) from None
 
 
-def _imported_columns(file: InputFile, storage: StorageOptions) -> str:
+def _import_columns(file: InputFile, storage: StorageOptions) -> str:
     """Returns the columns of an import file of Vertex AI; "" for any other table."""
     head = read_head(file, 4096, storage)
     line = head.decode("utf-8-sig", "replace").partition("\n")[0].strip()
-    match = _IMPORTED.fullmatch(line)
+    match = _IMPORT_LINE.fullmatch(line)
     if match is None:
         return ""
     has_use = bool(match["use"]) or line.startswith(",")
@@ -299,9 +308,9 @@ def _imported_columns(file: InputFile, storage: StorageOptions) -> str:
     return ",".join([_ML_USE] * has_use + names)
 
 
-def _read(source: Source, split: str, file: InputFile) -> LabelTable:
-    ranges = source.surveyed(source.cut([file]))
-    sink = RowSink()
+def _read_table(source: Source, split: str, file: InputFile) -> LabelTable:
+    ranges = source.with_boundaries(source.cut_ranges([file]))
+    sink = RangeFindings()
     parts = [
         rows for input_range in ranges for rows in source.read(input_range, (), sink)
     ]
@@ -309,21 +318,21 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
     if not filled and sink.rejects:
         first = sink.rejects[0]
         raise InputError(
-            f"{file.uri}: no row ({count(len(sink.rejects), 'row')}) can be read; the "
-            f"first, at byte {first.position:,}: {first.reason}. Fix it, or {_WITHOUT}"
+            f"{file.uri}: no row ({format_count(len(sink.rejects), 'row')}) can be read; the "
+            f"first, at byte {first.position:,}: {first.reason}. Fix it, or {_NO_LABELS_HINT}"
         )
     if not filled:
         raise InputError(
             f"{file.uri}: has no rows, only a header "
-            f"({first_names(source.columns().names)}); expected a header and a row for "
+            f"({format_names(source.columns().names)}); expected a header and a row for "
             "each file. Add the rows (if that line is a row, add a header above it), "
-            f"or {_WITHOUT}"
+            f"or {_NO_LABELS_HINT}"
         )
     ends = list(accumulate(rows.batch.num_rows for rows in filled))
 
     def raw(row: int) -> tuple[str, int, bytes]:
         part = bisect_right(ends, row)
-        return (file.path, *filled[part].raw(row - (ends[part - 1] if part else 0)))
+        return (file.path, *filled[part].raw_row(row - (ends[part - 1] if part else 0)))
 
     table = pa.Table.from_batches([rows.batch for rows in filled], source.columns())
     checksums_and_rejects = tuple(sink.checksums), tuple(sink.rejects)
@@ -333,8 +342,8 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
 # A table next to the images may have their labels although no option names it:
 # metadata.csv in an imagefolder of Hugging Face, or train.csv next to train/. Few tables
 # are checked: train first, then the other splits.
-_BESIDE = (".csv", ".tsv", ".jsonl")
-_MOST_BESIDE = 3
+_TABLE_ENDINGS = (".csv", ".tsv", ".jsonl")
+_MAX_CHECKED_TABLES = 3
 _HEAD_BYTES = 1 << 14
 
 
@@ -352,13 +361,18 @@ def require_no_table(
       noun: of the images, for the message.
       storage: options of the inputs' storage.
     """
-    table_files = [file for file in other_files if file.path.lower().endswith(_BESIDE)]
+    table_files = [
+        file for file in other_files if file.path.lower().endswith(_TABLE_ENDINGS)
+    ]
     names = {file: file.path.rpartition("/")[2] for file in table_files}
     splits = {file: split_word(name) for file, name in names.items()}
     table_files.sort(
         key=lambda f: (f.path.count("/"), splits[f] != "train", not splits[f])
     )
-    looked_at = (_naming_rows(f, images, storage) for f in table_files[:_MOST_BESIDE])
+    looked_at = (
+        _find_naming_column(f, images, storage)
+        for f in table_files[:_MAX_CHECKED_TABLES]
+    )
     if not (
         tables := [
             naming_table for naming_table in looked_at if naming_table is not None
@@ -384,14 +398,14 @@ def require_no_table(
     if column != _usual_column(columns, "path_column"):
         hint += f" with `path_column={column}`"
     if not _usual_column(columns, "label_column"):
-        other_columns = first_names([repr(name) for name in columns if name != column])
+        other_columns = format_names([repr(name) for name in columns if name != column])
         hint += f" with `label_column=none` (or that of the labels, of {other_columns})"
     is_only = {names[table.file] for table, *_ in tables} == {names[file]}
     exclude_glob = (
         _as_glob(names[file]) if is_only else f"*{PurePosixPath(file.path).suffix}"
     )
     raise InputError(
-        f"{file.uri}: column {column!r} names {noun}s, such as {shown(cell)}, but no "
+        f"{file.uri}: column {column!r} names {noun}s, such as {shorten(cell)}, but no "
         "option names this table. For labels or features from it, use "
         f"`label_table={table_option}`{hint}; `unlisted=leave_out` leaves out files without a row. "
         "If the folders that hold the files are the classes, use `label_from=parent`, or "
@@ -405,7 +419,7 @@ def _as_glob(path: str) -> str:
     return re.sub(r"[][*?{},=`]", "?", path)
 
 
-def _naming_rows(
+def _find_naming_column(
     file: InputFile, images: Inventory, storage: StorageOptions
 ) -> tuple[LabelTable, str, str] | None:
     """Returns the first rows of a file, and the column and the cell that name an image.
@@ -418,7 +432,7 @@ def _naming_rows(
         if len(first_bytes) == file.size
         else first_bytes[: first_bytes.rfind(b"\n") + 1]
     )
-    folder, suffix = TEMPORARY.usable(), PurePosixPath(file.path).suffix
+    folder, suffix = TEMPORARY.usable_folder(), PurePosixPath(file.path).suffix
     with tempfile.NamedTemporaryFile(dir=folder, suffix=suffix) as head:
         head.write(first_bytes)
         head.flush()
@@ -437,13 +451,16 @@ def _naming_rows(
         numbers = pc.match_substring_regex(text, r"^-?\d+$")
         if name == usual or not pc.all(numbers).as_py():
             cells[name] = text
-    if not cells or {name.strip().casefold() for name in rows.column_names} == _OF_MAP:
+    if (
+        not cells
+        or {name.strip().casefold() for name in rows.column_names} == _LABEL_MAP_COLUMNS
+    ):
         return None
     all_cells = pa.concat_arrays(cells.values())
     # Selecting images by name first takes a tenth of the time, with a million images.
-    names = names_of(pa.concat_arrays([all_cells, without_endings(all_cells)]))
-    image_names = without_endings(names_of(images.paths))
-    images = images.where(pc.is_in(image_names, value_set=names))
+    names = base_names(pa.concat_arrays([all_cells, strip_extensions(all_cells)]))
+    image_names = strip_extensions(base_names(images.paths))
+    images = images.filter(pc.is_in(image_names, value_set=names))
     image_indices, _ = match_paths(all_cells, images, input_root(images), file.uri)
     if not (image_indices >= 0).any():
         return None
@@ -475,8 +492,8 @@ def read_list(split: str, file: InputFile, storage: StorageOptions) -> LabelTabl
     )
 
 
-_FORMS = "expected a name in each line, or CSV with the columns id,name"
-_OF_MAP = {"id", "name"}
+_EXPECTED_FORMS = "expected a name in each line, or CSV with the columns id,name"
+_LABEL_MAP_COLUMNS = {"id", "name"}
 
 
 class LabelMap(NamedTuple):
@@ -485,17 +502,17 @@ class LabelMap(NamedTuple):
     uri: str
     classes: tuple[str, ...]
     # by label: the name of a class, or its number in the file
-    class_of: Mapping[str, str]
+    class_by_label: Mapping[str, str]
     checksums: tuple[FileChecksum, ...]
     # text on the first class whose number in the file differs from its label, or ""
-    renumbered: str = ""
+    first_renumbering: str = ""
 
 
 def read_label_map(file: InputFile, storage: StorageOptions) -> LabelMap:
     """Reads a file of classes: a name in each line, or a table of numbers and names."""
     uri, renumbered = file.uri, ""
     if file.path.lower().endswith(".json"):
-        raise InputError(f"{uri}: is JSON; {_FORMS}")
+        raise InputError(f"{uri}: is JSON; {_EXPECTED_FORMS}")
     if not file.path.lower().endswith((".csv", ".tsv")):
         from recordmill.transforms.sources.arrays.array_parts import read_names
 
@@ -507,9 +524,9 @@ def read_label_map(file: InputFile, storage: StorageOptions) -> LabelMap:
         first = table.rejects[0]
         raise InputError(f"{uri}: byte {first.position}: {first.reason}")
     columns = {name.strip().casefold(): name for name in table.rows.column_names}
-    if columns.keys() != _OF_MAP:
+    if columns.keys() != _LABEL_MAP_COLUMNS:
         column_list = ",".join(table.rows.column_names)
-        raise InputError(f"{uri}: has the columns {column_list}; {_FORMS}")
+        raise InputError(f"{uri}: has the columns {column_list}; {_EXPECTED_FORMS}")
     ids, texts = (
         text_cells(table.rows[columns[name]]).fill_null("").to_pylist()
         for name in ("id", "name")
@@ -519,11 +536,11 @@ def read_label_map(file: InputFile, storage: StorageOptions) -> LabelMap:
         is_number = text.isascii() and text.isdigit()
         if not is_number or not name or int(text) in numbers:
             raise InputError(
-                f"{uri}: class {shown(name)} has the number {shown(text)}; expected "
+                f"{uri}: class {shorten(name)} has the number {shorten(text)}; expected "
                 "a name and another whole number from 0 for each class"
             )
         if name in numbers.values():
-            raise InputError(f"{uri}: names class {shown(name)} twice: remove one")
+            raise InputError(f"{uri}: names class {shorten(name)} twice: remove one")
         numbers[int(text)] = name
     ordered = sorted(numbers.items())
     for index, (number, name) in reversed([*enumerate(ordered)]):
@@ -535,26 +552,26 @@ def read_label_map(file: InputFile, storage: StorageOptions) -> LabelMap:
     return LabelMap(uri, classes, class_of, table.checksums, renumbered)
 
 
-def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def to_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Returns a column as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def text_cells(column: pa.Array | pa.ChunkedArray) -> pa.StringArray:
     """Returns cells as text without surrounding blanks; empty text becomes null."""
-    text = pc.utf8_trim_whitespace(one_array(column).cast(pa.string()))
+    text = pc.utf8_trim_whitespace(to_array(column).cast(pa.string()))
     return pc.if_else(pc.equal(pc.binary_length(text), 0), None, text)
 
 
 def label_cells(column: pa.Array | pa.ChunkedArray, separator: str) -> pa.Array:
     """Returns the labels of each row: a name, or with a separator a list of names."""
-    array = one_array(column)
+    array = to_array(column)
     if separator and not pa.types.is_list(array.type):
         array = pc.split_pattern(text_cells(array), separator)
-    return each_label(array, text_cells)
+    return map_labels(array, text_cells)
 
 
-def each_label(labels: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def map_labels(labels: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """Returns labels, or lists of labels, with a function applied to each label.
 
     Labels that become null are removed from lists: [a, null] and [b] have the offsets
@@ -576,7 +593,7 @@ def each_label(labels: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.A
     )
 
 
-def typed_features(
+def infer_features(
     cells: dict[str, pa.StringArray],
 ) -> tuple[dict[str, pa.Array], list[tuple[str, str]], list[InputWarning]]:
     """Returns columns of text converted to the types that all of their cells have.
@@ -591,7 +608,7 @@ def typed_features(
     batch = pa.RecordBatch.from_arrays(columns, names=names)
     cells_batch = pa.record_batch(cells)
     issues = count_issues(cells_batch, batch, observed)
-    facts = missing_fact(issues, plain_schema(batch.schema))
+    facts = report_missing_cells(issues, plain_schema(batch.schema))
     warnings = long_warnings(issues, names)
     return dict(zip(names, columns, strict=True)), list(facts), warnings
 
@@ -602,9 +619,9 @@ def describe_types(columns: Mapping[str, pa.Array]) -> str:
         pa.schema([(n, column.type) for n, column in columns.items()])
     )
     names_and_features = [(name, schema[name]) for name in columns]
-    return first_names(
+    return format_names(
         [
-            f"{n} {f.dtype}{shape_text(f.shape) if f.shape else ''}"
+            f"{n} {f.dtype}{format_shape(f.shape) if f.shape else ''}"
             for n, f in names_and_features
         ]
     )
@@ -618,8 +635,8 @@ def describe_types(columns: Mapping[str, pa.Array]) -> str:
 #     table /data/train.csv, image /data/train/1.jpg     "train/1.jpg", "train/1"
 #     input /data/train                                    "1.jpg", "1"
 
-_MOST_ABOVE = 8
-_IMAGES = re.compile(r"(?:.*?/)?(?:images|JPEGImages)(?=/|$)")
+_MAX_PARENTS = 8
+_IMAGES_FOLDER = re.compile(r"(?:.*?/)?(?:images|JPEGImages)(?=/|$)")
 _ENDING = r"([^/])\.[^./]+$"  # does not match the name in a/.hidden
 
 
@@ -649,7 +666,7 @@ def match_paths(
         relative_paths, r"^(\./)+|^[\w+.-]+://[^/]+/", ""
     )
     best, best_way = pa.nulls(len(table_paths), pa.int32()), ""
-    for keys, way in _ways(images, root, table):
+    for keys, way in _iterate_keys(images, root, table):
         indices = pc.index_in(relative_paths, value_set=keys, skip_nulls=True)
         if indices.null_count < best.null_count:
             best, best_way = indices, way
@@ -657,7 +674,7 @@ def match_paths(
             break
     # Parent folders may have had other names, as data/ in exports of CVAT. At least one
     # folder must match, because 1.jpg may exist in any folder.
-    for _ in range(_MOST_ABOVE if not best_way else 0):
+    for _ in range(_MAX_PARENTS if not best_way else 0):
         relative_paths = pc.replace_substring_regex(
             relative_paths, r"^/*[^/]+/(.*/)", r"\1"
         )
@@ -668,11 +685,11 @@ def match_paths(
     return pc.fill_null(best, -1).to_numpy().astype(np.int64), best_way
 
 
-def _ways(
+def _iterate_keys(
     images: Inventory, root: str, table: str
 ) -> Iterator[tuple[pa.StringArray, str]]:
     """Yields the keys of images for each way to match paths, and the way as text."""
-    for keys, way in _paths_from(images, root, table):
+    for keys, way in _iterate_paths(images, root, table):
         bare = pc.replace_substring_regex(keys, _ENDING, r"\1")
         for names, description in (keys, way), (bare, f"{way}, without their endings"):
             is_one_each = len(names.unique()) == len(names) - max(
@@ -682,12 +699,12 @@ def _ways(
                 yield names, description
 
 
-def _paths_from(
+def _iterate_paths(
     images: Inventory, root: str, table: str
 ) -> Iterator[tuple[pa.StringArray, str]]:
     """Yields the paths of images relative to each possible base, and the way as text."""
     paths = images.paths.combine_chunks()
-    input_folders = images.table["given"].unique().to_pylist()
+    input_folders = images.table["given_folder"].unique().to_pylist()
     folder = table.rpartition("/")[0] + "/"
     bases = {folder: "relative to the folder of the table"}
     bases.setdefault(root, "relative to the input folder")
@@ -706,12 +723,14 @@ def _paths_from(
             is_below = pc.starts_with(paths, within)
             relative_paths = pc.utf8_slice_codeunits(paths, len(within))
             yield pc.if_else(is_below, relative_paths, None), way
-    yield names_of(paths), "the names of the files"
+    yield base_names(paths), "the names of the files"
     # Tools that write boxes use paths below the only folder of images, or, if file names
     # repeat, below the folder of the table's split.
     folders = images.folders.dictionary.to_pylist()
     holders = {
-        match[0] for image_folder in folders if (match := _IMAGES.match(image_folder))
+        match[0]
+        for image_folder in folders
+        if (match := _IMAGES_FOLDER.match(image_folder))
     }
     word = split_word(table.rpartition("/")[2])
     split = [

@@ -29,18 +29,18 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, first_names, is_utf8
+from recordmill.schemas.text import format_count, format_names, is_utf8
 from recordmill.schemas.yaml_lines import YamlDocument
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.cast.text_values import shown
-from recordmill.transforms.inventory import Inventory, names_of, without_endings
+from recordmill.transforms.cast.text_values import shorten
+from recordmill.transforms.inventory import Inventory, base_names, strip_extensions
 from recordmill.transforms.sources.file_splits import AUTO, SPLIT_NAMES
 from recordmill.transforms.sources.images.annotations import ObjectFiles
 from recordmill.transforms.sources.images.object_tables import (
-    OTHERWISE,
-    Objects,
-    side_of,
-    tables_of,
+    WITHOUT_BOXES_HINT,
+    ImageObjects,
+    build_tables,
+    parse_side,
 )
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.xml_text import parse_xml
@@ -54,21 +54,22 @@ from recordmill.transforms.storage.reading import (
 _HEAD_BYTES = 4096
 _LABEL_BYTES = 1 << 16  # bytes of a text file that are checked for labels
 _SAMPLE = 100  # files that are checked, to determine the kind of all files
-_ASIDE = r"(?i)(^|/)(?:images|jpegimages|labels|annotations)/"
+_KIND_FOLDER = r"(?i)(^|/)(?:images|jpegimages|labels|annotations)/"
 
 
-def _pair(files: Sequence[InputFile], images: Inventory) -> I64:
+def _match_files(files: Sequence[InputFile], images: Inventory) -> I64:
     """Returns the index of each image's annotation file, or -1."""
     paths = (
         images.paths.combine_chunks(),
         pa.array([f.path for f in files], pa.string()),
     )
     shortened_paths = [
-        pc.replace_substring_regex(path_array, _ASIDE, r"\1") for path_array in paths
+        pc.replace_substring_regex(path_array, _KIND_FOLDER, r"\1")
+        for path_array in paths
     ]
     file_indices = pa.nulls(len(images), pa.int32())
-    for keys in shortened_paths, [*map(names_of, paths)]:
-        image_keys, file_keys = map(without_endings, keys)
+    for keys in shortened_paths, [*map(base_names, paths)]:
+        image_keys, file_keys = map(strip_extensions, keys)
         is_unique = all(
             len(key_array.unique()) == len(key_array)
             for key_array in (image_keys, file_keys)
@@ -80,7 +81,7 @@ def _pair(files: Sequence[InputFile], images: Inventory) -> I64:
     return np.asarray(pc.fill_null(file_indices, -1), np.int64)
 
 
-def _owners(files: Sequence[InputFile], file_of: I64) -> dict[str, list[int]]:
+def _images_by_file(files: Sequence[InputFile], file_of: I64) -> dict[str, list[int]]:
     """Returns the indices of the images of each file, by path of the file.
 
     Args:
@@ -93,7 +94,7 @@ def _owners(files: Sequence[InputFile], file_of: I64) -> dict[str, list[int]]:
     return owners
 
 
-class _Labels(NamedTuple):
+class _FileContent(NamedTuple):
     """The content of an annotation file."""
 
     # of each object: class, box (ymin, xmin, ymax, xmax as fractions of the size) and
@@ -101,27 +102,27 @@ class _Labels(NamedTuple):
     objects: Sequence[tuple[Any, ...]] = ()
     size: tuple[float, float] = (np.nan, np.nan)  # height and width, if stated
     problem: str = ""  # why the image is a reject
-    image: str = ""  # the file name of the image, if stated
+    image_name: str = ""  # the file name of the image, if stated
     is_certain: bool = True  # whether the content alone proves the format
 
 
-class _Read(NamedTuple):
+class _AnnotationFiles(NamedTuple):
     """The contents of the annotation files of one format."""
 
-    labels: dict[int, tuple[InputFile, _Labels]]  # by the index of the image
-    used: set[str]  # the paths of the files that have this format
+    contents: dict[int, tuple[InputFile, _FileContent]]  # by the index of the image
+    used_paths: set[str]  # the paths of the files that have this format
     checksums: list[FileChecksum]
     rejects: list[Reject]  # files without an image
 
     @classmethod
-    def of(
+    def read(
         cls,
         files: Sequence[InputFile],
         owners: Mapping[str, Sequence[int]],
         images: Inventory,
-        parse: Callable[[bytes], _Labels | None],
+        parse: Callable[[bytes], _FileContent | None],
         storage: StorageOptions,
-    ) -> _Read:
+    ) -> _AnnotationFiles:
         """Reads and parses annotation files.
 
         Args:
@@ -134,16 +135,19 @@ class _Read(NamedTuple):
         annotation_files = cls({}, set(), [], [])
         for file in files:
             for row in owners.get(file.path, ()) if file.problem else ():
-                annotation_files.labels[row] = file, _Labels(problem=file.problem)
+                annotation_files.contents[row] = (
+                    file,
+                    _FileContent(problem=file.problem),
+                )
         readable = [file for file in files if not file.problem]
-        coming = read_files(((file.uri, file.seen) for file in readable), storage)
+        coming = read_files(((file.uri, file.stat) for file in readable), storage)
         for file, content in zip(readable, coming, strict=True):
             annotation_files.checksums.append(checksum_of(file.path, content))
             labels = parse(content)
             rows = owners.get(file.path, ())
             if labels is None or not (rows or labels.is_certain):
                 continue
-            annotation_files.used.add(file.path)
+            annotation_files.used_paths.add(file.path)
             if not rows:
                 reason = "no image of this name in the input"
                 annotation_files.rejects.append(
@@ -152,8 +156,8 @@ class _Read(NamedTuple):
             # If it matches a.jpg and a.png, it may name one of them.
             names = [images[row].path.rpartition("/")[2] for row in rows[1:] and rows]
             for row, name in zip_longest(rows, names):
-                if name == labels.image or labels.image not in names:
-                    annotation_files.labels[row] = file, labels
+                if name == labels.image_name or labels.image_name not in names:
+                    annotation_files.contents[row] = file, labels
         return annotation_files
 
     def objects(
@@ -162,7 +166,7 @@ class _Read(NamedTuple):
         rows: Sequence[int],
         images: Inventory,
         kinds: Mapping[str, pa.DataType],
-    ) -> Objects:
+    ) -> ImageObjects:
         """Returns the objects of the selected images.
 
         Args:
@@ -171,7 +175,9 @@ class _Read(NamedTuple):
           images: of the input.
           kinds: the types of the further columns of objects.
         """
-        labels_of_rows = [self.labels.get(row, (file, _Labels())) for row in rows]
+        labels_of_rows = [
+            self.contents.get(row, (file, _FileContent())) for row in rows
+        ]
         objects_of_rows = [
             () if row_labels.problem else row_labels.objects
             for _, row_labels in labels_of_rows
@@ -180,7 +186,7 @@ class _Read(NamedTuple):
         labels, boxes, *more_columns = (
             zip(*all_objects, strict=True) if all_objects else [()] * (2 + len(kinds))
         )
-        return Objects(
+        return ImageObjects(
             file,
             images.paths.take(pa.array(rows, pa.int64())).to_pylist(),
             np.array(
@@ -216,7 +222,7 @@ class _Read(NamedTuple):
 # with masks are in ImageSets/Segmentation. As in TFDS, a box is xmin / width and so on,
 # without an offset of 1 pixel.
 
-_LIST = re.compile(
+_SPLIT_LIST = re.compile(
     rf"(?:^|/)ImageSets/(Main|Segmentation)/(trainval|{'|'.join(sorted(SPLIT_NAMES))})"
     r"\.txt$",
     re.IGNORECASE,
@@ -225,29 +231,33 @@ _CORNERS = ("bndbox/ymin", "bndbox/xmin", "bndbox/ymax", "bndbox/xmax")
 _VOC = {"is_difficult": pa.bool_(), "is_truncated": pa.bool_(), "pose": pa.string()}
 
 
-def _parse_voc(content: bytes) -> _Labels | None:
+def _parse_voc(content: bytes) -> _FileContent | None:
     """Parses a file of Pascal VOC; returns None for another format."""
     try:
         root = parse_xml(content)
         if root.tag != "annotation":
             return None
-        height, width = (side_of(_text(root, f"size/{n}")) for n in ("height", "width"))
+        height, width = (
+            parse_side(_element_text(root, f"size/{n}")) for n in ("height", "width")
+        )
         objects = [
-            _voc_object(number, element, height, width)
+            _parse_voc_object(number, element, height, width)
             for number, element in enumerate(root.iterfind("object"), 1)
         ]
         if objects and np.isnan((height, width)).any():
             raise ValueError("has no width and height of the image in its size")
     except ValueError as error:
-        return _Labels(problem=str(error))
-    return _Labels(objects, (height, width), image=_text(root, "filename"))
+        return _FileContent(problem=str(error))
+    return _FileContent(
+        objects, (height, width), image_name=_element_text(root, "filename")
+    )
 
 
-def _text(element: ElementTree.Element, path: str) -> str:
+def _element_text(element: ElementTree.Element, path: str) -> str:
     return (element.findtext(path) or "").strip()
 
 
-def _voc_object(
+def _parse_voc_object(
     number: int, element: ElementTree.Element, height: float, width: float
 ) -> tuple[Any, ...]:
     """Returns class, box and flags of an object; raises ValueError without box or name.
@@ -259,8 +269,8 @@ def _voc_object(
       width: of the image.
     """
     name, texts = (
-        _text(element, "name"),
-        [_text(element, corner) for corner in _CORNERS],
+        _element_text(element, "name"),
+        [_element_text(element, corner) for corner in _CORNERS],
     )
     try:
         box = [float(text) for text in texts]
@@ -269,12 +279,12 @@ def _voc_object(
     is_box = box and np.isfinite(box).all() and box[0] <= box[2] and box[1] <= box[3]
     if not is_box or not name:
         raise ValueError(
-            f"object {number} has the name {shown(name)} and ymin, xmin, ymax, xmax "
-            f"{' '.join(map(shown, texts))}; expected a name and numbers that rise"
+            f"object {number} has the name {shorten(name)} and ymin, xmin, ymax, xmax "
+            f"{' '.join(map(shorten, texts))}; expected a name and numbers that rise"
         )
     parts = [box[0] / height, box[1] / width, box[2] / height, box[3] / width]
-    flags = (_text(element, flag) == "1" for flag in ("difficult", "truncated"))
-    return name, parts, *flags, _text(element, "pose") or "Unspecified"
+    flags = (_element_text(element, flag) == "1" for flag in ("difficult", "truncated"))
+    return name, parts, *flags, _element_text(element, "pose") or "Unspecified"
 
 
 def find_voc(
@@ -315,26 +325,26 @@ def read_voc(
       options: of the job.
       storage: options of the inputs' storage.
     """
-    owners = _owners(files, _pair(files, images))
-    read = _Read.of(files, owners, images, _parse_voc, storage)
-    rows = sorted(read.labels)
+    owners = _images_by_file(files, _match_files(files, images))
+    read = _AnnotationFiles.read(files, owners, images, _parse_voc, storage)
+    rows = sorted(read.contents)
     if not rows:
         raise InputError(
-            f"{files[0].uri}: no file ({count(len(files), 'XML file')}) has the name "
+            f"{files[0].uri}: no file ({format_count(len(files), 'XML file')}) has the name "
             "of an image; expected names like "
-            f"{shown(images[0].path.rpartition('/')[2])}, with the ending .xml, "
-            f"{OTHERWISE}"
+            f"{shorten(images[0].path.rpartition('/')[2])}, with the ending .xml, "
+            f"{WITHOUT_BOXES_HINT}"
         )
-    objects = read.objects(read.labels[rows[0]][0], rows, images, _VOC)
-    tables, box_facts = tables_of([objects], options.boxes_outside)
-    number = count(len(read.used) - len(read.rejects), "file")
+    objects = read.objects(read.contents[rows[0]][0], rows, images, _VOC)
+    tables, box_facts = build_tables([objects], options.boxes_outside)
+    number = format_count(len(read.used_paths) - len(read.rejects), "file")
     facts = (("annotation format", f"Pascal VOC, {number}"), *box_facts)
-    lists = voc_lists(other_files, "Main") if options.split_folders == AUTO else ()
-    used = frozenset(read.used | {file.path for _, file in lists})
-    return ObjectFiles(tables, facts=facts, used=used, lists=lists)
+    lists = find_voc_lists(other_files, "Main") if options.split_level == AUTO else ()
+    used = frozenset(read.used_paths | {file.path for _, file in lists})
+    return ObjectFiles(tables, facts=facts, used_paths=used, split_lists=lists)
 
 
-def voc_lists(
+def find_voc_lists(
     other_files: Sequence[InputFile], use: str
 ) -> tuple[tuple[str, InputFile], ...]:
     """Returns (split, file) of the lists for a use, or else of the lists for another use.
@@ -346,7 +356,9 @@ def voc_lists(
       use: Main or Segmentation.
     """
     matched_lists = [
-        (match, file) for file in other_files if (match := _LIST.search(file.path))
+        (match, file)
+        for file in other_files
+        if (match := _SPLIT_LIST.search(file.path))
     ]
     lists_of_use = [pair for pair in matched_lists if pair[0][1].lower() == use.lower()]
     lists = [(match[2].lower(), file) for match, file in lists_of_use or matched_lists]
@@ -374,18 +386,20 @@ _YOLO = {"segmentation": pa.string()}
 _MAX_PATH = 4096  # characters; no file has a longer path
 # Endings of files with class names, in order of precedence. Roboflow writes
 # _darknet.labels.
-_NAMES = (".yaml", ".yml"), (".names", "_darknet.labels"), ("classes.txt",)
+_NAMES_ENDINGS = (".yaml", ".yml"), (".names", "_darknet.labels"), ("classes.txt",)
 
 
-class Yolo(NamedTuple):
+class YoloFiles(NamedTuple):
     """The files of a dataset in YOLO's format."""
 
-    names: InputFile  # the file with the class names, or the first of several
+    names_file: InputFile  # the file with the class names, or the first of several
     classes: tuple[str, ...]
     # (split, folder or list) as written in that file
     splits: tuple[tuple[str, str], ...]
-    labels: tuple[InputFile, ...]  # text files, at most one for each image
-    read: tuple[FileChecksum, ...]  # checksums of the files with class names and splits
+    label_files: tuple[InputFile, ...]  # text files, at most one for each image
+    checksums: tuple[
+        FileChecksum, ...
+    ]  # checksums of the files with class names and splits
     folders: tuple[str, ...] = ()  # the folders of all files with these class names
 
     def with_lists(self, file_bytes: bytes, checksum: FileChecksum) -> Self:
@@ -400,7 +414,7 @@ class Yolo(NamedTuple):
         fields = {name.strip().lower(): text.strip() for name, _, text in pairs}
         split_names = ("train", "valid", "val", "test")
         splits = tuple((name, fields[name]) for name in split_names if fields.get(name))
-        return self._replace(splits=splits, read=(*self.read, checksum))
+        return self._replace(splits=splits, checksums=(*self.checksums, checksum))
 
 
 def find_yolo(
@@ -410,7 +424,7 @@ def find_yolo(
     storage: StorageOptions,
     *,
     is_new: bool,
-) -> Yolo | None:
+) -> YoloFiles | None:
     """Finds the class names and label files of YOLO; returns None if there are none.
 
     Args:
@@ -435,30 +449,35 @@ def find_yolo(
     ]
     if not labels:
         return None
-    paired = np.unique(_pair(labels, images))
+    paired = np.unique(_match_files(labels, images))
     matched = [labels[at] for at in paired.tolist() if at >= 0 and labels[at].size]
     is_paired = bool(paired[-1] >= 0)
     if not is_paired:
         has_names = any(
-            path.lower().endswith(tuple(chain(*_NAMES))) for path in files_by_path
+            path.lower().endswith(tuple(chain(*_NAMES_ENDINGS)))
+            for path in files_by_path
         )
-        if not (has_names and _are_labels(labels, (), storage)):
+        if not (has_names and _have_labels(labels, (), storage)):
             return None
-    kinds: list[list[Yolo]] = [[], [], []]
+    kinds: list[list[YoloFiles]] = [[], [], []]
     for file in annotation_files or files_by_path.values():
         name = file.path.lower()
         kind = next(
-            (n for n, name_endings in enumerate(_NAMES) if name.endswith(name_endings)),
+            (
+                n
+                for n, name_endings in enumerate(_NAMES_ENDINGS)
+                if name.endswith(name_endings)
+            ),
             None,
         )
         if kind is not None and not file.problem and file.size <= 1 << 20:
             file_bytes, checksum = read_summed(file, storage)
             if (
-                classes := _class_names(file, file_bytes, is_yaml=kind == 0)
+                classes := _parse_class_names(file, file_bytes, is_yaml=kind == 0)
             ) is not None:
                 lists = files_by_path.get(re.sub(r"\.names$", ".data", file.path), file)
                 names, splits = classes
-                candidate = Yolo(file, names, splits, tuple(labels), (checksum,))
+                candidate = YoloFiles(file, names, splits, tuple(labels), (checksum,))
                 if not splits and lists is not file and not lists.problem:
                     candidate = candidate.with_lists(*read_summed(lists, storage))
                 kinds[kind].append(candidate)
@@ -466,30 +485,30 @@ def find_yolo(
         (candidates_of_kind for candidates_of_kind in kinds if candidates_of_kind), []
     )
     is_doubtful = is_paired and candidates and not annotation_files
-    if is_doubtful and not _are_labels(matched, candidates[0].classes, storage):
+    if is_doubtful and not _have_labels(matched, candidates[0].classes, storage):
         return None
     if candidates and not is_paired:
         raise InputError(
-            f"{labels[0].uri}: no file ({count(len(labels), 'text file')}) has the "
+            f"{labels[0].uri}: no file ({format_count(len(labels), 'text file')}) has the "
             "name of an image; expected labels/1.txt for images/1.jpg. Some are labels "
-            f"of the classes that {candidates[0].names.path} names. Rename them like their "
-            f"images, {OTHERWISE}"
+            f"of the classes that {candidates[0].names_file.path} names. Rename them like their "
+            f"images, {WITHOUT_BOXES_HINT}"
         )
     if len(candidates) > 1 and len({candidate.classes for candidate in candidates}) > 1:
         raise InputError(
-            f"{candidates[0].names.uri} and {candidates[1].names.uri} both contain class names; "
+            f"{candidates[0].names_file.uri} and {candidates[1].names_file.uri} both contain class names; "
             "expected one such file. Leave out one of them and its images with "
             "`exclude`, or convert the folder of each alone"
         )
     if (
         is_new
         and not (candidates or annotation_files)
-        and _are_labels(matched, (), storage)
+        and _have_labels(matched, (), storage)
     ):
         raise InputError(
             f"{matched[0].uri}: has YOLO labels, which require class names; expected "
             "data.yaml with names, obj.names or classes.txt. Add one to the input and "
-            f"name it in `annotations`, {OTHERWISE}"
+            f"name it in `annotations`, {WITHOUT_BOXES_HINT}"
         )
     if not candidates and annotation_files:
         without = find_yolo((), other_files, images, storage, is_new=is_new)
@@ -499,14 +518,14 @@ def find_yolo(
                 "expected data.yaml with names, obj.names or classes.txt. Add one to "
                 "the input"
             )
-        return without._replace(labels=tuple(labels))
+        return without._replace(label_files=tuple(labels))
     if not candidates:
         return None
-    folders = (candidate.names.path.rpartition("/")[0] for candidate in candidates)
+    folders = (candidate.names_file.path.rpartition("/")[0] for candidate in candidates)
     return candidates[0]._replace(folders=tuple(dict.fromkeys(folders)))
 
 
-def _are_labels(
+def _have_labels(
     files: Sequence[InputFile], classes: Sequence[str], storage: StorageOptions
 ) -> bool:
     """Tests whether a sampled file has objects of the classes or inside the image."""
@@ -527,7 +546,7 @@ def _are_labels(
     return False
 
 
-def _class_names(
+def _parse_class_names(
     file: InputFile, file_bytes: bytes, *, is_yaml: bool
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
     """Returns the classes and (split, location) pairs of a file; None without names."""
@@ -537,19 +556,19 @@ def _class_names(
         _require_distinct(listed, file.uri)
         return tuple(listed), ()
     document = YamlDocument(file_bytes, file.uri)
-    settings = document.as_written()  # a class may be 1.50, or true
+    settings = document.written_value()  # a class may be 1.50, or true
     names = settings.get("names") if isinstance(settings, dict) else None
     if isinstance(names, dict):
         numbers = [str(number) for number in range(len(names))]
         if {*names} != {*numbers}:
             raise InputError(
-                f"{file.uri}: the numbers of its names are {first_names(sorted(names))}; "
+                f"{file.uri}: the numbers of its names are {format_names(sorted(names))}; "
                 "expected 0, 1, 2 and so on"
             )
         names = [names[number] for number in numbers]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return None
-    _require_distinct(names, f"{file.uri}: line {document.line(['names'])}")
+    _require_distinct(names, f"{file.uri}: line {document.line_of(['names'])}")
     if not all(map(is_utf8, names)):
         raise InputError(
             f"{file.uri}: a class name has an unpaired surrogate (\\ud800 to \\udfff); "
@@ -558,7 +577,7 @@ def _class_names(
     if settings.get("kpt_shape"):
         raise InputError(
             f"{file.uri}: has kpt_shape: keypoints of YOLO are not supported. Export "
-            f"them as COCO (person_keypoints.json), {OTHERWISE}"
+            f"them as COCO (person_keypoints.json), {WITHOUT_BOXES_HINT}"
         )
     base = settings.get("path")
     base = f"{base}/" if isinstance(base, str) else ""
@@ -577,12 +596,12 @@ def _require_distinct(names: Sequence[str], location: str) -> None:
         if (first := numbers.setdefault(name, number)) != number:
             raise InputError(
                 f"{location}: classes {first} and {number} both have the name "
-                f"{shown(name)}; expected different names. Rename one of them, "
-                f"{OTHERWISE}"
+                f"{shorten(name)}; expected different names. Rename one of them, "
+                f"{WITHOUT_BOXES_HINT}"
             )
 
 
-def _places(location: str, folder: str) -> list[str]:
+def _candidate_paths(location: str, folder: str) -> list[str]:
     """Returns the candidate paths of a location in data.yaml, below the input root.
 
     Datasets are moved, so a location may be relative to the folder of that file or to one
@@ -601,19 +620,19 @@ def _places(location: str, folder: str) -> list[str]:
     return list(dict.fromkeys([joined, *below, *above]))
 
 
-def _yolo_splits(
-    yolo: Yolo, other_files: Sequence[InputFile], images: Inventory
+def _find_yolo_splits(
+    yolo: YoloFiles, other_files: Sequence[InputFile], images: Inventory
 ) -> tuple[list[str], list[tuple[str, InputFile]]]:
     """Returns the split of each image by its folder, and (split, file) of image lists."""
-    folder = yolo.names.path.rpartition("/")[0]
-    files = {file.path: file for file in (*other_files, *yolo.labels)}
+    folder = yolo.names_file.path.rpartition("/")[0]
+    files = {file.path: file for file in (*other_files, *yolo.label_files)}
     paths = images.paths.combine_chunks()
     splits = np.full(len(images), "", np.object_)
     lists, done = [], set[str]()
     for split, location in yolo.splits:
         if split in done:
             continue
-        for place in _places(location, folder):
+        for place in _candidate_paths(location, folder):
             if file := files.get(place):
                 lists.append((split, file))
             else:
@@ -627,7 +646,7 @@ def _yolo_splits(
 
 
 def read_yolo(
-    yolo: Yolo,
+    yolo: YoloFiles,
     other_files: Sequence[InputFile],
     images: Inventory,
     options: ImagesOptions,
@@ -645,19 +664,19 @@ def read_yolo(
     Raises:
       InputError: all images of a split lack labels, and some labels lack an image.
     """
-    splits, lists = _yolo_splits(yolo, other_files, images)
-    other_paths = {yolo.names.path, *(file.path for _, file in lists)}
-    labels = [file for file in yolo.labels if file.path not in other_paths]
-    file_of = _pair(labels, images)
-    matched = _owners(labels, file_of).keys()
+    splits, lists = _find_yolo_splits(yolo, other_files, images)
+    other_paths = {yolo.names_file.path, *(file.path for _, file in lists)}
+    labels = [file for file in yolo.label_files if file.path not in other_paths]
+    file_of = _match_files(labels, images)
+    matched = _images_by_file(labels, file_of).keys()
     # The labels of images in other folders may have other class names.
     is_own, paths = np.array(splits, np.object_) != "", images.paths.combine_chunks()
     for folder in yolo.folders:
         is_own |= np.asarray(pc.starts_with(paths, folder and f"{folder}/"), np.bool_)
     file_of[~is_own & is_own.any()] = -1
-    if options.split_folders != AUTO:
+    if options.split_level != AUTO:
         splits, lists = [], []
-    owners = _owners(labels, file_of)
+    owners = _images_by_file(labels, file_of)
     folders = {_folder_key(path) for path in owners}
     rows = [
         row
@@ -667,38 +686,38 @@ def read_yolo(
     # The other label files match images that use other labels.
     label_files = [f for f in labels if f.path in owners or f.path not in matched]
     parse = partial(_parse_yolo, names=yolo.classes)
-    read = _Read.of(label_files, owners, images, parse, storage)
-    with_labels = {splits[row] for row in read.labels if splits}
+    read = _AnnotationFiles.read(label_files, owners, images, parse, storage)
+    with_labels = {splits[row] for row in read.contents if splits}
     for row in rows if read.rejects and splits else ():
         if splits[row] not in with_labels:
             raise InputError(
                 f"{images[row].uri}: it and all images of split {splits[row]} by "
-                f"{yolo.names.path} have no label file; expected the same folders and "
+                f"{yolo.names_file.path} have no label file; expected the same folders and "
                 "names, as in images/val/a.jpg and labels/val/a.txt. But "
-                f"{count(len(read.rejects), 'file')} of labels, such as "
+                f"{format_count(len(read.rejects), 'file')} of labels, such as "
                 f"{read.rejects[0].path}, have no image. Rename one of them, or leave "
                 "out these label files with `exclude`"
             )
-    objects = read.objects(yolo.names, rows, images, _YOLO)
+    objects = read.objects(yolo.names_file, rows, images, _YOLO)
     if any(splits):
         objects = objects._replace(splits=[splits[row] for row in rows])
-    objects = objects._replace(checksums=(*yolo.read, *objects.checksums))
-    tables, box_facts = tables_of([objects], options.boxes_outside)
-    number = count(len(read.labels), "file")
+    objects = objects._replace(checksums=(*yolo.checksums, *objects.checksums))
+    tables, box_facts = build_tables([objects], options.boxes_outside)
+    number = format_count(len(read.contents), "file")
     facts = [("annotation format", f"YOLO, {number} of labels")]
-    facts += [("splits", f"by {yolo.names.path}")] * any(splits)
+    facts += [("splits", f"by {yolo.names_file.path}")] * any(splits)
     used = frozenset(
-        other_paths | {checksum.path for checksum in yolo.read} | read.used
+        other_paths | {checksum.path for checksum in yolo.checksums} | read.used_paths
     )
     facts += box_facts
     return ObjectFiles(tables, yolo.classes, tuple(facts), used, tuple(lists))
 
 
 def _folder_key(path: str) -> str:
-    return re.sub(_ASIDE, r"\1", path).rpartition("/")[0]
+    return re.sub(_KIND_FOLDER, r"\1", path).rpartition("/")[0]
 
 
-def _parse_yolo(content: bytes, names: Sequence[Any]) -> _Labels:
+def _parse_yolo(content: bytes, names: Sequence[Any]) -> _FileContent:
     """Returns the objects of a label file up to the first invalid line, and its problem.
 
     Args:
@@ -722,14 +741,14 @@ def _parse_yolo(content: bytes, names: Sequence[Any]) -> _Labels:
         problem = ""
         if not (is_box or is_outline) or not np.isfinite(numbers).all():
             problem = (
-                f"is {shown(line.decode('utf-8', 'replace'))}; expected the number of a "
+                f"is {shorten(line.decode('utf-8', 'replace'))}; expected the number of a "
                 "class, then a box of 4 numbers or an outline of 3 points or more"
             )
         elif not 0 <= label < len(names):
             problem = f"class {label} is not one of {len(names):,} names"
         if problem:
             located_problem = f"line {number}: {problem}"
-            return _Labels(objects, problem=located_problem, is_certain=False)
+            return _FileContent(objects, problem=located_problem, is_certain=False)
         if is_box:
             x, y, width, height = numbers
             box = [y - height / 2, x - width / 2, y + height / 2, x + width / 2]
@@ -737,4 +756,4 @@ def _parse_yolo(content: bytes, names: Sequence[Any]) -> _Labels:
             xs, ys = numbers[::2], numbers[1::2]
             box = [min(ys), min(xs), max(ys), max(xs)]
         objects.append((names[label], box, "[]" if is_box else json.dumps([numbers])))
-    return _Labels(objects, is_certain=bool(objects))
+    return _FileContent(objects, is_certain=bool(objects))

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from recordmill.schemas.input_text import describe_failure
 
-_MOST_LEVELS = 100  # of nested elements; a deep tree crashes the process
+_MAX_LEVELS = 100  # of nested elements; a deep tree crashes the process
 
 
 class _Builder(ElementTree.TreeBuilder):
@@ -17,8 +17,8 @@ class _Builder(ElementTree.TreeBuilder):
 
     def start(self, tag: str, attrs: dict[Any, Any]) -> Any:
         self.depth += 1
-        if self.depth > _MOST_LEVELS:
-            raise ValueError(f"has more than {_MOST_LEVELS} elements in each other")
+        if self.depth > _MAX_LEVELS:
+            raise ValueError(f"has more than {_MAX_LEVELS} elements in each other")
         return super().start(tag, attrs)
 
     def end(self, tag: str) -> Any:

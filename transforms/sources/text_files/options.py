@@ -21,18 +21,18 @@ from recordmill.transforms.sources.images.options import (
 from recordmill.transforms.sources.registry import (
     FilesOptions,
     KeyFolders,
-    Request,
     SourceFormat,
+    SourceRequest,
     SplitFrom,
-    later,
-    read_names,
+    describe_names,
+    import_later,
 )
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
 
-_WIDE = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
-_BLANKS = b"\t\n\f\r"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
+_BLANK_BYTES = b"\t\n\f\r"
 
 
 def _is_text(head: bytes) -> bool:
@@ -41,7 +41,7 @@ def _is_text(head: bytes) -> bool:
     >>> _is_text("grün".encode()[:3]), _is_text(b"a\0b")
     (True, False)
     """
-    if any(byte < 32 and byte not in _BLANKS for byte in head):
+    if any(byte < 32 and byte not in _BLANK_BYTES for byte in head):
         return False
     try:
         head.decode()
@@ -58,7 +58,7 @@ class TextOptions(FileOptions, FilesOptions):
         (".txt", ".text"),
         lambda _: "text",  # invalid UTF-8 may follow, so reading checks the whole file
         _is_text,
-        lambda head: "UTF-16" if head.startswith(_WIDE) else "",
+        lambda head: "UTF-16" if head.startswith(_UTF16_MARKS) else "",
         "UTF-8",
         "unsupported-text",
         "unlisted-text",
@@ -96,21 +96,21 @@ class TextOptions(FileOptions, FilesOptions):
         super().require_consistent()
 
 
-def make_source(options: TextOptions, request: Request) -> Source:
+def make_source(options: TextOptions, request: SourceRequest) -> Source:
     """Creates the source of lines or of whole files."""
     options.require_consistent()
     if options.whole_files:
         from recordmill.transforms.sources.text_files.source import TextFilesSource
 
         columns = request.columns if request.as_text else None
-        return TextFilesSource(options, request.storage, wanted=columns)
+        return TextFilesSource(options, request.storage, schema_columns=columns)
     from recordmill.transforms.sources.lines import TextSource
 
     return TextSource(
-        keeps_blank=options.blank_lines == "keep",
+        keeps_blank_lines=options.blank_lines == "keep",
         splits=request.file_splits(options.split_from),
         partitions=request.partitions(options.partitions),
-        wanted=request.columns if request.as_text else (),
+        requested_columns=request.columns if request.as_text else (),
         storage=request.storage,
     )
 
@@ -121,7 +121,7 @@ def describe_inputs(
     """Returns a description of the classes and splits in names of files and folders."""
     if options.whole_files:
         return describe_whole_files(options, files, storage)
-    return read_names(options, files)
+    return describe_names(options, files)
 
 
 FORMAT = SourceFormat(
@@ -130,7 +130,7 @@ FORMAT = SourceFormat(
     options=TextOptions,
     describe_inputs=describe_inputs,
     make_source=make_source,
-    line_of=later("csv.quotes.line_of"),
+    line_of=import_later("csv.quotes.count_lines"),
     examples=(
         ("every line, also blank ones", "recordmill convert text prose out/prose"),
         (

@@ -11,12 +11,12 @@ import pyarrow as pa
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.ranges import TypeFlags
 from recordmill.transforms.encode.row_errors import utf8_reason
-from recordmill.transforms.sources.base import RowSink
+from recordmill.transforms.sources.base import RangeFindings
 from recordmill.transforms.sources.images.source import (
     FilesSource,
+    PreparedFile,
+    PreparedFiles,
     ReadFile,
-    Taken,
-    TakenFiles,
     file_schema,
 )
 
@@ -31,19 +31,21 @@ class TextFilesSource(FilesSource):
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         text = FeatureSpec("text", Kind.BYTES, dtype="string")
-        return file_schema(self.options.column_names, self.found, text)
+        return file_schema(self.options.column_names, self.annotations, text)
 
-    def _take(
+    def _prepare_file(
         self, data: bytes, values: Sequence[Any], partners: Sequence[ReadFile]
-    ) -> Taken:
+    ) -> PreparedFile:
         if problem := utf8_reason(data, "file"):
             raise ValueError(f"is {problem}; save it as UTF-8")
-        return Taken(data.removeprefix(_BOM))
+        return PreparedFile(data.removeprefix(_BOM))
 
-    def _batch(self, taken_files: TakenFiles, sink: RowSink) -> pa.RecordBatch:
+    def _build_batch(
+        self, taken_files: PreparedFiles, sink: RangeFindings
+    ) -> pa.RecordBatch:
         # `_take` has checked that the contents are UTF-8.
         columns = {"text": taken_files.contents.cast(pa.string())}
         columns["filename"] = pa.array(taken_files.paths, pa.string())
         return pa.RecordBatch.from_pydict(
-            {**self.found.columns(taken_files.values), **columns}
+            {**self.annotations.build_columns(taken_files.values), **columns}
         )

@@ -34,17 +34,17 @@ from recordmill.schemas.names import LABELS_ENDING, parse_labels
 from recordmill.schemas.options import Payload
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, first_names
+from recordmill.schemas.text import format_count, format_names
 from recordmill.transforms.decode.examples import ObservedFeatures, decode_records
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.images.header import image_format
 from recordmill.transforms.storage.reading import read_summed
 
-_MOST_BYTES = 64 << 20  # maximum size of a metadata file next to the records
+_MAX_METADATA_BYTES = 64 << 20  # maximum size of a metadata file next to the records
 
 
-class BesideFiles:
+class MetadataFiles:
     """The metadata files next to the records, each read on demand."""
 
     def __init__(self, files: Sequence[InputFile], storage: StorageOptions) -> None:
@@ -55,12 +55,12 @@ class BesideFiles:
     def read(self, path: str) -> bytes | None:
         """Returns the bytes of a file, or None if it is no input or too large."""
         file = self._files.get(path)
-        if file is None or file.size > _MOST_BYTES:
+        if file is None or file.size > _MAX_METADATA_BYTES:
             return None
         content, self.checksums[path] = read_summed(file, self._storage)
         return content
 
-    def named(self, name: str) -> dict[str, bytes]:
+    def read_named(self, name: str) -> dict[str, bytes]:
         """Returns the bytes of all files with this name, by folder."""
         contents_by_folder = {}
         for path in self._files:
@@ -68,15 +68,15 @@ class BesideFiles:
                 contents_by_folder[folder_of(path)] = content
         return contents_by_folder
 
-    def manifests(self) -> dict[str, Manifest]:
+    def read_manifests(self) -> dict[str, Manifest]:
         """Returns the valid manifests of recordmill, by folder."""
         manifests_by_folder = {}
-        for folder, content in self.named(MANIFEST_NAME).items():
+        for folder, content in self.read_named(MANIFEST_NAME).items():
             with suppress(OutputRefusedError):  # another program's file of that name
                 manifests_by_folder[folder] = Manifest.from_bytes(content, folder)
         return manifests_by_folder
 
-    def in_folder(self, folder: str, name: str) -> bytes | None:
+    def read_in_folder(self, folder: str, name: str) -> bytes | None:
         """Returns the bytes of a file in a folder, or None."""
         return self.read(f"{folder}/{name}" if folder else name)
 
@@ -86,12 +86,12 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-class _Reader(NamedTuple):
+class _ParseContext(NamedTuple):
     """The context in which a features.json is parsed."""
 
     # returns the bytes of a file in the same folder, by name; None if it is missing
-    beside: Callable[[str], bytes | None]
-    odd: list[str]  # receives the names of unsupported features
+    read_beside: Callable[[str], bytes | None]
+    unsupported_features: list[str]  # receives the names of unsupported features
 
 
 class TfdsFeature(NamedTuple):
@@ -101,8 +101,8 @@ class TfdsFeature(NamedTuple):
     kind: str = ""  # type in TFDS if only its numbers are kept, else ""
 
 
-def _walk(
-    node: Mapping[str, Any], name: str, outer: Shape, context: _Reader
+def _parse_node(
+    node: Mapping[str, Any], name: str, outer: Shape, context: _ParseContext
 ) -> Iterator[TfdsFeature]:
     """Yields the features of a node.
 
@@ -116,41 +116,43 @@ def _walk(
     """
     try:
         with as_input_error(FEATURES_NAME, "a feature of TFDS"):
-            yield from _features_of(node, name, outer, context)
+            yield from _parse_features(node, name, outer, context)
     except (InputError, SchemaError):
-        context.odd.append(name or "the whole file")
+        context.unsupported_features.append(name or "the whole file")
 
 
-def _features_of(
-    node: Mapping[str, Any], name: str, outer: Shape, context: _Reader
+def _parse_features(
+    node: Mapping[str, Any], name: str, outer: Shape, context: _ParseContext
 ) -> Iterator[TfdsFeature]:
     kind = str(node["pythonClassName"]).rpartition(".")[2]
     if "featuresDict" in node:
         for key, child in node["featuresDict"]["features"].items():
-            yield from _walk(child, f"{name}/{key}" if name else key, outer, context)
+            yield from _parse_node(
+                child, f"{name}/{key}" if name else key, outer, context
+            )
     elif kind == "Translation":  # a dict with a text for each language
         for language in node["translation"]["languages"]:
             text = {"pythonClassName": "Text"}
-            yield from _walk(text, f"{name}/{language}", outer, context)
+            yield from _parse_node(text, f"{name}/{language}", outer, context)
     elif kind == "Sequence":
         length = int(node["sequence"].get("length") or -1)
         outer = (*outer, None if length < 0 else length)
-        yield from _walk(node["sequence"]["feature"], name, outer, context)
+        yield from _parse_node(node["sequence"]["feature"], name, outer, context)
     else:
-        spec = _leaf(node, kind, name, context)
+        spec = _parse_leaf(node, kind, name, context)
         if spec is not None and (not outer or spec.content is Content.VALUES):
             spec = replace(spec, shape=outer + spec.shape)
-            yield TfdsFeature(spec, kind if kind in _PLAIN_HERE else "")
+            yield TfdsFeature(spec, kind if kind in _NUMBERS_ONLY else "")
 
 
-_PLAIN_HERE = ("Audio", "BBoxFeature")
+_NUMBERS_ONLY = ("Audio", "BBoxFeature")
 
 
-def _leaf(
-    node: Mapping[str, Any], kind: str, name: str, context: _Reader
+def _parse_leaf(
+    node: Mapping[str, Any], kind: str, name: str, context: _ParseContext
 ) -> FeatureSpec | None:
     if kind == "Image":
-        shape = _dimensions(node["image"]) or (None, None, None)
+        shape = _parse_dimensions(node["image"]) or (None, None, None)
         dtype = node["image"].get("dtype") or "uint8"
         return FeatureSpec(
             name, Kind.BYTES, dtype=dtype, shape=shape, content=Content.IMAGE
@@ -158,7 +160,9 @@ def _leaf(
     if kind == "ClassLabel":
         classes = int(node["classLabel"].get("numClasses") or 0)
         dotted, dashed = (name.replace("/", mark) + LABELS_ENDING for mark in ".-")
-        names = _labels(context.beside(dotted)) or _labels(context.beside(dashed))
+        names = _parse_labels(context.read_beside(dotted)) or _parse_labels(
+            context.read_beside(dashed)
+        )
         return FeatureSpec(
             name,
             Kind.INT64,
@@ -171,7 +175,7 @@ def _leaf(
         return FeatureSpec(name, Kind.FLOAT, shape=(4,))
     if kind in ("Tensor", "Scalar", "Audio"):
         content = node["audio" if kind == "Audio" else "tensor"]
-        dtype, shape = str(content["dtype"]), _dimensions(content)
+        dtype, shape = str(content["dtype"]), _parse_dimensions(content)
         encoding = (content.get("encoding") or "none").lower()
         if encoding == "none":
             return FeatureSpec(name, usual_kind(dtype), dtype=dtype, shape=shape)
@@ -183,12 +187,12 @@ def _leaf(
     return None
 
 
-def _dimensions(content: Mapping[str, Any]) -> Shape:
+def _parse_dimensions(content: Mapping[str, Any]) -> Shape:
     sides = (content.get("shape") or {}).get("dimensions", ())
     return tuple(None if int(side) < 0 else int(side) for side in sides)
 
 
-def _labels(content: bytes | None) -> tuple[str, ...]:
+def _parse_labels(content: bytes | None) -> tuple[str, ...]:
     try:
         return parse_labels(content) if content is not None else ()
     except ValueError:  # not UTF-8
@@ -196,8 +200,8 @@ def _labels(content: bytes | None) -> tuple[str, ...]:
 
 
 _SHOWN_BYTES = 12
-_LOOKED_AT = 32  # records that are checked for sequence examples
-_IMAGES = ("jpeg", "png")  # formats that TFDS decodes to pixels
+_MAX_CHECKED_RECORDS = 32  # records that are checked for sequence examples
+_DECODED_FORMATS = ("jpeg", "png")  # formats that TFDS decodes to pixels
 
 
 class SampledRecord(NamedTuple):
@@ -233,7 +237,7 @@ def _check_features(
     )
 
 
-def _example_of(record: bytes, *, look_for_lists: bool) -> Example | str:
+def _parse_example(record: bytes, *, look_for_lists: bool) -> Example | str:
     try:
         example = Example.FromString(record)
     except DecodeError:
@@ -248,37 +252,37 @@ def _example_of(record: bytes, *, look_for_lists: bool) -> Example | str:
     return "has no feature" if record else "is empty"
 
 
-def _not_an_example(record: SampledRecord, why: str) -> InputError:
+def _no_example_error(record: SampledRecord, why: str) -> InputError:
     return InputError(
         f"{record.uri}: the record at byte {record.offset:,} {why} "
-        f"({count(len(record.data), 'byte')} that start with "
+        f"({format_count(len(record.data), 'byte')} that start with "
         f"{record.data[:_SHOWN_BYTES].hex()!r}). Keep sequence examples or JSON with "
         "`payload=sequence_example` or `payload=json` and their features in a "
         "`schema`; keep any records with `payload=raw`"
     )
 
 
-def _fits(records: pa.BinaryArray, feature: FeatureSpec) -> bool:
+def _fits_records(records: pa.BinaryArray, feature: FeatureSpec) -> bool:
     try:
         return not decode_records(records, Schema((feature,))).row_errors
     except SchemaError:
         return False
 
 
-def _as_image(feature: FeatureSpec, records: pa.BinaryArray) -> FeatureSpec:
+def _as_image_feature(feature: FeatureSpec, records: pa.BinaryArray) -> FeatureSpec:
     """Returns the feature as an image feature if all of its values are JPEG or PNG."""
     if feature.kind is not Kind.BYTES or feature.shape:
         return feature
     values = decode_records(records, Schema((feature,))).batch[0].drop_null()
     heads = [value.as_py() for value in values]
-    if not heads or not all(image_format(head) in _IMAGES for head in heads):
+    if not heads or not all(image_format(head) in _DECODED_FORMATS for head in heads):
         return feature
     return replace(
         feature, dtype="uint8", shape=(None, None, None), content=Content.IMAGE
     )
 
 
-RAW = Schema((FeatureSpec("record", Kind.BYTES),))
+RAW_SCHEMA = Schema((FeatureSpec("record", Kind.BYTES),))
 FEATURES_NAME = "features.json"  # of TFDS
 
 
@@ -287,15 +291,15 @@ class ChosenFeatures(NamedTuple):
 
     schema: Schema
     payload: Payload
-    basis: str  # description of the origin, for the input report
+    origin: str  # description of the origin, for the input report
     warnings: tuple[InputWarning, ...] = ()
 
 
-def choose_features(
+def determine_features(
     files: Sequence[InputFile],
     sample: Sequence[SampledRecord],
     manifests: Mapping[str, Manifest],
-    metadata_files: BesideFiles,
+    metadata_files: MetadataFiles,
     *,
     keeps: bool,
     declared: DeclaredSchema | None,
@@ -318,7 +322,7 @@ def choose_features(
       InputError: the records contradict the job or a metadata file.
       SchemaError: the features cannot be determined.
     """
-    stored_features = _stored(files, manifests, metadata_files)
+    stored_features = _read_manifest_features(files, manifests, metadata_files)
     if keeps:
         if (
             stored_features
@@ -331,7 +335,7 @@ def choose_features(
                 f"`payload={stored_features.payload}`, or `records=decode`"
             )
         if declared is not None:
-            schema = _declared(declared, payload)
+            schema = _convert_declaration(declared, payload)
             _check_features(sample, schema, payload, "the schema")
             return ChosenFeatures(schema, payload, "declared")
     else:  # the payload raw does not describe the content of the records
@@ -347,7 +351,7 @@ def choose_features(
     if stored_features and stored_features.payload == payload:
         return stored_features
     if payload == "raw":
-        return ChosenFeatures(RAW, payload, "none: records are kept as bytes")
+        return ChosenFeatures(RAW_SCHEMA, payload, "none: records are kept as bytes")
     if payload != "example":
         raise InputError(
             f"`payload={payload}`: the features of such records are not inferred: declare "
@@ -356,19 +360,19 @@ def choose_features(
     if not sample:
         raise InputError(
             f"{files[0].uri}: no whole record in the first bytes of "
-            f"{count(len(files), 'file')}, so their features cannot be inferred: "
+            f"{format_count(len(files), 'file')}, so their features cannot be inferred: "
             "declare them in a `schema`, or use `payload=raw`"
         )
     unsupported_features: list[str] = []
-    return _inferred(
+    return _infer_features(
         sample,
-        _stated(metadata_files, unsupported_features),
+        _read_tfds_features(metadata_files, unsupported_features),
         unsupported_features,
         keeps=keeps,
     )
 
 
-def _inferred(
+def _infer_features(
     sample: Sequence[SampledRecord],
     stated_features: Mapping[str, TfdsFeature],
     unsupported_features: Sequence[str],
@@ -379,9 +383,11 @@ def _inferred(
     observed, valid = ObservedFeatures(), list[bytes]()
     problem: InputError | None = None
     for number, record in enumerate(sample):
-        example = _example_of(record.data, look_for_lists=number < _LOOKED_AT)
+        example = _parse_example(
+            record.data, look_for_lists=number < _MAX_CHECKED_RECORDS
+        )
         if isinstance(example, str):
-            problem = problem or _not_an_example(record, example)
+            problem = problem or _no_example_error(record, example)
             continue
         observed.add_example(example)
         valid.append(record.data)
@@ -403,7 +409,7 @@ def _inferred(
         parts = [features_by_name[key] for key in spec.keys if key in features_by_name]
         spec = replace(spec, optional=any(part.optional for part in parts))
         is_whole = len(parts) == len(spec.keys) and parts[0].kind is spec.kind
-        if is_whole and _fits(records, spec):
+        if is_whole and _fits_records(records, spec):
             features.append(spec)
             for key in spec.keys:
                 del features_by_name[key]
@@ -411,20 +417,24 @@ def _inferred(
                 number_features[kind].append(name)
         elif parts:
             mismatched_names.append(name)
-    basis, warnings = f"inferred from {count(len(sample), 'record')}", []
+    basis, warnings = f"inferred from {format_count(len(sample), 'record')}", []
     if features:
         basis = (
             f"{len(features)} of {len(features) + len(features_by_name)} as in {FEATURES_NAME}, "
-            f"checked with {count(len(sample), 'record')}"
+            f"checked with {format_count(len(sample), 'record')}"
         )
         if any("/" in feature.name for feature in features):
             basis += "; nested features are named by their path"
         for kind, names in number_features.items():
-            basis += f"; only the numbers are kept for {kind} ({first_names(names, 5)})"
-    features += [_as_image(feature, records) for feature in features_by_name.values()]
+            basis += (
+                f"; only the numbers are kept for {kind} ({format_names(names, 5)})"
+            )
+    features += [
+        _as_image_feature(feature, records) for feature in features_by_name.values()
+    ]
     if unsupported_features:
         message = (
-            f"{FEATURES_NAME}: {first_names(unsupported_features, 5)} cannot be interpreted, so the "
+            f"{FEATURES_NAME}: {format_names(unsupported_features, 5)} cannot be interpreted, so the "
             "types in the records are used. To change that, declare it in a `schema`"
         )
         warnings.append(InputWarning("other-features", message))
@@ -438,10 +448,10 @@ def _inferred(
     return ChosenFeatures(Schema(tuple(features)), "example", basis, tuple(warnings))
 
 
-def _stored(
+def _read_manifest_features(
     files: Sequence[InputFile],
     manifests: Mapping[str, Manifest],
-    metadata_files: BesideFiles,
+    metadata_files: MetadataFiles,
 ) -> ChosenFeatures | None:
     """Returns the features in the manifests if all files have one and all are equal."""
     folders = list(dict.fromkeys(folder_of(file.path) for file in files))
@@ -453,7 +463,7 @@ def _stored(
         for feature in manifests[folder].features:
             file = feature.labels_file
             class_names = (
-                _labels(metadata_files.in_folder(folder, file))
+                _parse_labels(metadata_files.read_in_folder(folder, file))
                 if feature.num_classes
                 else ()
             )
@@ -472,20 +482,22 @@ def _stored(
     return ChosenFeatures(schemas[first], payload, f"as in {MANIFEST_NAME}")
 
 
-def _stated(
-    metadata_files: BesideFiles, unsupported_features: list[str]
+def _read_tfds_features(
+    metadata_files: MetadataFiles, unsupported_features: list[str]
 ) -> dict[str, TfdsFeature]:
     """Returns the features that features.json files of TFDS state, by name."""
     features_by_name: dict[str, TfdsFeature] = {}
     folders_by_feature: dict[str, str] = {}
-    for folder, text in metadata_files.named(FEATURES_NAME).items():
-        reader = _Reader(
-            partial(metadata_files.in_folder, folder), unsupported_features
+    for folder, text in metadata_files.read_named(FEATURES_NAME).items():
+        reader = _ParseContext(
+            partial(metadata_files.read_in_folder, folder), unsupported_features
         )
         try:
             node = parse_json(text, FEATURES_NAME)
             with as_input_error(FEATURES_NAME, "features of TFDS"):
-                folder_features = {f.spec.name: f for f in _walk(node, "", (), reader)}
+                folder_features = {
+                    f.spec.name: f for f in _parse_node(node, "", (), reader)
+                }
         except InputError:
             unsupported_features.append("the whole file")
             continue
@@ -506,18 +518,18 @@ def _require_same_classes(
     if feature is None or feature.class_names == other_feature.class_names:
         return
     raise InputError(
-        f"the classes of {other_feature.name!r} are {_shown(feature)} in {folder or '.'}, and "
-        f"{_shown(other_feature)} in {other_folder or '.'}: one number would mean two classes. "
+        f"the classes of {other_feature.name!r} are {_format_class_names(feature)} in {folder or '.'}, and "
+        f"{_format_class_names(other_feature)} in {other_folder or '.'}: one number would mean two classes. "
         "Convert these folders one by one"
     )
 
 
-def _shown(feature: FeatureSpec) -> str:
+def _format_class_names(feature: FeatureSpec) -> str:
     names = feature.class_names
-    return first_names(names, 5) if names else "without names"
+    return format_names(names, 5) if names else "without names"
 
 
-def _declared(declared: DeclaredSchema, payload: Payload) -> Schema:
+def _convert_declaration(declared: DeclaredSchema, payload: Payload) -> Schema:
     """Returns the schema of a declaration that describes existing records."""
     for name, feature in declared.features.items():
         is_made = (

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.input_files import InputFile, Seen
+from recordmill.schemas.input_files import FileStat, InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64, array_parts, binary_array, offsets_of
@@ -36,7 +36,9 @@ from recordmill.transforms.tfrecord import (
     is_head,
 )
 
-_LOOKED_AT = 1 << 12  # bytes at the start of a file that determine its compression
+_DETECTION_BYTES = (
+    1 << 12
+)  # bytes at the start of a file that determine its compression
 _GZIP_OR_ZLIB = 47  # zlib's wbits value to detect gzip or zlib by the header
 
 
@@ -44,14 +46,16 @@ def open_range(input_range: InputRange, storage: StorageOptions) -> InputStream:
     """Opens a range; the first bytes of the file determine whether it is compressed."""
     part, kind = (input_range.start, input_range.stop), "plain"
     if input_range.start == 0:
-        kind, _ = look_at(input_range.uri, storage, input_range.seen)
+        kind, _ = detect_compression(input_range.uri, storage, input_range.stat)
     compression = "" if kind == "plain" else "deflated"
     return open_stream(input_range, storage, part=part, compression=compression)
 
 
-def look_at(uri: str, storage: StorageOptions, stat: Seen | None) -> tuple[str, bool]:
+def detect_compression(
+    uri: str, storage: StorageOptions, stat: FileStat | None
+) -> tuple[str, bool]:
     """Returns "plain", "gzip" or "zlib", and whether the file begins with a record."""
-    start = read_range(uri, 0, _LOOKED_AT, storage, stat)
+    start = read_range(uri, 0, _DETECTION_BYTES, storage, stat)
     if not start or is_head(start[:HEAD_BYTES]):
         return "plain", True
     is_zlib = start[0] & 0x0F == 8 and int.from_bytes(start[:2], "big") % 31 == 0
@@ -72,8 +76,10 @@ def look_at(uri: str, storage: StorageOptions, stat: Seen | None) -> tuple[str, 
 
 WHOLE_BYTES = 256 << 20  # maximum size of a file that is one range
 STEP_BYTES = 64 << 20  # approximate size of the ranges of a larger file
-_LOOK_BYTES = 1 << 20  # read at once to find records
-_FEW = 4  # with at most so many records in _LOOK_BYTES, only record heads are read
+_READ_BYTES = 1 << 20  # read at once to find records
+_FEW_RECORDS = (
+    4  # with at most so many records in _READ_BYTES, only record heads are read
+)
 
 
 def cut_files(
@@ -91,21 +97,21 @@ def cut_files(
     for file in files:
         edges = [0, file.size]
         if file.size > whole_bytes and is_local(file.uri):
-            edges = _edges(file, storage, step_bytes)
+            edges = _find_edges(file, storage, step_bytes)
         parts += [(file, start, stop) for start, stop in pairwise(edges)]
     return parts
 
 
-def _edges(file: InputFile, storage: StorageOptions, step_bytes: int) -> list[int]:
+def _find_edges(file: InputFile, storage: StorageOptions, step_bytes: int) -> list[int]:
     """Returns the start of each range and the end of a file; no cuts after damage."""
-    edges, at, look = [0], 0, _LOOK_BYTES
-    if look_at(file.uri, storage, file.seen)[0] != "plain":
+    edges, at, look = [0], 0, _READ_BYTES
+    if detect_compression(file.uri, storage, file.stat)[0] != "plain":
         return [0, file.size]
-    read = open_input(file.uri, storage, file.seen).read
+    read = open_input(file.uri, storage, file.stat).read
     while at < file.size:
         block = np.frombuffer(read(at, min(at + look, file.size)), np.uint8)
         ends = find_frames(block) + at
-        look = _LOOK_BYTES if len(ends) > _FEW else HEAD_BYTES
+        look = _READ_BYTES if len(ends) > _FEW_RECORDS else HEAD_BYTES
         head = block[:HEAD_BYTES].data
         if len(ends) == 1 and is_head(head):  # the record is longer than the bytes read
             ends = np.append(ends, at + frame_bytes(head))
@@ -122,7 +128,7 @@ def _edges(file: InputFile, storage: StorageOptions, step_bytes: int) -> list[in
 _REFERENCE = np.dtype([("file", "<u4"), ("length", "<u4"), ("offset", "<u8")])
 
 
-def make_references(number: int, offsets: I64, lengths: I64) -> pa.BinaryArray:
+def create_references(number: int, offsets: I64, lengths: I64) -> pa.BinaryArray:
     """Returns references to frames of the file with this number."""
     references = np.empty(len(offsets), _REFERENCE)
     references["file"] = number
@@ -154,7 +160,7 @@ def read_references(
     edge = np.flatnonzero(np.diff(numbers[order])) + 1
     for rows in np.split(order, edge) if len(order) else ():
         file = files[int(numbers[rows[0]])]
-        LocalInput(file.uri, file.seen).gather(
+        LocalInput(file.uri, file.stat).gather(
             places[rows], lengths[rows], buffer, starts[rows]
         )
     damaged = damaged_frame(buffer, starts, lengths)

@@ -22,15 +22,15 @@ import pyarrow as pa
 from recordmill.schemas.declared import DeclaredSchema
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import Schema
-from recordmill.schemas.input_files import FileChecksum, InputFile, member_of
-from recordmill.schemas.input_summary import NOTHING, InputSummary, SkippedFiles
+from recordmill.schemas.input_files import FileChecksum, InputFile, parse_member
+from recordmill.schemas.input_summary import EMPTY_REPORT, InputReport, SkippedFiles
 from recordmill.schemas.input_text import as_input_error, parse_json
 from recordmill.schemas.job import SPLIT_PATTERN
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.options import Payload
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.text import count
+from recordmill.schemas.text import format_count
 from recordmill.transforms.decode.examples import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.exchange.keys import origins_in
@@ -39,29 +39,33 @@ from recordmill.transforms.sources.base import (
     FRAMED,
     REFERENCE,
     Append,
-    Findings,
+    InputFindings,
+    RangeFindings,
     ReferencedRows,
     Rows,
-    RowSink,
     Source,
     missing_required,
     number_ranges,
 )
 from recordmill.transforms.sources.file_splits import AUTO, FileSplits, split_word
-from recordmill.transforms.sources.registry import Records, Request, TfrecordOptions
+from recordmill.transforms.sources.registry import (
+    Records,
+    SourceRequest,
+    TfrecordOptions,
+)
 from recordmill.transforms.sources.tfrecord.features import (
-    RAW,
-    BesideFiles,
+    RAW_SCHEMA,
+    MetadataFiles,
     SampledRecord,
-    choose_features,
+    determine_features,
     folder_of,
 )
 from recordmill.transforms.sources.tfrecord.frames import (
     STEP_BYTES,
     WHOLE_BYTES,
+    create_references,
     cut_files,
-    look_at,
-    make_references,
+    detect_compression,
     open_range,
     read_references,
 )
@@ -76,8 +80,8 @@ from recordmill.transforms.tfrecord import (
 )
 
 # mnist-train.tfrecord-00000-of-00001, train-00000-of-01024, part-3.tfrecords.gz
-_NAMED = re.compile(r"\.(tfrecords?|tfrec|tfr)\b|-\d{5,}-of-\d{5,}$", re.IGNORECASE)
-_BESIDE = re.compile(
+_DATA_NAME = re.compile(r"\.(tfrecords?|tfrec|tfr)\b|-\d{5,}-of-\d{5,}$", re.IGNORECASE)
+_METADATA_NAME = re.compile(
     r"\.(json|txt|pbtxt|md|html?|ya?ml|csv|tsv|tfindex|tfrecord\.index|idx|index|"
     r"array_record\S*)$|^_SUCCESS$|^LICENSE",
     re.IGNORECASE,
@@ -87,26 +91,26 @@ _ARRAY_RECORD = re.compile(r"\.array_?record[^/]*$", re.IGNORECASE)
 
 SAMPLE_BYTES = 16 << 20  # maximum size of the sample of all files
 SAMPLE_RECORDS = 1_000
-MOST_FILES = 8
-_INFO = "dataset_info.json"  # metadata file of TFDS
+MAX_SAMPLED_FILES = 8
+_INFO_NAME = "dataset_info.json"  # metadata file of TFDS
 
 
 @dataclass(frozen=True, slots=True)
-class _KnownInput:
+class _PreparedInput:
     """The files, splits and features of an input, after `prepare`."""
 
     files: tuple[InputFile, ...] = ()  # files with records
     splits: tuple[str, ...] = ()  # split of each file; "" if it is not stated
     all_plain: bool = True  # whether no file is compressed
-    schema: Schema = RAW  # schema of the records
+    schema: Schema = RAW_SCHEMA  # schema of the records
     payload: Payload = "example"  # payload of the records
     record_bytes: int = 0  # average size of a record of the sample
-    summary: InputSummary = NOTHING  # the input report
+    input_report: InputReport = EMPTY_REPORT  # the input report
     # checksums of the metadata files that were read
     checksums: tuple[FileChecksum, ...] = ()
 
 
-def _find_data(
+def _find_record_files(
     files: Sequence[InputFile], storage: StorageOptions, skipped: list[tuple[str, str]]
 ) -> tuple[list[InputFile], Counter[str]]:
     """Finds the files with records: by content, and remote files first by name."""
@@ -115,8 +119,8 @@ def _find_data(
     kinds: Counter[str] = Counter()
     for file in files:
         name = PurePosixPath(file.path).name
-        has_metadata_name = bool(_BESIDE.search(name))
-        has_data_name = bool(_NAMED.search(name)) and not has_metadata_name
+        has_metadata_name = bool(_METADATA_NAME.search(name))
+        has_data_name = bool(_DATA_NAME.search(name)) and not has_metadata_name
         reason = file.problem or (
             "not a TFRecord file, by its name" if has_metadata_name else ""
         )
@@ -125,7 +129,7 @@ def _find_data(
             reason = "empty"
         # Reading a remote file costs a request: only if its name is unclear.
         elif not reason and (not has_data_name or is_local(file.uri)):
-            kind, fits = look_at(file.uri, storage, file.seen)
+            kind, fits = detect_compression(file.uri, storage, file.stat)
             reason = (
                 "" if fits or has_data_name else "not a TFRecord file, by its content"
             )
@@ -140,26 +144,26 @@ def _find_data(
     arrays = [path for _, path in other_files if _ARRAY_RECORD.search(path)]
     if arrays:
         raise InputError(
-            f"no TFRecord file, but {count(len(arrays), 'ArrayRecord file')}, such as "
+            f"no TFRecord file, but {format_count(len(arrays), 'ArrayRecord file')}, such as "
             f"{arrays[0]}, which cannot be inputs. Convert their original inputs "
             "again, with `container=tfrecord`"
         )
     raise InputError(
-        f"no TFRecord file among {count(len(files), 'input file')}: none starts with "
+        f"no TFRecord file among {format_count(len(files), 'input file')}: none starts with "
         "the length of a record and its checksum, uncompressed or compressed with gzip "
         "or zlib"
         + (f" ({other_files[0][1]}: {other_files[0][0]})" if other_files else "")
     )
 
 
-def _split_by_file(
+def _find_file_splits(
     files: Sequence[InputFile],
     manifests: Mapping[str, Manifest],
     info_contents: Mapping[str, bytes],
 ) -> list[str]:
     """Returns the split of each file by metadata files or its name; "" if unknown."""
     splits_by_folder = {
-        folder: _splits_of_info(info_content)
+        folder: _parse_info(info_content)
         for folder, info_content in info_contents.items()
     }
     stated_splits = {
@@ -183,11 +187,11 @@ def _split_by_file(
     return split_names
 
 
-def _splits_of_info(info_content: bytes) -> tuple[str, tuple[str, ...]]:
+def _parse_info(info_content: bytes) -> tuple[str, tuple[str, ...]]:
     """Parses dataset_info.json; returns the dataset name, and splits, longest first."""
     try:
-        dataset_info = parse_json(info_content, _INFO)
-        with as_input_error(_INFO, "name and splits, each with its name"):
+        dataset_info = parse_json(info_content, _INFO_NAME)
+        with as_input_error(_INFO_NAME, "name and splits, each with its name"):
             name = str(dataset_info["name"])
             splits = [str(split["name"]) for split in dataset_info["splits"]]
     except InputError:  # the file names may still state the splits
@@ -198,7 +202,7 @@ def _splits_of_info(info_content: bytes) -> tuple[str, tuple[str, ...]]:
 def _read_sample(
     files: Sequence[InputFile], storage: StorageOptions
 ) -> list[SampledRecord]:
-    sampled_files = files[:: -(-len(files) // MOST_FILES)]
+    sampled_files = files[:: -(-len(files) // MAX_SAMPLED_FILES)]
     max_records, max_bytes = (
         SAMPLE_RECORDS // len(sampled_files),
         SAMPLE_BYTES // len(sampled_files),
@@ -221,7 +225,7 @@ def _read_sample(
     return sample
 
 
-def _require_shards(
+def _select_shards(
     files: Sequence[InputFile],
     manifests: Mapping[str, Manifest],
     skipped: list[tuple[str, str]],
@@ -255,7 +259,7 @@ MAX_REFERENCED_FILES = 10_000  # every worker holds the list of all files
 REFERENCED_BYTES = (
     1_000  # minimum record size; single reads of smaller records are slow
 )
-_UNPACKED = 8  # usual maximum ratio of unpacked to compressed size
+_MAX_COMPRESSION_RATIO = 8  # usual maximum ratio of unpacked to compressed size
 _SAMPLED_BYTES = 1 << 20
 
 
@@ -270,40 +274,42 @@ class TfrecordSource(Source):
     whole_bytes: int = WHOLE_BYTES  # maximum size of an uncut file (see cut_files)
     step_bytes: int = STEP_BYTES
     window_bytes: int = WINDOW_BYTES  # read at once
-    known: _KnownInput = _KnownInput()  # properties of the input, after `prepare`
+    prepared_input: _PreparedInput = (
+        _PreparedInput()
+    )  # properties of the input, after `prepare`
     is_appended: bool = False  # whether the features come from an existing dataset
     storage: StorageOptions = NO_OPTIONS  # options of the storage of the inputs
 
     handles_unreadable = True  # `prepare` skips unreadable files
-    tells_checksums = True
+    reports_checksums = True
 
     @property
     def supports_references(self) -> bool:  # type: ignore[override]
         """Returns whether records can be read again at their place in the input."""
         return (
             self.records == "keep"
-            and self.known.all_plain
-            and len(self.known.files) <= MAX_REFERENCED_FILES
+            and self.prepared_input.all_plain
+            and len(self.prepared_input.files) <= MAX_REFERENCED_FILES
             and all(
-                is_local(file.uri) and member_of(file.seen.version) is None
-                for file in self.known.files
+                is_local(file.uri) and parse_member(file.stat.version) is None
+                for file in self.prepared_input.files
             )
         )
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         schema = append.schema if append is not None else None
-        metadata_files = BesideFiles(files, self.storage)
-        manifests = metadata_files.manifests()
+        metadata_files = MetadataFiles(files, self.storage)
+        manifests = metadata_files.read_manifests()
         skipped: list[tuple[str, str]] = []
-        files = _require_shards(files, manifests, skipped)
-        record_files, kinds = _find_data(files, self.storage, skipped)
-        named_splits = _split_by_file(
-            record_files, manifests, metadata_files.named(_INFO)
+        files = _select_shards(files, manifests, skipped)
+        record_files, kinds = _find_record_files(files, self.storage, skipped)
+        named_splits = _find_file_splits(
+            record_files, manifests, metadata_files.read_named(_INFO_NAME)
         )
-        rule = self.splits.found_in(record_files, name_splits=named_splits)
-        splits = list(map(rule.of, record_files, named_splits))
+        rule = self.splits.find_rule(record_files, name_splits=named_splits)
+        splits = list(map(rule.split_of, record_files, named_splits))
         sample = _read_sample(record_files, self.storage)
-        chosen_features = choose_features(
+        chosen_features = determine_features(
             record_files,
             sample,
             manifests,
@@ -316,37 +322,41 @@ class TfrecordSource(Source):
         records_fact = (
             "kept unchanged, not decoded" if self.records == "keep" else "decoded"
         )
-        facts = [("records", records_fact), ("features", chosen_features.basis)]
-        packed = [f"{k}: {count(n, 'file')}" for k, n in sorted(kinds.items()) if k]
+        facts = [("records", records_fact), ("features", chosen_features.origin)]
+        packed = [
+            f"{k}: {format_count(n, 'file')}" for k, n in sorted(kinds.items()) if k
+        ]
         if packed and kinds.keys() != {"plain"}:
             facts.append(("compression", ", ".join(packed)))
-        all_facts = (*facts, *rule.facts)
-        known_input = _KnownInput(
-            files=tuple(file._replace(given="") for file in record_files),
+        all_facts = (*facts, *rule.report_lines)
+        known_input = _PreparedInput(
+            files=tuple(file._replace(given_folder="") for file in record_files),
             splits=tuple(splits),
             all_plain=kinds.keys() <= {"plain"},
             schema=chosen_features.schema,
             payload=chosen_features.payload,
             record_bytes=sum(len(record.data) for record in sample)
             // max(1, len(sample)),
-            summary=InputSummary(
-                all_facts, chosen_features.warnings, SkippedFiles.counted(skipped)
+            input_report=InputReport(
+                all_facts,
+                chosen_features.warnings,
+                SkippedFiles.count_by_reason(skipped),
             ),
             checksums=tuple(metadata_files.checksums.values()),
         )
         fixed = schema is not None
-        return replace(self, splits=rule, known=known_input, is_appended=fixed)
+        return replace(self, splits=rule, prepared_input=known_input, is_appended=fixed)
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        return self.known.checksums
+        return self.prepared_input.checksums
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
-        return self.known.summary
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
+        return self.prepared_input.input_report
 
     @cached_property
     def _decoded_types(self) -> pa.Schema:
         none = pa.array([], pa.binary())
-        known_input = self.known
+        known_input = self.prepared_input
         return decode_payload(
             none, known_input.schema, known_input.payload
         ).batch.schema
@@ -357,7 +367,7 @@ class TfrecordSource(Source):
         return self._decoded_types
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        schema = self.known.schema
+        schema = self.prepared_input.schema
         if self.is_appended or not nulls:
             return schema
         return Schema(
@@ -367,8 +377,8 @@ class TfrecordSource(Source):
             )
         )
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        known_input = self.known
+    def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
+        known_input = self.prepared_input
         splits = dict(
             zip((f.path for f in known_input.files), known_input.splits, strict=True)
         )
@@ -391,40 +401,45 @@ class TfrecordSource(Source):
         ]
 
     def spill_inventory(self, store: Store, name: str) -> Self:
-        known_input = self.known
+        known_input = self.prepared_input
         if self.supports_references:  # workers need the files, whose number is limited
-            return replace(self, known=replace(known_input, splits=(), summary=NOTHING))
+            return replace(
+                self,
+                prepared_input=replace(
+                    known_input, splits=(), input_report=EMPTY_REPORT
+                ),
+            )
         spilled_input = replace(
             known_input,
             files=(),
             splits=(),
-            summary=NOTHING,
+            input_report=EMPTY_REPORT,
             checksums=(),
             all_plain=False,
         )
-        return replace(self, known=spilled_input)
+        return replace(self, prepared_input=spilled_input)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         size = sum(file.size for file in files)
-        return size if self.known.all_plain else _UNPACKED * size
+        return size if self.prepared_input.all_plain else _MAX_COMPRESSION_RATIO * size
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         if self.records == "decode":
             yield from self._read_decoded(input_range, sink)
             return
-        for window, rows in self._windows(input_range, sink):
+        for window, rows in self._read_windows(input_range, sink):
             rows.batch = pa.record_batch([window.frames()], [FRAMED])
             yield rows
 
     def read_for_statistics(
-        self, input_range: InputRange, sink: RowSink
+        self, input_range: InputRange, sink: RangeFindings
     ) -> Iterator[Rows]:
         return self._read_decoded(input_range, sink)
 
-    def _windows(
-        self, input_range: InputRange, sink: RowSink
+    def _read_windows(
+        self, input_range: InputRange, sink: RangeFindings
     ) -> Iterator[tuple[FrameWindow, Rows]]:
         """Yields windows, and their rows, whose batch the caller must set.
 
@@ -432,15 +447,15 @@ class TfrecordSource(Source):
         """
         file, path = open_range(input_range, self.storage), input_range.path
         stop = None if file.is_packed else input_range.stop
-        consumed_before = file.consumed
+        consumed_before = file.packed_bytes_read
         for window in read_frames(
             *(file.part, input_range.start, stop, self.window_bytes), is_cut=file.is_cut
         ):
             positions = window.offsets - input_range.start
             if file.is_packed:  # approximate positions in the compressed file
-                span, rows = file.consumed - consumed_before, len(positions)
+                span, rows = file.packed_bytes_read - consumed_before, len(positions)
                 positions = consumed_before + np.arange(rows) * span // max(1, rows)
-                positions = np.minimum(positions, max(0, file.consumed - 1))
+                positions = np.minimum(positions, max(0, file.packed_bytes_read - 1))
             sink.rejects += [Reject(path, *lost) for lost in window.lost]
             yield (
                 window,
@@ -448,19 +463,21 @@ class TfrecordSource(Source):
                     batch=_NO_BATCH,
                     origins=origins_in(path, 0, window.offsets),
                     positions=positions,
-                    raw=window.raw,
+                    raw_row=window.raw,
                 ),
             )
-            consumed_before = file.consumed
+            consumed_before = file.packed_bytes_read
         part = path, input_range.start, input_range.stop
-        sink.checksums.append(FileChecksum(*part, file.drain()))
+        sink.checksums.append(FileChecksum(*part, file.checksum_of_part()))
 
-    def _read_decoded(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
-        known_input = self.known
+    def _read_decoded(
+        self, input_range: InputRange, sink: RangeFindings
+    ) -> Iterator[Rows]:
+        known_input = self.prepared_input
         unknown: Unknown = "error" if self.declared is None else "ignore"
-        sink.add(nulls=(0,) * len(self._decoded_types))
+        sink.add_batch_findings(nulls=(0,) * len(self._decoded_types))
         num_rejects_before = len(sink.rejects)
-        for window, rows in self._windows(input_range, sink):
+        for window, rows in self._read_windows(input_range, sink):
             decoded = decode_payload(
                 window.records(),
                 known_input.schema,
@@ -471,41 +488,47 @@ class TfrecordSource(Source):
             if self.is_appended:
                 reasons = missing_required(decoded.batch, known_input.schema) | reasons
             rows.batch = decoded.batch
-            rows = sink.reject(rows, reasons, input_range)
+            rows = sink.reject_rows(rows, reasons, input_range)
             sink.rejects[num_rejects_before:] = sorted(
                 sink.rejects[num_rejects_before:], key=lambda reject: reject.position
             )
-            sink.add(nulls=[column.null_count for column in rows.batch.columns])
+            sink.add_batch_findings(
+                nulls=[column.null_count for column in rows.batch.columns]
+            )
             yield rows
             num_rejects_before = len(sink.rejects)  # the caller may have added its own
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         """Returns whether the page cache can hold the input and records are not tiny."""
-        known_input = self.known
+        known_input = self.prepared_input
         return (
             self.supports_references
             and known_input.record_bytes >= REFERENCED_BYTES
-            and sum(file.seen.size for file in known_input.files)
+            and sum(file.stat.size for file in known_input.files)
             <= available_memory() // 2
         )
 
-    def list_references(self, input_range: InputRange, sink: RowSink) -> Iterator[Rows]:
+    def list_references(
+        self, input_range: InputRange, sink: RangeFindings
+    ) -> Iterator[Rows]:
         """Yields references to the records of a range, and checks the records."""
-        paths = [file.path for file in self.known.files]
+        paths = [file.path for file in self.prepared_input.files]
         number = paths.index(input_range.path)
-        for window, rows in self._windows(input_range, sink):
-            references = make_references(number, window.offsets, window.lengths)
+        for window, rows in self._read_windows(input_range, sink):
+            references = create_references(number, window.offsets, window.lengths)
             rows.batch = pa.record_batch([references], [REFERENCE])
             rows.planned_bytes = window.lengths
             yield rows
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray], sink: RowSink
+        self, windows: Iterable[pa.BinaryArray], sink: RangeFindings
     ) -> Iterator[ReferencedRows]:
-        return (read_references(window, self.known.files) for window in windows)
+        return (
+            read_references(window, self.prepared_input.files) for window in windows
+        )
 
 
-def make_source(options: TfrecordOptions, request: Request) -> TfrecordSource:
+def make_source(options: TfrecordOptions, request: SourceRequest) -> TfrecordSource:
     """Creates the source of TFRecord files.
 
     Raises:

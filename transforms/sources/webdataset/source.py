@@ -22,57 +22,57 @@ import pyarrow.types as pt
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
-from recordmill.schemas.input_summary import InputSummary, InputWarning, SkippedFiles
+from recordmill.schemas.input_summary import InputReport, InputWarning, SkippedFiles
 from recordmill.schemas.input_text import as_input_error
 from recordmill.schemas.names import parse_labels
 from recordmill.schemas.ranges import InputRange, RowIssue, TypeFlags
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import count, is_utf8
+from recordmill.schemas.text import format_count, is_utf8
 from recordmill.transforms.arrow import MAX_CELL_BYTES
-from recordmill.transforms.cast.text_values import shown
+from recordmill.transforms.cast.text_values import shorten
 from recordmill.transforms.encode.columns import inside_lists
 from recordmill.transforms.encode.row_errors import utf8_reason
 from recordmill.transforms.images.decode import check_image
 from recordmill.transforms.images.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.images.summary import (
     UNDECODABLE,
+    append_problem,
+    decoding_report,
     observe_images,
-    readers_get,
-    undecodable_in,
     warn_undecodable,
     with_images,
 )
 from recordmill.transforms.sources.arrays.headers import read_npy
-from recordmill.transforms.sources.arrays.rows import plain_values
+from recordmill.transforms.sources.arrays.rows import to_native_dtype
 from recordmill.transforms.sources.base import (
     Append,
-    Findings,
+    InputFindings,
+    RangeFindings,
     Rows,
-    RowSink,
     number_ranges,
 )
 from recordmill.transforms.sources.hugging_face import (
     check_labels,
+    report_unlabelled,
     require_same_classes,
-    told_of_labels,
 )
 from recordmill.transforms.sources.json_lines import (
-    ENTRY_BYTES,
+    FEATURE_BYTES,
     ObjectsSource,
     ObservedColumn,
-    Places,
     Row,
-    flat_values,
+    RowPositions,
+    flatten_row,
 )
 from recordmill.transforms.sources.plain_types import SEPARATOR, plain_schema
-from recordmill.transforms.sources.tfrecord.features import BesideFiles, folder_of
+from recordmill.transforms.sources.tfrecord.features import MetadataFiles, folder_of
 from recordmill.transforms.storage.archives import (
     BLOCK,
-    has_end,
+    check_archive_end,
     is_tar,
-    members_of,
+    iterate_members,
     open_tar,
-    problem_of,
+    tar_member_problem,
 )
 from recordmill.transforms.storage.input_stream import (
     TEXT_BYTES,
@@ -95,10 +95,10 @@ from recordmill.transforms.storage.reading import is_local, local_path, open_str
 _NAME = re.compile(r"((?:.*/|)[^./]+)[.]([^/]*)", re.DOTALL)
 
 
-def key_of(name: str) -> tuple[str, str] | None:
+def split_key(name: str) -> tuple[str, str] | None:
     """Returns the key and the ending of a file, or None if it belongs to no sample.
 
-    >>> key_of("train/0001.left.JPG"), key_of(".hidden"), key_of("__key__.txt__")
+    >>> split_key("train/0001.left.JPG"), split_key(".hidden"), split_key("__key__.txt__")
     (('train/0001', 'left.jpg'), None, None)
     """
     match = _NAME.fullmatch(name)
@@ -132,8 +132,8 @@ def open_shard(
     return shard
 
 
-_DAMAGED = "The shard is damaged: copy it again, or leave it out of the inputs"
-_FAILURES = (*(tarfile.TarError, ValueError, OverflowError, RecursionError, OSError),)
+_DAMAGED_HINT = "The shard is damaged: copy it again, or leave it out of the inputs"
+_TAR_ERRORS = (*(tarfile.TarError, ValueError, OverflowError, RecursionError, OSError),)
 
 
 @dataclass(slots=True)
@@ -152,7 +152,9 @@ class ShardMembers:
     """A reader of the samples of a shard."""
 
     shard: InputStream
-    left_out: list[str] = field(default_factory=list)  # names of files without a sample
+    unmatched_names: list[str] = field(
+        default_factory=list
+    )  # names of files without a sample
 
     def samples(self) -> Iterator[Sample]:
         """Yields the samples in order; the last sample may be incomplete."""
@@ -160,16 +162,16 @@ class ShardMembers:
             yield from self._samples()
         except InputError:
             raise
-        except _FAILURES as error:
+        except _TAR_ERRORS as error:
             raise InputError(
-                f"{self.shard.uri}: cannot be read as a tar archive: {error}. {_DAMAGED}"
+                f"{self.shard.uri}: cannot be read as a tar archive: {error}. {_DAMAGED_HINT}"
             ) from error
 
     def _samples(self) -> Iterator[Sample]:
         shard, sample, end = self.shard, None, 0
         uri = shard.uri
         with open_tar(shard) as tar:
-            members = members_of(tar)
+            members = iterate_members(tar)
             is_first = True
             # A Python loop over files: tarfile parses each header anyway (20 us).
             while True:
@@ -180,45 +182,47 @@ class ShardMembers:
                 is_first = False
                 if is_over and shard.stop < shard.size:
                     if sample is not None:  # the next range reads the next sample
-                        yield self._whole(sample, end)
+                        yield self._complete_sample(sample, end)
                     return
-                shard.kept_from = max(0, (sample.start if sample else at) - BLOCK)
+                shard.keep_from_offset = max(
+                    0, (sample.start if sample else at) - BLOCK
+                )
                 if shard.is_packed:
-                    require_plausible(uri, at, shard.consumed)
+                    require_plausible(uri, at, shard.packed_bytes_read)
                 try:
                     member = next(members, None)
                 except tarfile.ReadError:
                     shard.seek(max(0, at - 1))
                     if shard.read(1):
                         raise
-                    yield self._cut(sample, min(end, at))  # in the padding
+                    yield self._truncated_sample(sample, min(end, at))  # in the padding
                     return
                 if member is None:
                     break
                 if member.isdir():
                     continue
-                key_and_name = key_of(member.name)
+                key_and_name = split_key(member.name)
                 if key_and_name is None:
-                    self.left_out.append(member.name)
+                    self.unmatched_names.append(member.name)
                     continue
                 key, name = key_and_name
                 if sample is None or sample.key != key:
                     if sample is not None:
-                        yield self._whole(sample, end)
+                        yield self._complete_sample(sample, end)
                     sample = Sample(key, member.offset_data)
-                    shard.kept_from = max(0, sample.start - BLOCK)
-                if not self._add(sample, name, member):
-                    yield self._cut(sample, member.offset_data)
+                    shard.keep_from_offset = max(0, sample.start - BLOCK)
+                if not self._add_member(sample, name, member):
+                    yield self._truncated_sample(sample, member.offset_data)
                     return
                 end = member.offset_data + (member.size if member.isreg() else 0)
-            if not has_end(shard, tar.offset, _DAMAGED):
-                yield self._cut(sample, tar.offset)
+            if not check_archive_end(shard, tar.offset, _DAMAGED_HINT):
+                yield self._truncated_sample(sample, tar.offset)
             elif sample is not None:
-                yield self._whole(sample, end)
+                yield self._complete_sample(sample, end)
 
-    def _add(self, sample: Sample, name: str, member: tarfile.TarInfo) -> bool:
+    def _add_member(self, sample: Sample, name: str, member: tarfile.TarInfo) -> bool:
         """Adds a file to a sample; returns whether the archive has the whole file."""
-        if problem := problem_of(member):
+        if problem := tar_member_problem(member):
             sample.problem = sample.problem or f"{member.name!r} is {problem}"
             return True
         if name in sample.members:
@@ -228,18 +232,18 @@ class ShardMembers:
                 f"has more bytes than a record can hold ({MAX_CELL_BYTES:,})"
             )
             sample.members.clear()
-            return self._passes(sample, member)
+            return self._skip_member(sample, member)
         self.shard.seek(member.offset_data)
         content = self.shard.read(member.size)
         sample.members[name] = content
         return len(content) == member.size
 
-    def _passes(self, sample: Sample, member: tarfile.TarInfo) -> bool:
+    def _skip_member(self, sample: Sample, member: tarfile.TarInfo) -> bool:
         """Reads past a skipped file; returns whether the archive has the whole file."""
         at, stop = member.offset_data, member.offset_data + member.size
         sample.start = at  # so that the stream releases the bytes before it
         while at < stop:
-            self.shard.kept_from = at
+            self.shard.keep_from_offset = at
             self.shard.seek(at)
             read = len(self.shard.read(min(STEP_BYTES, stop - at)))
             if not read:
@@ -248,7 +252,7 @@ class ShardMembers:
         sample.start = stop
         return True
 
-    def _whole(self, sample: Sample, end: int) -> Sample:
+    def _complete_sample(self, sample: Sample, end: int) -> Sample:
         """Adds the raw bytes to a complete sample and returns it."""
         at = self.shard.tell()
         if len(sample.members) == 1 and not sample.problem:
@@ -259,7 +263,7 @@ class ShardMembers:
         self.shard.seek(at)
         return sample
 
-    def _cut(self, sample: Sample | None, at: int) -> Sample:
+    def _truncated_sample(self, sample: Sample | None, at: int) -> Sample:
         """Returns the incomplete sample at the end of a truncated shard."""
         sample = sample or Sample("", at)
         self.shard.seek(sample.start)
@@ -285,13 +289,13 @@ def cut_shards(
     for file in files:
         ends = [file.size]
         if len(files) <= MAX_CUT_SHARDS and file.size >= 2 * range_bytes:
-            ends = [*_cuts(file, range_bytes), file.size]
+            ends = [*_find_cuts(file, range_bytes), file.size]
         starts = [0, *ends[:-1]]
         parts += [(file, *pair) for pair in zip(starts, ends, strict=True)]
     return parts
 
 
-def _cuts(file: InputFile, range_bytes: int) -> list[int]:
+def _find_cuts(file: InputFile, range_bytes: int) -> list[int]:
     """Returns offsets of samples with at least `range_bytes` bytes between them."""
     if not is_local(file.uri):
         return []  # the walk would need a request per header
@@ -300,13 +304,13 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
     key = ""
     # Errors are reported when the shard is read.
     with (
-        suppress(*_FAILURES),
+        suppress(*_TAR_ERRORS),
         Path(local_path(file.uri)).open("rb", 0) as shard,
         open_tar(shard) as tar,
     ):
         # A Python loop over files: some 20 us each, a fifth of the time to read the file.
-        for member in members_of(tar):
-            key_and_name = None if member.isdir() else key_of(member.name)
+        for member in iterate_members(tar):
+            key_and_name = None if member.isdir() else split_key(member.name)
             if key_and_name is None or key_and_name[0] == key:
                 continue
             key = key_and_name[0]
@@ -324,7 +328,7 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
 
 MemberKind = Literal["image", "integer", "text", "json", "array", "bytes"]
 # As in the decoders of the package webdataset, except for pickled objects.
-_KINDS: dict[str, MemberKind] = {
+_KINDS_BY_ENDING: dict[str, MemberKind] = {
     **dict.fromkeys(("jpg", "jpeg", "png", "webp", "gif"), "image"),
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), "integer"),
     **dict.fromkeys(("txt", "text", "transcript"), "text"),
@@ -334,16 +338,18 @@ _KINDS: dict[str, MemberKind] = {
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")
 
 
-def kind_of(name: str) -> MemberKind:
+def member_kind(name: str) -> MemberKind:
     """Returns the kind of a file's content, by its name after the key.
 
-    >>> kind_of("left.jpg"), kind_of("cls"), kind_of("jpg.txt"), kind_of("mp4")
+    >>> member_kind("left.jpg"), member_kind("cls"), member_kind("jpg.txt"), member_kind("mp4")
     ('image', 'integer', 'text', 'bytes')
     """
-    return _KINDS.get(name.rpartition(".")[2], "bytes")
+    return _KINDS_BY_ENDING.get(name.rpartition(".")[2], "bytes")
 
 
-def values_of(name: str, content: bytes, headers: dict[str, ImageHeader]) -> Row | str:
+def parse_member(
+    name: str, content: bytes, headers: dict[str, ImageHeader]
+) -> Row | str:
     """Returns the columns that a file becomes, or the reason to reject its sample.
 
     Args:
@@ -351,7 +357,7 @@ def values_of(name: str, content: bytes, headers: dict[str, ImageHeader]) -> Row
       content: Content of the file.
       headers: Receives the header if the file is an image.
     """
-    kind = kind_of(name)
+    kind = member_kind(name)
     if kind == "image":
         try:
             header = check_image(content)
@@ -363,14 +369,14 @@ def values_of(name: str, content: bytes, headers: dict[str, ImageHeader]) -> Row
     if kind == "integer":
         text = content.strip()
         if not _INTEGER.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
-            return f"{name}: found {shown(content)}, expected an integer of 64 bits"
+            return f"{name}: found {shorten(content)}, expected an integer of 64 bits"
         return {name: int(text)}
     if kind == "array":
         try:
             array = read_npy(content, name)
         except InputError as error:
             return str(error)
-        return {name: plain_values(array, array.dtype)}
+        return {name: to_native_dtype(array, array.dtype)}
     if kind == "bytes":
         return {name: content}
     try:
@@ -382,51 +388,51 @@ def values_of(name: str, content: bytes, headers: dict[str, ImageHeader]) -> Row
         return f"{name}: not JSON: {error.msg} at character {error.pos}"
     except (ValueError, RecursionError) as error:
         return f"{name}: not JSON that can be read: {error}"
-    flat = flat_values(columns)
+    flat = flatten_row(columns)
     return f"{name}: {flat}" if isinstance(flat, str) else flat
 
 
-KEY = "key"
+KEY_COLUMN = "key"
 
 
-def member_of(column: str) -> str:
+def member_name(column: str) -> str:
     """Returns the name, after the key, of the files that a column comes from.
 
-    >>> member_of("left.jpg/height"), member_of("json/box/x"), member_of("cls")
+    >>> member_name("left.jpg/height"), member_name("json/box/x"), member_name("cls")
     ('left.jpg', 'json', 'cls')
     """
     return column.partition(SEPARATOR)[0]
 
 
-def images_of(names: Sequence[str]) -> list[str]:
+def image_columns(names: Sequence[str]) -> list[str]:
     """Returns the image columns."""
     return list(filter(is_image, names))
 
 
 def is_image(name: str) -> bool:
     """Returns whether a column holds images, not their height or width."""
-    return SEPARATOR not in name and kind_of(name) == "image"
+    return SEPARATOR not in name and member_kind(name) == "image"
 
 
-LEFT_OUT = "file without a sample"  # codes of row issues
-AGAIN = "repeated key"
+UNMATCHED_FILE = "file without a sample"  # codes of row issues
+REPEATED_KEY = "repeated key"
 
 
-def warnings_of(issues: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
+def create_warnings(issues: Sequence[RowIssue]) -> tuple[InputWarning, ...]:
     """Returns warnings about row issues: undecodable images, skipped files, keys."""
     images = [issue for issue in issues if issue.code == UNDECODABLE]
     warnings = warn_undecodable(images)
     for issue in issues:
-        if issue.code == LEFT_OUT:
+        if issue.code == UNMATCHED_FILE:
             message = (
-                f"{count(issue.count, 'file')} in shards skipped, such as "
+                f"{format_count(issue.count, 'file')} in shards skipped, such as "
                 f"{issue.example}: a name without an extension, or with __ around it, "
                 "does not belong to a sample"
             )
             warnings.append(InputWarning("no-sample", message))
-        if issue.code == AGAIN:
+        if issue.code == REPEATED_KEY:
             message = (
-                f"{count(issue.count, 'sample')} with a key that the shard already had, "
+                f"{format_count(issue.count, 'sample')} with a key that the shard already had, "
                 f"such as {issue.example}: each becomes a separate record. If files of "
                 "one sample are not adjacent, write the shard again with tar "
                 "--sort=name"
@@ -447,23 +453,25 @@ class WebDatasetSource(ObjectsSource):
     # whether the single input file is a shard whatever its name, after `prepare`
     takes_any_name: bool = False
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    unread: tuple[FileChecksum, ...] = ()  # checksums of the labels files
+    labels_checksums: tuple[FileChecksum, ...] = ()  # checksums of the labels files
 
     reads_archives = True
     row_name = "sample"
-    least_bytes = 4 << 20
+    min_sample_bytes = 4 << 20
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         source = replace(self, takes_any_name=len(files) == 1)
-        shards = source._with_rows(files)
+        shards = source._files_with_rows(files)
         if not shards:
             raise InputError(
-                f"no tar archive among {count(len(files), 'input file')}; expected shards "
+                f"no tar archive among {format_count(len(files), 'input file')}; expected shards "
                 "that are named .tar (or .tar.gz, .tgz and the like) and are not empty"
             )
-        prepared_source = source._prepared(shards, (), append)
-        metadata_files = BesideFiles(files, self.storage)
-        classes = prepared_source._classes(metadata_files, folder_of(shards[0].path))
+        prepared_source = source._prepare_columns(shards, (), append)
+        metadata_files = MetadataFiles(files, self.storage)
+        classes = prepared_source._find_classes(
+            metadata_files, folder_of(shards[0].path)
+        )
         used_paths = {file.path for file in shards} | metadata_files.checksums.keys()
         skipped_files = [
             ("not named as a tar archive" if file.size else "empty", file.path)
@@ -473,12 +481,12 @@ class WebDatasetSource(ObjectsSource):
         return replace(
             prepared_source,
             classes=classes,
-            unread=tuple(metadata_files.checksums.values()),
-            passed_over=SkippedFiles.counted(skipped_files),
+            labels_checksums=tuple(metadata_files.checksums.values()),
+            skipped_files=SkippedFiles.count_by_reason(skipped_files),
         )
 
-    def _classes(
-        self, metadata_files: BesideFiles, folder: str
+    def _find_classes(
+        self, metadata_files: MetadataFiles, folder: str
     ) -> Mapping[str, tuple[str, ...]]:
         """Returns class names by column, from labels files next to the shards."""
         classes = {}
@@ -491,7 +499,7 @@ class WebDatasetSource(ObjectsSource):
         for name, kind in self.types:
             file = FeatureSpec(name, Kind.INT64).labels_file
             is_label = pt.is_integer(inside_lists(kind)[0]) and not self.as_declared
-            content = metadata_files.in_folder(folder, file) if is_label else None
+            content = metadata_files.read_in_folder(folder, file) if is_label else None
             with as_input_error(file, "class names in UTF-8, one per line"):
                 names = parse_labels(content or b"")
             if names or name in known_classes:
@@ -500,25 +508,25 @@ class WebDatasetSource(ObjectsSource):
         return classes
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        return self.unread
+        return self.labels_checksums
 
     def _first_rows(
         self, file: InputFile, num_bytes: int, observed: Mapping[str, ObservedColumn]
     ) -> Iterator[tuple[int, list[Row | str], None]]:
         for sample in ShardMembers(open_shard(file, self.storage)).samples():
-            row = self._values_of(sample, {})
+            row = self._sample_columns(sample, {})
             if isinstance(row, str):
                 row = f"sample {sample.key!r}: {row}"
             yield sample.start, [row], None
 
-    def _no_rows(self, files: Sequence[InputFile], problem: str) -> InputError:
+    def _no_rows_error(self, files: Sequence[InputFile], problem: str) -> InputError:
         problem = problem or f"{files[0].uri}: contains no files with a key"
         return InputError(
-            f"no sample can be read in {count(len(files), 'shard')}: {problem}. A schema "
+            f"no sample can be read in {format_count(len(files), 'shard')}: {problem}. A schema "
             "file leaves out columns that it does not name (`schema`)"
         )
 
-    def _with_rows(self, files: Sequence[InputFile]) -> list[InputFile]:
+    def _files_with_rows(self, files: Sequence[InputFile]) -> list[InputFile]:
         return [
             file
             for file in files
@@ -529,19 +537,23 @@ class WebDatasetSource(ObjectsSource):
             )
         ]
 
-    def understood(self, range_findings: Findings | None = None) -> InputSummary:
+    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
         if range_findings is None:
             class_counts = [
-                f"{n} {count(len(c), 'class')}" for n, c in sorted(self.classes.items())
+                f"{n} {format_count(len(c), 'class')}"
+                for n, c in sorted(self.classes.items())
             ]
             names = (("labels files", ", ".join(class_counts)),) if class_counts else ()
-            return super().understood().updated(InputSummary(names))
-        facts = (*readers_get(range_findings.schema), *self._left_out(range_findings))
-        facts += told_of_labels(range_findings.issues)
-        return InputSummary(facts, warnings_of(range_findings.issues))
+            return super().input_report().merged_with(InputReport(names))
+        facts = (
+            *decoding_report(range_findings.schema),
+            *self._left_out_lines(range_findings),
+        )
+        facts += report_unlabelled(range_findings.issues)
+        return InputReport(facts, create_warnings(range_findings.issues))
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        parts = cut_shards(self._with_rows(files), self.range_bytes)
+    def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
+        parts = cut_shards(self._files_with_rows(files), self.range_bytes)
         return number_ranges(parts, self.splits)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
@@ -552,7 +564,7 @@ class WebDatasetSource(ObjectsSource):
             for feature in plain_schema(self.columns(), nulls).features
         ]
         schema = Schema(tuple(features))
-        return with_images(schema, images_of(self.columns().names), observed)
+        return with_images(schema, image_columns(self.columns().names), observed)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # Headers of 512 bytes per file are dropped, but arrays and numbers can grow.
@@ -560,97 +572,110 @@ class WebDatasetSource(ObjectsSource):
             file.size * (1 if file.path.endswith(".tar") else UNPACKED_TIMES)
             for file in files
         )
-        return 2 * growth + ENTRY_BYTES * len(self.columns())
+        return 2 * growth + FEATURE_BYTES * len(self.columns())
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RowSink
+        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
     ) -> Iterator[Rows]:
         path, start, stop = input_range.path, input_range.start, input_range.stop
         shard = open_shard(input_range, self.storage, (start, stop))
         shard_members = ShardMembers(shard)
         keys = set[int]()  # hashes of keys; some 100 bytes per sample of the shard
-        sink.add(
-            observed=(0,) * len(images_of(self.columns().names)),
+        sink.add_batch_findings(
+            observed=(0,) * len(image_columns(self.columns().names)),
             nulls=(0,) * len(self.columns()),
         )
-        for samples in _batches(shard_members.samples()):
-            yield self._rows_of(samples, input_range, shard, keys, sink)
-        sink.checksums.append(FileChecksum(path, start, stop, shard.drain()))
-        if shard_members.left_out:
-            name = shown(shard_members.left_out[0]).strip("'")
-            sink.add(
+        for samples in _batch_samples(shard_members.samples()):
+            yield self._rows_of_samples(samples, input_range, shard, keys, sink)
+        sink.checksums.append(FileChecksum(path, start, stop, shard.checksum_of_part()))
+        if shard_members.unmatched_names:
+            name = shorten(shard_members.unmatched_names[0]).strip("'")
+            sink.add_batch_findings(
                 issues=[
                     RowIssue(
-                        LEFT_OUT, "", len(shard_members.left_out), f"{path}!/{name}"
+                        UNMATCHED_FILE,
+                        "",
+                        len(shard_members.unmatched_names),
+                        f"{path}!/{name}",
                     )
                 ]
             )
 
-    def _rows_of(
+    def _rows_of_samples(
         self,
         samples: Sequence[Sample],
         input_range: InputRange,
         shard: InputStream,
         keys: set[int],
-        sink: RowSink,
+        sink: RangeFindings,
     ) -> Rows:
         """Converts samples to rows; samples that do not fit become rejects."""
         headers: list[dict[str, ImageHeader]] = [{} for _ in samples]
-        parsed = dict(enumerate(map(self._parse, samples, headers)))
+        parsed = dict(enumerate(map(self._parse_sample, samples, headers)))
         starts = np.array([sample.start for sample in samples], np.int64)
-        places = Places(starts, lambda index: samples[index].raw)
-        rows, kept_rows = self._made_rows(parsed, places, input_range, shard, sink)
+        places = RowPositions(starts, lambda index: samples[index].raw)
+        rows, kept_rows = self._create_rows(parsed, places, input_range, shard, sink)
         label_reasons, label_issues = check_labels(
             rows.batch, self.classes, input_range.uri
         )
-        rows = sink.reject(rows, label_reasons, input_range)
+        rows = sink.reject_rows(rows, label_reasons, input_range)
         kept_rows = kept_rows[np.delete(np.arange(len(kept_rows)), [*label_reasons])]
         names = [f"{input_range.path}: {samples[index].key}" for index in kept_rows]
         observed, issues = observe_images(
-            images_of(self.columns().names),
+            image_columns(self.columns().names),
             [headers[index] for index in kept_rows],
             names,
         )
         key_issues = []
         for index, name in zip(kept_rows, names, strict=True):
             hashed = hash(samples[index].key)
-            key_issues += [RowIssue(AGAIN, "", 1, name)] if hashed in keys else []
+            key_issues += (
+                [RowIssue(REPEATED_KEY, "", 1, name)] if hashed in keys else []
+            )
             keys.add(hashed)
-        sink.add(observed=observed, issues=[*issues, *key_issues, *label_issues])
+        sink.add_batch_findings(
+            observed=observed, issues=[*issues, *key_issues, *label_issues]
+        )
         return rows
 
-    def _parse(self, sample: Sample, headers: dict[str, ImageHeader]) -> Row | str:
-        row = self._values_of(sample, headers)
+    def _parse_sample(
+        self, sample: Sample, headers: dict[str, ImageHeader]
+    ) -> Row | str:
+        row = self._sample_columns(sample, headers)
         if isinstance(row, str):
             return row
-        problem = self._unknown_in(row) or undecodable_in(headers, self.fixed_schema)
+        problem = self._unknown_key_reason(row) or append_problem(
+            headers, self.fixed_schema
+        )
         return problem or row
 
-    def _values_of(self, sample: Sample, headers: dict[str, ImageHeader]) -> Row | str:
+    def _sample_columns(
+        self, sample: Sample, headers: dict[str, ImageHeader]
+    ) -> Row | str:
         """Returns the columns of a sample, or the reason to reject it."""
         if sample.problem:
             return sample.problem
         if not is_utf8(sample.key):
-            return f"the key {shown(sample.key)} is not UTF-8"
-        if sample.members.keys() & {KEY, ""}:
+            return f"the key {shorten(sample.key)} is not UTF-8"
+        if sample.members.keys() & {KEY_COLUMN, ""}:
             return (
-                f"a file has the extension {KEY!r} or none after the key of the "
+                f"a file has the extension {KEY_COLUMN!r} or none after the key of the "
                 "sample, which cannot be a feature (`key` is the feature with the "
                 "keys): rename it"
             )
-        row: Row = {KEY: sample.key}
-        used = set(map(member_of, self.wanted))
+        row: Row = {KEY_COLUMN: sample.key}
+        used = set(map(member_name, self.requested_columns))
         for name, content in sample.members.items():
             if self.as_declared and name not in used:
                 continue
-            file_columns = values_of(name, content, headers)
+            file_columns = parse_member(name, content, headers)
             if isinstance(file_columns, str):
                 return file_columns
             row |= file_columns
         return row
 
 
-def _batches(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
+def _batch_samples(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
     batch: list[Sample] = []
     num_bytes = 0
     for sample in samples:
