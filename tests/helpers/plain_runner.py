@@ -28,7 +28,7 @@ from recordmill.beam_jobs.pipelines.convert import (
     plan_dataset,
     publish_dataset,
     redo_ranges,
-    scan_boundaries,
+    scan_packed_ranges,
     write_planned_shard,
 )
 from recordmill.beam_jobs.runners import embedded
@@ -72,7 +72,9 @@ def run_steps(
     surveys = [(pack_value(list(ranges)), list[int]())]
     if needs_survey:
         parts = [list(ranges[at : at + 3]) for at in range(0, len(ranges), 3)]
-        surveys = [scan_boundaries(pack_value(part), context) for part in parts[::-1]]
+        surveys = [
+            scan_packed_ranges(pack_value(part), context) for part in parts[::-1]
+        ]
     guessed = list(apply_boundaries(surveys, context))[::-1]
     by = _by_engine if context.exchange == "engine" else _by_files
     results, shards = by(guessed, context)

@@ -146,7 +146,7 @@ def test_a_dataset_that_came_meanwhile_is_not_replaced(
     def publish() -> None:
         before = workspaces(output)
         ran = convert("csv", IRIS, output, "--overwrite", "--grace", 0)
-        assert "a pipeline is also active here: .recordmill/rows-" in ran.err
+        assert "a pipeline is also running here: .recordmill/rows-" in ran.err
         assert workspaces(output) == before
 
     assert CHANGED in write_around(output, step, monkeypatch, publish)
@@ -193,7 +193,7 @@ def test_version_auto_waits_for_a_pipeline(
     def convert_beside() -> None:
         ran = recordmill(*auto)
         assert ran.status == 75
-        assert "a pipeline is active here: .recordmill/rows-" in ran.err
+        assert "a pipeline is running here: .recordmill/rows-" in ran.err
 
     output = tmp_path / "1.0.0"
     assert write_around(output, "rows", monkeypatch, convert_beside) == ""

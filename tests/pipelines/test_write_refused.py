@@ -151,7 +151,7 @@ USAGE: list[tuple[dict[str, Any], str]] = [
     ({"index": True, "compression": "gzip"}, "index= requires compression='none'"),
     (
         {"container": "array_record", "index": True},
-        "container='array_record' has an index in each shard; leave out index=",
+        "container='array_record' already has an index in each shard; leave out index=",
     ),
     ({"splits": {"a": 0.5}}, "splits: the fractions of the splits must add up"),
     ({"shards": 0}, "expected 1 or more, found 0"),

@@ -165,7 +165,7 @@ def load_format(name: str) -> SourceFormat[Any]:
     if name in BUILT_IN:
         builtin_format = BUILT_IN[name]
         source_format = (
-            _load(f"{builtin_format}.options.FORMAT")
+            _load(f"{builtin_format}.format.FORMAT")
             if isinstance(builtin_format, str)
             else builtin_format
         )

@@ -76,7 +76,7 @@ def _open_value(value: bytes, feature: FeatureSpec) -> Iterator[Image.Image]:
 def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
     """Returns a PNG file with 8 bits per channel, its width and its height.
 
-    For value, feature and errors see `_opened`.
+    For value, feature and errors see `_open_value`.
     """
     with _open_value(value, feature) as opened:
         image, file = to_8_bits(opened), io.BytesIO()

@@ -23,6 +23,7 @@ from typing import Any
 
 from recordmill.schemas.input_files import FileStat
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.storage.cloud_access import HUB
 from recordmill.transforms.storage.errors import is_transient, is_unmet_condition
 
 # A name may belong to a folder, or to a path below a file; neither is a file.
@@ -53,9 +54,6 @@ class RemoteFile:
     `system` is the fsspec file system, and `path` is the name of the file in it.
     """
 
-    extra = ""  # recordmill's extra that installs its package
-    container = "folder"  # its word for a bucket
-    credentials = "see the documentation of its fsspec package"
     missing_file_note = ""  # note for messages about files that were not found
     puts_in_one_step = (
         False  # whether a put is one step; else files get a temporary name first
@@ -299,12 +297,6 @@ class S3(RemoteFile):
     run makes about a hundred.
     """
 
-    extra = "s3"
-    container = "bucket"
-    credentials = (
-        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or run with a "
-        "role (workload identity)"
-    )
     puts_in_one_step = True
     supports_conditions = True  # If-None-Match, If-Match
     flat_names = _FLAT_NAMES
@@ -425,12 +417,6 @@ class S3(RemoteFile):
 class Gcs(RemoteFile):
     """An object in Google Cloud Storage."""
 
-    extra = "gcs"
-    container = "bucket"
-    credentials = (
-        "set GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default "
-        "login`, or run with workload identity"
-    )
     puts_in_one_step = True
     supports_conditions = True  # ifGenerationMatch
     flat_names = _FLAT_NAMES
@@ -502,13 +488,6 @@ class Gcs(RemoteFile):
 class Azure(RemoteFile):
     """A blob in Azure Blob Storage."""
 
-    extra = "azure"
-    container = "container"
-    credentials = (
-        "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with "
-        "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or run with a managed "
-        "identity and `storage` account_name=NAME"
-    )
     puts_in_one_step = True
     supports_conditions = True  # If-None-Match, If-Match
     flat_names = _FLAT_NAMES
@@ -625,12 +604,9 @@ class Memory(RemoteFile):
 class Hub(RemoteFile):
     """A file on the Hugging Face Hub; read-only."""
 
-    extra = "hf"
-    container = "repository"
-    credentials = "set HF_TOKEN, or log in with `hf auth login`"
     flat_names = 1 << 32  # its package has no pages, and repositories are small
     missing_file_note = (
-        f"; private and gated repositories require access: {credentials}"
+        f"; private and gated repositories require access: {HUB.credentials}"
     )
 
 

@@ -27,6 +27,7 @@ from recordmill.schemas.errors import (
     error_kind,
 )
 from recordmill.schemas.storage_options import redact_secrets
+from recordmill.transforms.storage.cloud_access import access_of
 
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TRANSIENT_ERRNOS = frozenset(
@@ -268,9 +269,7 @@ def _fix_for_input(error: Exception, uri: str) -> str:
 
 
 def _fix_for_output(error: Exception, uri: str) -> str:
-    from recordmill.transforms.storage.clouds import cloud_of  # which uses this module
-
-    cloud = cloud_of(uri)
+    cloud = access_of(uri)
     chain = list(_error_and_causes(error))
     names = set().union(*map(_class_names, chain))
     statuses = {_status(chained_error) for chained_error in chain}

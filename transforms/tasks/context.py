@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +34,18 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.sampling import BalancedClasses
-    from recordmill.transforms.tasks.processes import TaskProcesses
 
 Exchange = Literal["reference", "scratch", "engine"]
+
+
+class TaskExecutor(Protocol):
+    """Processes that execute the tasks of one run (processes.py has them)."""
+
+    def call(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        """Executes a task in one of the processes, and returns its result."""
+
+    def require_alive(self) -> None:
+        """Checks that no process has died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ class RunContext:
     )
     publishing: PublicationSettings = PublicationSettings()  # for the last step
     # the processes that execute the tasks; None if the runner's workers execute them
-    processes: TaskProcesses | None = None
+    processes: TaskExecutor | None = None
 
     def execute(self, task: Callable[..., Any], *arguments: Any) -> Any:
         """Executes a task of this run, here or in one of its processes."""

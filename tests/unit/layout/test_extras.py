@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.storage.clouds import cloud_of
+from recordmill.transforms.storage.cloud_access import access_of
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -68,4 +68,4 @@ def test_every_extra_that_a_text_names_exists() -> None:
 
 def test_every_store_names_an_extra_that_exists() -> None:
     schemes = ("s3", "gs", "az", "hf")
-    assert {cloud_of(f"{scheme}://x").extra for scheme in schemes} <= set(EXTRAS)
+    assert {access_of(f"{scheme}://x").extra for scheme in schemes} <= set(EXTRAS)

@@ -113,6 +113,51 @@ def test_imports_run_one_way(room: str) -> None:
     assert wrong == []
 
 
+def circles() -> list[frozenset[str]]:
+    """Returns the sets of files that import each other (Tarjan's strongly connected
+    components), with imports inside functions and under TYPE_CHECKING.
+    """
+    graph = {path: imported_files(path) - {path} for path in product_files()}
+    index, low = dict[Path, int](), dict[Path, int]()
+    stack: list[Path] = []
+    found: list[frozenset[str]] = []
+
+    def visit(path: Path) -> None:
+        index[path] = low[path] = len(index)
+        stack.append(path)
+        for target in graph.get(path, ()):
+            if target not in index:
+                visit(target)
+            if target in stack:
+                low[path] = min(low[path], low[target])
+        if low[path] == index[path]:
+            start = stack.index(path)
+            members, stack[start:] = stack[start:], []
+            if len(members) > 1:
+                found.append(
+                    frozenset(str(member.relative_to(ROOT)) for member in members)
+                )
+
+    for path in graph:
+        if path not in index:
+            visit(path)
+    return found
+
+
+def test_no_files_import_each_other() -> None:
+    assert [sorted(circle) for circle in circles()] == []
+
+
+def test_a_circle_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The test above can fail."""
+    texts = {"a": "recordmill.schemas.b", "b": "recordmill.schemas.a", "c": "os"}
+    (tmp_path / "schemas").mkdir()
+    for name, module in texts.items():
+        (tmp_path / f"schemas/{name}.py").write_text(f"import {module}\n")
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    assert circles() == [{"schemas/a.py", "schemas/b.py"}]
+
+
 def test_nothing_is_imported_by_its_folder_name() -> None:
     """`import transforms` would find a user's own module."""
     wrong = [

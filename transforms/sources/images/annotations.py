@@ -12,13 +12,12 @@ import re
 from binascii import a2b_base64, b2a_base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -31,12 +30,10 @@ from recordmill.schemas.input_summary import (
     CLASSES,
     InputReport,
     InputWarning,
-    WarningCode,
 )
 from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
-from recordmill.schemas.ranges import Reject
 from recordmill.schemas.storage_options import StorageOptions
-from recordmill.schemas.text import a_or_an, format_count, format_names
+from recordmill.schemas.text import format_count, format_names
 from recordmill.transforms.arrow import I64, count_values, offsets_of
 from recordmill.transforms.cast.text_values import shorten
 from recordmill.transforms.encode.columns import inside_lists
@@ -50,6 +47,18 @@ from recordmill.transforms.images.objects import (
 from recordmill.transforms.inventory import BATCH_FILES, NO_FILES, Inventory
 from recordmill.transforms.sources.file_splits import AUTO, NONE, canonicalize_split
 from recordmill.transforms.sources.images import find
+from recordmill.transforms.sources.images.annotation_draft import (
+    NO_OBJECTS,
+    POSITION,
+    PROBLEM,
+    RAW,
+    STATED_SIZES,
+    AnnotationDraft,
+    BoolArray,
+    ImageRows,
+    ObjectFiles,
+    null_mask,
+)
 from recordmill.transforms.sources.images.options import (
     FileKind,
     FileOptions,
@@ -61,21 +70,16 @@ from recordmill.transforms.sources.images.tables import (
     SPLIT,
     LabelMap,
     LabelTable,
-    describe_types,
     find_columns,
-    infer_features,
     is_json,
     label_cells,
     map_labels,
-    match_paths,
     read_label_map,
     read_list,
     read_tables,
     require_no_table,
-    text_cells,
     to_array,
 )
-from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.temporary import gather_batches, take_batches
 
@@ -83,15 +87,10 @@ if TYPE_CHECKING:
     from recordmill.transforms.sources.images.pairs import PartnerFeature, Partners
 
 # Further columns of the table.
-PROBLEM, POSITION, RAW = "rejected", "at", "raw"
-# The image sizes that annotation files state; null if an image has no stated size.
-STATED_SIZES = ("stated height", "stated width")
 # Prefix of the columns of partners, each with path, size and version of a file.
 PARTNER_PREFIX = "partner "
 
 CONVERT_AGAIN = "or convert all inputs again without `append`"
-
-BoolArray = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -304,130 +303,6 @@ def unpack_numbers(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
 NO_ANNOTATIONS = Annotations(NO_FILES, pa.table({SPLIT: pa.array([], pa.string())}))
 
 
-@dataclass
-class _AnnotationDraft:
-    """The annotations of each image while they are collected.
-
-    The arrays have an element for each image. "" means: no split in `splits`, no problem
-    in `problems`, an image that is named in `unlisted`, and an image that is kept in
-    `left_out`. Labels have the names of the input. `rejects` are table rows that name no
-    image or cannot be read.
-    """
-
-    images: Inventory
-    options: FileOptions
-    schema_columns: tuple[str, ...] | None
-    splits: npt.NDArray[np.object_]
-    problems: npt.NDArray[np.object_] = field(init=False)
-    unlisted_reasons: npt.NDArray[np.object_] = field(init=False)
-    left_out_reasons: npt.NDArray[np.object_] = field(init=False)
-    stated_sizes: dict[str, pa.Array] = field(default_factory=dict)
-    labels: pa.Array | None = None
-    features: dict[str, pa.Array] = field(default_factory=dict)
-    rejects: list[Reject] = field(default_factory=list)
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    warnings: list[InputWarning] = field(default_factory=list)
-    checksums: list[FileChecksum] = field(default_factory=list)
-    partners: dict[str, pa.StructArray] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        size = len(self.images)
-        self.problems, self.unlisted_reasons, self.left_out_reasons = (
-            np.full(size, "", np.object_) for _ in range(3)
-        )
-        self.root, self.noun = input_root(self.images), self.options.kind.noun
-
-    def reject(self, is_rejected: BoolArray, reason: str) -> None:
-        """Rejects the selected images, unless they already have a problem."""
-        self.problems[is_rejected & (self.problems == "")] = reason
-
-    def warn(self, code: WarningCode, message: str) -> None:
-        self.warnings.append(InputWarning(code, message))
-
-    def mark_unlisted(self, is_unlisted: BoolArray, reason: str) -> None:
-        """Stores the reason why no table or list names the selected images."""
-        self.unlisted_reasons[is_unlisted & (self.unlisted_reasons == "")] = reason
-
-    def add_features(
-        self,
-        columns: dict[str, pa.Array],
-        rows: _ImageRows | None = None,
-        *,
-        are_text: bool,
-    ) -> None:
-        """Adds columns of images or of table rows as features.
-
-        Args:
-          columns: the cells by feature name.
-          rows: the table rows of each image; None if columns have a cell for each image.
-          are_text: whether cells are text, to be converted to the type of their contents.
-        """
-        if are_text:
-            columns, facts, warnings = infer_features(columns)
-            self.facts += facts
-            self.warnings += warnings
-        if rows is not None:
-            for name, column in columns.items() if rows.become_lists else ():
-                self.reject(
-                    rows.has_any(_null_mask(column)),
-                    f"a row of it has no value in column {name!r}, which a list needs: "
-                    "add it, or leave out the column",
-                )
-            columns = {name: rows.cells_of(cells) for name, cells in columns.items()}
-        self.features |= columns
-        if columns:
-            self.facts.append(("features", describe_types(columns)))
-
-    def match_rows(self, table: LabelTable, noun: str) -> tuple[I64, str]:
-        """Returns the index of each row's image, or -1, and how its path was matched.
-
-        The latter is text for the input report. Rows without an image become rejects.
-        """
-        file = table.file
-        paths = text_cells(table.rows["path"])
-        indices, way = match_paths(paths, self.images, self.root, file.uri)
-        missing = np.flatnonzero(indices < 0).tolist()
-        if len(missing) == len(paths):
-            nonnull_paths = paths.drop_null()
-            example = (
-                shorten(nonnull_paths[0].as_py()) if len(nonnull_paths) else "no path"
-            )
-            raise InputError(
-                f"{file.uri}: no path ({format_count(len(paths), noun)}) names an "
-                f"{self.noun}; the first has {example}, expected a path like "
-                f"{shorten(self.images[0].path)}, below {self.root} or the folder of "
-                "this file"
-            )
-        # A loop over the rows that name no image; the other rows are joined by columns.
-        for row in missing:
-            path = paths[row].as_py()
-            if path is None and noun == "line":
-                continue  # a blank line
-            origin, at, row_bytes = table.raw(row)
-            reason = f"has no path of {a_or_an(self.noun)}"
-            if path:
-                reason = f"{shorten(path)}: no such {self.noun} in the input"
-            self.rejects.append(Reject(origin, at, reason, row_bytes))
-        self.rejects += table.rejects
-        self.checksums += table.checksums
-        return indices, way
-
-
-class ObjectFiles(NamedTuple):
-    """The objects of images, and the files that contain them."""
-
-    tables: tuple[LabelTable, ...] = ()  # a row for each image
-    classes: tuple[str, ...] = ()  # in label order; () to sort the class names
-    facts: tuple[tuple[str, str], ...] = ()
-    used_paths: frozenset[str] = frozenset()  # the paths of all files that were read
-    # (split, file) of lists of the images of a split
-    split_lists: tuple[tuple[str, InputFile], ...] = ()
-    warnings: tuple[InputWarning, ...] = ()
-
-
-NO_OBJECTS = ObjectFiles()
-
-
 def annotate_images(
     image_files: find.ImageFiles,
     named_inputs: find.NamedInputs,
@@ -496,13 +371,13 @@ def annotate_images(
         codes = np.arange(len(places))
         images = images.take(pa.array(find.first_indices(folder_indices, len(places))))
     splits = np.array([place.split for place in places], np.object_)
-    draft = _AnnotationDraft(images, options, schema_columns, splits[codes])
+    draft = AnnotationDraft(images, options, schema_columns, splits[codes])
     draft.warnings += (*warnings, *objects.warnings)
     draft.facts += objects.facts
     if options.labels_by_folder:
         labels = pa.array([place.label or None for place in places], pa.string())
         draft.labels = labels.take(pa.array(codes))
-        draft.reject(_null_mask(draft.labels), "is not in the folder of a class")
+        draft.reject(null_mask(draft.labels), "is not in the folder of a class")
         if not options.label_map:
             find.require_distinct_names(places, draft.root)
         for files in (
@@ -605,15 +480,11 @@ def _find_objects(
     )
 
 
-def _null_mask(column: pa.Array) -> BoolArray:
-    return np.asarray(column.is_null().to_numpy(zero_copy_only=False))
-
-
 def _format_counts(numbers: Mapping[str, int]) -> str:
     return format_names([f"{name or 'no split'} {n:,}" for name, n in numbers.items()])
 
 
-def _add_pattern_groups(draft: _AnnotationDraft) -> None:
+def _add_pattern_groups(draft: AnnotationDraft) -> None:
     """Adds the labels, splits and features that `label_pattern` finds in image names."""
     pattern = draft.options.label_pattern
     expression = re.compile(pattern)
@@ -637,7 +508,7 @@ def _add_pattern_groups(draft: _AnnotationDraft) -> None:
     if "label" in groups:
         draft.labels = label_cells(groups.pop("label"), draft.options.label_separator)
         reason = "`label_pattern` matches no label in its name"
-        draft.reject(_null_mask(draft.labels) & ~without, reason)
+        draft.reject(null_mask(draft.labels) & ~without, reason)
     if "split" in groups:
         draft.splits[:] = groups.pop("split").fill_null("").to_pylist()
         draft.facts.append(("splits", "by `label_pattern`"))
@@ -650,52 +521,13 @@ def _add_pattern_groups(draft: _AnnotationDraft) -> None:
     draft.add_features(groups, are_text=draft.schema_columns is None)
 
 
-class _ImageRows(NamedTuple):
-    """The table rows of each image."""
-
-    counts: I64  # the number of rows of each image
-    first_rows: I64  # the first row of each image, or -1
-    rows_by_image: (
-        I64  # the rows sorted by image: all rows of image 0, then of image 1, ...
-    )
-    starts: I64  # where each image's rows start in `ordered`, and the total number
-    become_lists: bool  # whether a feature is the list of the cells of all rows
-
-    @classmethod
-    def from_images(cls, images: I64, size: int, *, become_lists: bool) -> _ImageRows:
-        """Returns the rows of each image, given the index of each row's image, or -1."""
-        rows = np.flatnonzero(images >= 0)
-        counts = np.bincount(images[rows], minlength=size)
-        ordered = rows[np.argsort(images[rows], kind="stable")]
-        starts, first = offsets_of(counts), np.full(size, -1, np.int64)
-        first[counts > 0] = ordered[starts[:-1][counts > 0]]
-        return cls(counts, first, ordered, starts, become_lists)
-
-    def cells_of(self, column: pa.Array) -> pa.Array:
-        """Returns the cell of each image's first row, or the list of cells of its rows.
-
-        If images have the rows [0, 2] and [1], the column a, b, c becomes [a, c] and [b].
-        """
-        if not self.become_lists:
-            return column.take(pa.array(self.first_rows, mask=self.first_rows < 0))
-        ordered_cells = column.take(pa.array(self.rows_by_image))
-        return pa.ListArray.from_arrays(
-            pa.array(self.starts, pa.int32()), ordered_cells
-        )
-
-    def has_any(self, flags: BoolArray) -> BoolArray:
-        """Returns a flag for each image: whether any of its rows has a flag."""
-        offsets = offsets_of(flags[self.rows_by_image])
-        return np.asarray(np.diff(offsets[self.starts]) > 0)
-
-
 def _join_tables(
-    draft: _AnnotationDraft,
+    draft: AnnotationDraft,
     tables: Sequence[LabelTable],
     noun: str,
     *,
     become_lists: bool,
-) -> tuple[_ImageRows, dict[str, pa.Array], list[tuple[I64, str]], str]:
+) -> tuple[ImageRows, dict[str, pa.Array], list[tuple[I64, str]], str]:
     """Adds the labels and splits of table rows; column "path" names the image of a row.
 
     Returns:
@@ -706,7 +538,7 @@ def _join_tables(
     matched = [draft.match_rows(table, noun) for table in tables]
     names = format_names([table.file.path for table in tables], 3)
     images = np.concatenate([indices for indices, _ in matched])
-    rows = _ImageRows.from_images(images, len(draft.images), become_lists=become_lists)
+    rows = ImageRows.from_images(images, len(draft.images), become_lists=become_lists)
     row_noun, tables_noun = ("line", "lists") if noun == "line" else ("row", "tables")
     draft.mark_unlisted(rows.counts == 0, f"no {row_noun} of {names} names it")
     parts = [table.rows for table in tables]
@@ -715,7 +547,7 @@ def _join_tables(
     if (labels_of := cells.pop(LABEL, None)) is not None:
         draft.labels = rows.cells_of(labels_of)
         reason = f"its row of {names} has no label: add it"
-        draft.reject(rows.has_any(_null_mask(labels_of)), reason)
+        draft.reject(rows.has_any(null_mask(labels_of)), reason)
     if (splits_of := cells.pop(SPLIT, None)) is not None:
         splits = np.array(splits_of.fill_null("").to_pylist(), np.object_)
         listed = rows.first_rows >= 0
@@ -731,7 +563,7 @@ def _join_tables(
 
 
 def _add_tables(
-    draft: _AnnotationDraft,
+    draft: AnnotationDraft,
     label_tables: Sequence[LabelTable],
     *,
     splits_elsewhere: bool,
@@ -791,7 +623,7 @@ def _add_tables(
     draft.add_features(features, rows, are_text=are_text)
 
 
-def _add_objects(draft: _AnnotationDraft, tables: Sequence[LabelTable]) -> None:
+def _add_objects(draft: AnnotationDraft, tables: Sequence[LabelTable]) -> None:
     """Adds the objects of images, as lists for each image, and the stated image sizes."""
     rows, cells, matched, names = _join_tables(
         draft, tables, "image", become_lists=False
@@ -819,7 +651,7 @@ def _add_objects(draft: _AnnotationDraft, tables: Sequence[LabelTable]) -> None:
     draft.add_features(features, rows, are_text=False)
 
 
-def _add_lists(draft: _AnnotationDraft, lists: Sequence[LabelTable]) -> None:
+def _add_lists(draft: AnnotationDraft, lists: Sequence[LabelTable]) -> None:
     """Adds the splits of images from lists of image paths."""
     _, _, matched, _ = _join_tables(draft, lists, "line", become_lists=False)
     for split_list, (images, way) in zip(lists, matched, strict=True):
@@ -829,7 +661,7 @@ def _add_lists(draft: _AnnotationDraft, lists: Sequence[LabelTable]) -> None:
 
 
 def _require_one_split(
-    draft: _AnnotationDraft,
+    draft: AnnotationDraft,
     splits_before: BoolArray,
     lists: Sequence[tuple[str, InputFile]],
 ) -> None:
@@ -855,7 +687,7 @@ def _require_one_split(
 
 
 def _build_annotations(
-    draft: _AnnotationDraft,
+    draft: AnnotationDraft,
     image_files: find.ImageFiles,
     label_map: LabelMap | None,
     classes: tuple[str, ...],
@@ -929,7 +761,7 @@ def _build_annotations(
 
 
 def _number_labels(
-    draft: _AnnotationDraft,
+    draft: AnnotationDraft,
     valid: BoolArray,
     label_map: LabelMap | None,
     known_names: tuple[str, ...],
@@ -997,7 +829,7 @@ def _number_labels(
     return label_map.classes
 
 
-def _check_splits(draft: _AnnotationDraft, valid: BoolArray) -> tuple[str, ...]:
+def _check_splits(draft: AnnotationDraft, valid: BoolArray) -> tuple[str, ...]:
     """Returns the splits if every valid image has one; assigns rejects to the first."""
     hint = "use `table_split_column=none` if that column does not contain splits"
     if not draft.options.has_annotations:
@@ -1023,7 +855,7 @@ def _check_splits(draft: _AnnotationDraft, valid: BoolArray) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _build_table(draft: _AnnotationDraft, order: I64) -> pa.Table:
+def _build_table(draft: AnnotationDraft, order: I64) -> pa.Table:
     """Returns the table of the images in the given order, followed by rejected rows."""
     rejects, size = draft.rejects, len(order)
     at = pa.concat_arrays([pa.array(order), pa.nulls(len(rejects), pa.int64())])

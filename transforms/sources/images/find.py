@@ -42,6 +42,7 @@ from recordmill.transforms.sources.file_splits import (
     likely_splits,
     split_of_folder,
 )
+from recordmill.transforms.sources.images.folder_words import PARTNER_FOLDER
 from recordmill.transforms.sources.images.options import (
     FileKind,
     FileOptions,
@@ -212,18 +213,6 @@ def require_images(image_files: ImageFiles, kind: FileKind) -> None:
         f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(kind.endings)}, "
         f"or other extensions with such content{hint}"
     )
-
-
-# Names of folders with files that belong to images. The mask folders are from published
-# datasets: VOC, CamVid, Oxford-IIIT Pet, ADE20K, Cityscapes, Carvana.
-PARTNER_FOLDER = re.compile(
-    r"(?P<base>.*?)[-_ ]?(?P<mask>masks?|labels?|annotations?|annots?|gts?|"
-    r"ground[-_ ]?truths?|gt(fine|coarse)|tri-?maps?|targets?|"
-    r"(segmentation|segs?|semantic|instance|object)[-_ ]?(masks?|labels?|maps?)?|"
-    r"segmentation(class|object)(aug|raw)?)|"
-    r"captions?|texts?|txt|prompts?|json|meta(data)?|npy|embeddings?",
-    re.IGNORECASE,
-)
 
 
 def find_partners(files: Inventory, options: FileOptions) -> Partners | None:

@@ -29,7 +29,10 @@ from recordmill.transforms.images.objects import with_numbers
 from recordmill.transforms.inventory import Inventory
 from recordmill.transforms.sources.file_splits import AUTO, NONE, FileSplits
 from recordmill.transforms.sources.images import voc_yolo
-from recordmill.transforms.sources.images.annotations import NO_OBJECTS, ObjectFiles
+from recordmill.transforms.sources.images.annotation_draft import (
+    NO_OBJECTS,
+    ObjectFiles,
+)
 from recordmill.transforms.sources.images.object_tables import (
     NO_OUTLINE,
     WITHOUT_BOXES_HINT,

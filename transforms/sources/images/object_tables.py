@@ -22,7 +22,7 @@ from recordmill.schemas.text import format_count
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.text_values import shorten
 from recordmill.transforms.images.objects import BOX, BOXES, OBJECTS, with_numbers
-from recordmill.transforms.sources.images.annotations import PROBLEM, STATED_SIZES
+from recordmill.transforms.sources.images.annotation_draft import PROBLEM, STATED_SIZES
 from recordmill.transforms.sources.images.tables import (
     FEATURE,
     LABEL,

@@ -75,18 +75,17 @@ from recordmill.transforms.sources.file_splits import (
     format_exclude_option,
     likely_splits,
 )
-from recordmill.transforms.sources.images.find import PARTNER_FOLDER
+from recordmill.transforms.sources.images.folder_words import (
+    IMAGES_FOLDER,
+    PARTNER_FOLDER,
+)
 from recordmill.transforms.sources.images.options import FileOptions, ImagesOptions
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.storage.reading import REQUESTS, read_files, read_head
 
 if TYPE_CHECKING:
-    from recordmill.transforms.sources.images.annotations import _AnnotationDraft
+    from recordmill.transforms.sources.images.annotation_draft import AnnotationDraft
 
-_IMAGES_FOLDER = re.compile(
-    "(images?|imgs?|jpe?gimages|photos?|pictures|rgb|leftimg8bit|inputs?|raw|originals?|"
-    "frames|stills|scans|x)"
-)
 _SEPARATOR = re.compile(r"[-_ .]")
 _KINDS = ("image", "text", "json", "array")  # by the endings of the next line
 _ENDINGS = (ImagesOptions.kind.endings, (".txt",), (".json",), (".npy",))
@@ -357,7 +356,7 @@ def _holds_images(name: str, base: str) -> bool:
         _SEPARATOR.sub("", folder_name).casefold() for folder_name in (name, base)
     )
     remaining_name = bare.removeprefix(base)
-    return _IMAGES_FOLDER.fullmatch(remaining_name) is not None or (
+    return IMAGES_FOLDER.fullmatch(remaining_name) is not None or (
         bool(base) and not remaining_name
     )
 
@@ -449,7 +448,7 @@ class Partners(NamedTuple):
         return "/".join(part for at, part in enumerate(parts) if at != cut)
 
     def add_to(
-        self, draft: _AnnotationDraft, storage: StorageOptions, *, has_objects: bool
+        self, draft: AnnotationDraft, storage: StorageOptions, *, has_objects: bool
     ) -> tuple[tuple[PartnerFeature, ...], list[tuple[InputFile, str]]]:
         """Adds the partners of images to their annotations.
 
@@ -490,7 +489,7 @@ _COLUMNS = ("path", "size", "version")
 
 
 def _add_partners(
-    draft: _AnnotationDraft, pair: Pair, options: ImagesOptions, storage: StorageOptions
+    draft: AnnotationDraft, pair: Pair, options: ImagesOptions, storage: StorageOptions
 ) -> tuple[PartnerFeature, list[tuple[InputFile, str]]]:
     """Adds the partner of each image in a pair.
 

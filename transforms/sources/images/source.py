@@ -74,13 +74,15 @@ from recordmill.transforms.sources.base import (
     number_ranges,
     spread_evenly,
 )
-from recordmill.transforms.sources.images.annotations import (
-    CONVERT_AGAIN,
-    NO_ANNOTATIONS,
+from recordmill.transforms.sources.images.annotation_draft import (
     POSITION,
     PROBLEM,
     RAW,
     STATED_SIZES,
+)
+from recordmill.transforms.sources.images.annotations import (
+    CONVERT_AGAIN,
+    NO_ANNOTATIONS,
     Annotations,
     annotate_append,
     annotate_images,

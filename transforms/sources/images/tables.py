@@ -26,6 +26,7 @@ from recordmill.transforms.cast.text_values import shorten
 from recordmill.transforms.inventory import Inventory, base_names, strip_extensions
 from recordmill.transforms.sources.base import RangeFindings, Source
 from recordmill.transforms.sources.file_splits import AUTO, NONE, split_word
+from recordmill.transforms.sources.images.folder_words import IMAGES_PARENT
 from recordmill.transforms.sources.images.options import DEFAULTS, FileOptions
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.plain_types import plain_schema
@@ -636,7 +637,6 @@ def describe_types(columns: Mapping[str, pa.Array]) -> str:
 #     input /data/train                                    "1.jpg", "1"
 
 _MAX_PARENTS = 8
-_IMAGES_FOLDER = re.compile(r"(?:.*?/)?(?:images|JPEGImages)(?=/|$)")
 _ENDING = r"([^/])\.[^./]+$"  # does not match the name in a/.hidden
 
 
@@ -730,7 +730,7 @@ def _iterate_paths(
     holders = {
         match[0]
         for image_folder in folders
-        if (match := _IMAGES_FOLDER.match(image_folder))
+        if (match := IMAGES_PARENT.match(image_folder))
     }
     word = split_word(table.rpartition("/")[2])
     split = [

@@ -35,7 +35,7 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.text_values import shorten
 from recordmill.transforms.inventory import Inventory, base_names, strip_extensions
 from recordmill.transforms.sources.file_splits import AUTO, SPLIT_NAMES
-from recordmill.transforms.sources.images.annotations import ObjectFiles
+from recordmill.transforms.sources.images.annotation_draft import ObjectFiles
 from recordmill.transforms.sources.images.object_tables import (
     WITHOUT_BOXES_HINT,
     ImageObjects,
