@@ -49,9 +49,8 @@ class FeatureSpec:
     name: str  # key in the example's feature map
     kind: Kind  # list type that stores the values
     column: str = ""  # Arrow column of the values; empty means the feature's own name
-    dtype: str = (
-        ""  # NumPy type name of the values, or "string" (UTF-8 text), or "bytes"
-    )
+    # NumPy type name of the values, or "string" (UTF-8 text), or "bytes"
+    dtype: str = ""
     # shape of one example's value; () is a scalar, None an unknown dimension
     shape: Shape = ()
     content: Content = Content.VALUES  # meaning of stored bytes

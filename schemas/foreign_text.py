@@ -21,9 +21,8 @@ from recordmill.schemas.errors import OutputRefusedError, SchemaError
 from recordmill.schemas.text import escape_unprintable
 
 _MAX_FIELD_CHARACTERS = 100  # maximum length of a field's name in a message
-_MAX_EXPECTED_CHARACTERS = (
-    400  # maximum length of the expected and actual values in a message
-)
+# maximum length of the expected and actual values in a message
+_MAX_EXPECTED_CHARACTERS = 400
 _Model = TypeVar("_Model")
 
 

@@ -42,9 +42,8 @@ class TaskChecksums:
 
     # the checksums, if they are few enough to pass through the runner
     checksums: tuple[FileChecksum, ...] = ()
-    num_in_file: int = (
-        0  # otherwise, the number of checksums in a file of the workspace
-    )
+    # otherwise, the number of checksums in a file of the workspace
+    num_in_file: int = 0
     __reduce__ = reduce_to_call
 
 

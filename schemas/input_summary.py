@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 from recordmill.schemas.errors import InputError
@@ -154,7 +154,7 @@ class InputReport:
     def with_input_counts(self) -> Self:
         """Returns the report with counts marked as counts of the input, not the dataset.
 
-        >>> InputReport((("classes", "2 (cat 1, dog 4)"),)).of_input().lines()
+        >>> InputReport((("classes", "2 (cat 1, dog 4)"),)).with_input_counts().to_lines()
         ['classes: 2 (cat 1, dog 4) in the input']
         """
 
@@ -181,8 +181,8 @@ class InputReport:
                 InputWarning(**warning) for warning in fields.get("warnings", ())
             ),
             skipped_files=tuple(
-                SkippedFiles(**skipped_files)
-                for skipped_files in fields.get("passed_over", ())
+                SkippedFiles(skipped["reason"], skipped["files"], skipped["example"])
+                for skipped in fields.get("passed_over", ())
             ),
         )
 
@@ -191,16 +191,23 @@ class InputReport:
         return {
             "facts": dict(self.fields),
             "warnings": [warning._asdict() for warning in self.warnings],
-            "passed_over": list(map(asdict, self.skipped_files)),
+            "passed_over": [
+                {
+                    "reason": skipped.reason,
+                    "files": skipped.num_files,
+                    "example": skipped.example,
+                }
+                for skipped in self.skipped_files
+            ],
         }
 
     def to_lines(self) -> list[str]:
         """Returns the report as lines of text, without the warnings."""
         facts = [f"{name}: {text}" for name, text in self.fields]
         return facts + [
-            f"skipped: {format_count(skipped_files.num_files, 'file')} ({skipped_files.reason}), such as "
-            f"{skipped_files.example}"
-            for skipped_files in self.skipped_files
+            f"skipped: {format_count(skipped.num_files, 'file')} ({skipped.reason}), "
+            f"such as {skipped.example}"
+            for skipped in self.skipped_files
         ]
 
 

@@ -361,7 +361,7 @@ def check_options(
 
     Returns:
       All options by name, with the options of the format under "source_options"; {} if
-      there are problems.
+        there are problems.
     """
     if secrets := dict(addresses_with_secrets(given_options)):
         problems |= secrets

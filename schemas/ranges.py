@@ -418,8 +418,7 @@ class ShardResult:
     rejects: RejectTotals = NO_REJECTS  # totals of rows that were rejected then
     observed_types: TypeFlags = ()  # type flags of rows that were read then
     issues: tuple[RowIssue, ...] = ()  # issues of these rows
-    checksums: TaskChecksums = (
-        NO_CHECKSUMS  # checksums of the bytes that were read then
-    )
+    # checksums of the bytes that were read then
+    checksums: TaskChecksums = NO_CHECKSUMS
     index: IndexResult | None = None  # its index file, if the job requests one
     sha256: str = ""  # SHA-256 of the file, if the dataset has a card

@@ -157,9 +157,8 @@ def _format_comment(line: str) -> str:
     return f"# {escape_unprintable(line)}" if line else "#"
 
 
-JSON_SCHEMA_DRAFT = (
-    "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes
-)
+# the one that pydantic writes
+JSON_SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def remove_titles(json_schema: Any) -> Any:

@@ -70,11 +70,11 @@ class Checksums:
 
     def dump(self) -> bytes:
         """Returns the checksums as the bytes of a file, which begins with its CRC-32C."""
-        sink = io.BytesIO()
-        with pa.ipc.new_stream(sink, CHECKSUMS) as out:
+        range_findings = io.BytesIO()
+        with pa.ipc.new_stream(range_findings, CHECKSUMS) as out:
             for batch in self.batches:
                 out.write_batch(batch)
-        return crc32c(sink.getvalue()).to_bytes(4) + sink.getvalue()
+        return crc32c(range_findings.getvalue()).to_bytes(4) + range_findings.getvalue()
 
     def __len__(self) -> int:
         return sum(map(len, self._batches)) + len(self._pending)

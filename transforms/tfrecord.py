@@ -117,8 +117,8 @@ def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
     """Finds the first frame with correct checksums at or after an offset.
 
     Returns:
-      The start of the frame, or None; and the number of bytes that must be read to check
-      every possible frame that begins in the data (0 if the data is enough).
+      The start of the frame, or None; and the number of bytes that must be read to
+        check every possible frame that begins in the data (0 if the data is enough).
     """
     needed = 0
     last = len(data) - FRAME_BYTES

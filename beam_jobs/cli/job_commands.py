@@ -115,9 +115,8 @@ def _is_output_first(paths: Sequence[str]) -> bool:
     return is_new and Path(paths[-1]).is_file()
 
 
-_FORMAT_OPTION_SUFFIX = (
-    " of the format"  # suffix of parameter names, only for a format's options
-)
+# suffix of parameter names, only for a format's options
+_FORMAT_OPTION_SUFFIX = " of the format"
 
 
 def _make_format_options(

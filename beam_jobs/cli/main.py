@@ -55,9 +55,8 @@ from recordmill.schemas.storage_options import (
 )
 from recordmill.schemas.text import escape_message
 
-_COMPLETION_VARIABLE = (
-    "_RECORDMILL_COMPLETE"  # click reads this variable when the command starts
-)
+# click reads this variable when the command starts
+_COMPLETION_VARIABLE = "_RECORDMILL_COMPLETE"
 
 
 @command(

@@ -148,7 +148,7 @@ def publish_dataset(
     with report_errors_to_launcher(context.workspace):
         save_stage_end(context.workspace, "write")
         roots, store = context.publishing.input_roots, context.workspace.store
-        report_lineage(sources=roots, sink=store.uri)
+        report_lineage(sources=roots, range_findings=store.uri)
         started = float(str(run_metadata.get("started_unix", time.time())))
         metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
         ordered = RangeResult.unpack(results)

@@ -15,9 +15,12 @@ from recordmill.transforms.storage.reading import full_uri, is_local
 _SYSTEM_BY_SCHEME = {"gs": "gcs", "az": "abs", "abfs": "abs", "abfss": "abs"}
 
 
-def report_lineage(*, sources: Sequence[str] = (), sink: str = "") -> None:
+def report_lineage(*, sources: Sequence[str] = (), range_findings: str = "") -> None:
     """Adds folders to the lineage of the pipeline whose step calls this function."""
-    for uris, lineage in (sources, Lineage.sources()), ([sink], Lineage.sinks()):
+    for uris, lineage in (
+        (sources, Lineage.sources()),
+        ([range_findings], Lineage.sinks()),
+    ):
         for uri in filter(None, uris):
             if place := _lineage_segments(uri):
                 lineage.add(*place, last_segment_sep="/")

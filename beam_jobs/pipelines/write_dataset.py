@@ -562,7 +562,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
 
 
 def _publish(_: object, context: RunContext, **results: Any) -> Manifest:
-    report_lineage(sink=context.workspace.store.uri)
+    report_lineage(range_findings=context.workspace.store.uri)
     return publish_rows(None, context, **results)
 
 

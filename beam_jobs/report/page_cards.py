@@ -99,9 +99,8 @@ def format_name(text: str) -> str:
     return escape_unprintable(f"{text[: _SHOWN_CHARACTERS - 1]}…" if is_long else text)
 
 
-_FEW_DISTINCT_VALUES = (
-    40  # up to this many different values, no chart of their sizes is drawn
-)
+# up to this many different values, no chart of their sizes is drawn
+_FEW_DISTINCT_VALUES = 40
 _COMMON_SHARE = 0.02  # if no value has a larger share, no value is common
 _NUM_RARE_VALUES_SHOWN = 5  # rows of the table of values if no value is common
 

@@ -36,9 +36,8 @@ STAGES = ("scan", "read", "plan", "write", "publish")
 _RATE_SECONDS = 30.0  # window over which a rate is averaged
 _MIN_RATE_SECONDS = 1.0  # shortest window; a rate over less time would be a guess
 _WRITE_RATE = 300e6  # bytes per second, measured; used until the run has its own rate
-_STALLED_SECONDS = (
-    300.0  # time without progress after which the progress line reports it
-)
+# time without progress after which the progress line reports it
+_STALLED_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)

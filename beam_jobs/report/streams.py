@@ -48,9 +48,8 @@ class CommandEnding(NamedTuple):
     status: int
     message: str = ""  # of an error, for people
     log_format: LogFormat | None = None  # None without log lines
-    work: FinishedWork | None = (
-        None  # None for a failure, or if the report is the product
-    )
+    # None for a failure, or if the report is the product
+    work: FinishedWork | None = None
 
 
 class ReportStreams(NamedTuple):

@@ -101,9 +101,8 @@ class Inputs:
     """The inventory of a run."""
 
     files: Inventory  # files to convert
-    sidecar_files: (
-        Inventory  # files that cells may name, if the job reads sidecar files
-    )
+    # files that cells may name, if the job reads sidecar files
+    sidecar_files: Inventory
     # compares the files with the files of a dataset
     content_check: ContentComparison = field(
         default_factory=ContentComparison, compare=False

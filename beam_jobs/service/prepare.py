@@ -80,9 +80,8 @@ class PreparedRun:
     ranges: list[InputRange]  # the input ranges, one task each
     inputs: Inputs  # the inventory that the ranges were cut from
     input_report: InputReport  # report on the interpretation of the input
-    num_processes: int = (
-        0  # number of processes for the tasks; 0 if threads execute them
-    )
+    # number of processes for the tasks; 0 if threads execute them
+    num_processes: int = 0
 
 
 def prepare_run(run: ResolvedRun) -> PreparedRun:

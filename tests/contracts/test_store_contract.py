@@ -405,7 +405,7 @@ def test_no_swap_of_many_processes_is_lost(tmp_path: Path) -> None:
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(600)
         assert child.exitcode == 0
     assert store.read("count").split()[0] == b"60"
     assert [path.name for path in tmp_path.iterdir()] == ["count"]
@@ -462,8 +462,8 @@ def test_another_process_can_use_it(
     child = context.Process(target=use_in_child, args=(store, answers))
     child.start()
     try:
-        assert answers.get(timeout=60) == expected
-        child.join(20)
+        assert answers.get(timeout=600) == expected
+        child.join(600)
         assert child.exitcode == 0
     finally:
         child.kill()

@@ -53,5 +53,5 @@ def dump_inputs(
 def kept_files(files: Mapping[str, ConvertedFile]) -> ConvertedFiles:
     """Files by path, in columns."""
     rows = [{"path": path, **file._asdict()} for path, file in files.items()]
-    schema = ConvertedFiles.from_inventory(NO_FILES, are_side=False).table.schema
+    schema = ConvertedFiles.from_inventory(NO_FILES, are_sidecars=False).table.schema
     return ConvertedFiles(pa.Table.from_pylist(rows, schema))

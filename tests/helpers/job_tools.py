@@ -35,7 +35,7 @@ PORTABLE = [
     *("--environment_type=LOOPBACK", UNLISTED),
 ]
 # A generous limit: nothing here takes a tenth of it, but for runs with inputs by hand.
-HANG_SECONDS = 1200 if os.environ.get("RECORDMILL_KILLED") else 120
+HANG_SECONDS = 1200 if os.environ.get("RECORDMILL_KILLED") else 600
 # Packages whose import takes long, so that some commands go without.
 HEAVY = (
     "apache_beam", "yaml", "pyarrow", "pydantic", "numpy", "fsspec", "grpc", "rich",

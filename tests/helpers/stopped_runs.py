@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import random
+import re
 import signal
 import socket
 import sys
@@ -39,7 +40,8 @@ from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
 from recordmill.transforms.storage import lease as leases
 
 LEASE_SECONDS = 0.8
-HANG_SECONDS = 120.0
+HANG_SECONDS = 600.0
+PUBLISHED = re.compile("the dataset was (already )?published")
 OPERATIONS = (
     *("put_file", "put_bytes", "swap", "discard", "read", "read_range"),
     *("size", "modified", "all_files", "list_level", "delete", "remove_tree"),
@@ -80,7 +82,7 @@ class Ended:
     def wrong(self, fault: str) -> str:
         """Why what it said is wrong; "" if it is right."""
         said = self.said.lower()
-        yes = self.status == 0 or "the dataset was published" in said
+        yes = self.status == 0 or bool(PUBLISHED.search(said))
         no = "nothing was published" in said or "this run published nothing" in said
         statuses = (0, 143) if fault == "SIGTERM" else (0, 75)
         for reason, is_wrong in (

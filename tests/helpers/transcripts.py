@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMIT_SECONDS = 300
+LIMIT_SECONDS = 600
 REST = "..."  # a line that stands for any lines, or the end of a line for any text
 
 

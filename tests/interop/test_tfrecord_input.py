@@ -13,7 +13,7 @@ def test_tfds_reads_the_same_rows_after_a_new_order(tmp_path: Path) -> None:
     (old,) = ask("rewritten_tfds.py", "write", tmp_path)
     kept, decoded = tmp_path / "kept", tmp_path / "decoded"
     ran = convert("tfrecord", old, kept, "--shards", 2)
-    assert "15 of 15 as features.json says" in ran.err
+    assert "15 of 15 as in features.json" in ran.err
     assert "; nested features are named by their path" in ran.err
     assert "; only the numbers are kept for BBoxFeature (box, objects/bbox)" in ran.err
     assert "; only the numbers are kept for Audio (sound)" in ran.err

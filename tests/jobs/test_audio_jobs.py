@@ -120,7 +120,7 @@ def test_words_are_those_of_audio(tmp_path: Path) -> None:
         tmp_path / "t.csv",
     )
     assert ran.status == 65
-    assert "none of 1 row names an audio file; the first has" in ran.err
+    assert "no path (1 row) names an audio file; the first has" in ran.err
     (tmp_path / "none").mkdir()
     (tmp_path / "none/a.txt").write_text("prose")
     ran = recordmill("convert", "audio", tmp_path / "none", tmp_path / "out")
@@ -186,7 +186,7 @@ def test_samples_of_several_channels(tmp_path: Path) -> None:
     for name, channels in (("1.wav", 2), ("2.wav", 1), ("3.wav", 2)):
         (folder / name).write_bytes(sound("16.wav", 10, channels))
     ran = recordmill("convert", "audio", folder.parent, tmp_path / "out", *RAW)
-    assert "has 1 channels, expected 2, as --channels or" in ran.err
+    assert "has 1 channels, expected 2, as in" in ran.err
     found = []
     for channels, names in ((2, [1, 3]), (1, [2])):
         out = tmp_path / f"out{channels}"

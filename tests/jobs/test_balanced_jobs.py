@@ -160,7 +160,7 @@ def test_what_is_told(tmp_path: Path) -> None:
     for rule, told in (
         ("undersample", "keeps 50 rows of each class; rows: "),
         ("oversample", "repeats rows in train up to 50 rows of each class; rows: "),
-        ("weights", "weighed by sample_weight; rows: "),
+        ("weights", "weighted by sample_weight; rows: "),
     ):
         job: list[Argument] = [IRIS, tmp_path / rule, "--balance", f"species={rule}"]
         planned = recordmill("convert", "csv", *job, "--plan")

@@ -127,10 +127,10 @@ def test_ranges_that_are_scanned_together_make_the_same_bytes(
         sizes.append(len(ranges))
         return scan_boundaries(context, ranges)
 
-    changed = {"is_local": lambda _: False, "SPREAD": 1, "SURVEYS_AT_ONCE": 2}
+    changed = {"is_local": lambda _: False, "MIN_ELEMENTS": 1, "PARALLEL_SCANS": 2}
     for name, value in changed.items():
         monkeypatch.setattr(convert_steps, name, value)
-    monkeypatch.setattr(convert_steps, "survey_ranges", counted)
+    monkeypatch.setattr(convert_steps, "scan_boundaries", counted)
     output = tmp_path / "mixed"
     convert("csv", *mixed.files, output, "--shards", 7)
     assert contents(output) == contents(seven_shards)

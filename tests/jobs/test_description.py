@@ -133,7 +133,7 @@ def test_another_description_leaves_every_shard_as_it_is(tmp_path: Path) -> None
     # The way to remove it.
     said = convert("csv", IRIS, out, "--overwrite", "--license", "MIT").err
     gone = ", ".join(f"without {name}" for name in TEXTS if name != "license")
-    assert f"published: license, {gone}, without card" in said
+    assert f"published a new description: license, {gone}, without card" in said
     convert("csv", IRIS, out, "--overwrite")
     assert "about" not in manifest_of(out)
     assert not (out / "croissant.json").exists()

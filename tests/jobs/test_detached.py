@@ -190,7 +190,7 @@ def test_a_launch_replaces_what_it_saw(tmp_path: Path) -> None:
     convert("csv", IRIS, folder, "--shards", 3)
     launch = launched(replace(options, overwrite=True))
     ran = convert("csv", IRIS, folder, "--seed", 7, "--overwrite")
-    assert f"also active here: .recordmill/{launch[0].workspace.name}" in ran.err
+    assert f"also running here: .recordmill/{launch[0].workspace.name}" in ran.err
     with pytest.raises(Exception, match="changed since this job was launched"):
         work(*launch)
     assert verify_dataset(str(folder)).is_undamaged
@@ -252,7 +252,7 @@ def test_version_auto_waits_for_a_detached_job(tmp_path: Path) -> None:
     auto = ("convert", "csv", IRIS, folder, "--dataset-version", "auto")
     ran = recordmill(*auto)
     assert ran.status == 75
-    assert "a detached job is active here" in ran.err
+    assert "a detached job is running here" in ran.err
     way_out = ran.err.partition("`recordmill ")[2].partition("`")[0]
     assert recordmill(*way_out.split()).status == 0
     assert recordmill(*auto).status == 0

@@ -328,7 +328,7 @@ def test_a_range_that_gives_more_than_flink_carries(
     )
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *ENGINE)
     assert ran.status == 65
-    assert "more than 5.0 kB, the limit of exchange engine" in ran.err
+    assert "the records are larger than 5.0 kB, the limit" in ran.err
     assert "--exchange scratch" in ran.err
     assert_unpublished(tmp_path / "out")
 

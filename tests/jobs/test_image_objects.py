@@ -790,7 +790,9 @@ def test_annotations_of_few_images_leave_folders_as_classes(tmp_path: Path) -> N
         ran = converted(folder, "--overwrite", *exclude)
         assert "cat 3, dog 3" in ran.out + ran.err
         if name in ("few.json", "cat/cat0.xml"):  # the ways out
-            assert f"{name}: has objects of 1 image, but there are 6" in ran.err
+            assert (
+                f"{name}: has objects of 1 image, but the input has 6 images" in ran.err
+            )
             assert "[few-annotations]" in ran.err
             ran = converted(folder, "--overwrite", *exclude, "--annotations", "none")
             assert "few-annotations" not in ran.err
@@ -1170,7 +1172,7 @@ def test_json_of_labelme_is_no_text_of_its_images(tmp_path: Path, images: str) -
     (folder / "annotations").mkdir()
     (folder / "annotations/a.json").write_text(OTHER_FORMS["labelme"][1])
     told = refused(folder)
-    assert "a.json: has objects in the form of labelme, which is not read" in told
+    assert "a.json: has objects in the format of labelme, which is not" in told
     converted(folder, *as_the_way_out_says(told))
     (row,) = [rows_of(tmp_path / "out")["images/a.jpg"]]
     assert "annotations" not in row

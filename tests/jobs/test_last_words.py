@@ -28,7 +28,7 @@ from recordmill.transforms.storage.lease import acquire, hold_for_publication
 from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
 
 HEX = "0123456789abcdef" * 2
-PUBLISHED = "The dataset was published before. Run the same command again to clean up"
+PUBLISHED = "The dataset was already published. Run the same command again to clean up"
 
 
 def tries(folder: Path, number: int, *options: str) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def test_a_file_that_the_store_forgets(
         if name == forgotten and len(forgot) < 2:
             forgot.append(name)
             return True
-        return real(store, data, name, seen=expected_content)
+        return real(store, data, name, expected_content=expected_content)
 
     monkeypatch.setattr(LocalStore, "swap", swap)
     convert("csv", IRIS, tmp_path / "out")

@@ -151,7 +151,7 @@ def test_lists_of_splits_that_contradict_folders_are_an_error(
         return
     told = refused_by()
     assert (
-        "images/a.jpg: is in the split train by its folder or table, and in val" in told
+        "images/a.jpg: is in the split train by its folder or table, but in val" in told
     )
     names = [f"ImageSets/Segmentation/{split}.txt" for split in ("train", "val")]
     assert (
@@ -403,14 +403,17 @@ def test_arrays_that_move_are_not_appended_to_others(
     with monkeypatch.context() as before:  # the fingerprint of earlier versions
         before.setattr(Partners, "moves_arrays", lambda *_: False)
         converted(*resize)
-    differs = "arrays next to images, which the dataset stores unchanged and which recordmill now"
+    differs = "arrays next to images, which the dataset stores unchanged and which"
     said = refused_by(*resize)
     assert differs in said
     for folder, end in (("images", "jpg"), ("masks", "npy")):
         path = data / folder / f"a.{end}"
         path.with_stem("f").write_bytes(path.read_bytes())
     said = refused_by("--append", *resize)
-    assert f"differs in {differs} with the pixels; convert all inputs again" in said
+    assert (
+        f"differs in {differs} recordmill now transforms with the pixels; convert all inputs again"
+        in said
+    )
     # The way out, and what is new then.
     converted("--overwrite", *resize)
     assert "already exists; nothing to do" in converted(*resize).err

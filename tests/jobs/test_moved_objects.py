@@ -238,7 +238,7 @@ def test_what_objects_are_needed_for(tmp_path: Path) -> None:
     assert "--feature-names imagenet" in ran.err
     convert("images", data, out, "--feature-names", "imagenet")
     ran = refused(data, tmp_path / "new", "--masks", "png")
-    assert "--masks is for --annotations: leave it out" in ran.err
+    assert "--masks requires --annotations: leave it out" in ran.err
     plain = Pictured(
         "a.png", with_exif(drawn(0), 1), (HEIGHT, WIDTH), [{"bbox": [1, 1, 5, 5]}]
     )

@@ -147,8 +147,8 @@ def test_the_longest_name_that_fits(tmp_path: Path, compression: str) -> None:
     job: list[Argument] = ["csv", tmp_path / "in", tmp_path / "out", "--append"]
     job += ["--compression", compression, "--name"]
     message, excess = refused(*job, "n" * 250)  # before the input, which holds nothing
-    assert message.startswith(f"Error: --name {'n' * 40}...: names of shard files ")
-    assert f"{tmp_path / 'out'} takes 255" in message
+    assert message.startswith(f"Error: --name {'n' * 40}...: the names of shard files ")
+    assert f"{tmp_path / 'out'} is 255" in message
     assert refused(*job, "n" * (251 - excess))[1] == 1
     for table in ("a.csv", "b.csv"):
         shutil.copy(IRIS, tmp_path / "in" / table)
@@ -159,7 +159,9 @@ def test_the_longest_name_that_fits(tmp_path: Path, compression: str) -> None:
 def test_the_longest_split(tmp_path: Path) -> None:
     job: list[Argument] = ["csv", IRIS, tmp_path / "out", "--split"]
     message, excess = refused(*job, f"{'s' * 250}=1/2", "--split", "test=1/2")
-    assert message.startswith(f"Error: --split: split {'s' * 40}...: names of shard")
+    assert message.startswith(
+        f"Error: --split: split {'s' * 40}...: the names of shard"
+    )
     assert not (tmp_path / "out").exists()
     convert(*map(str, [*job, f"{'s' * (250 - excess)}=1/2", "--split", "test=1/2"]))
 
@@ -172,7 +174,7 @@ def test_the_longest_split_of_the_input(tmp_path: Path) -> None:
     job: list[Argument] = ["images", tmp_path / "in", tmp_path / "out"]
     job += ["--split-from", 1]
     message, excess = refused(*job)
-    assert f"split {'s' * 40}... of the input: names of shard files" in message
+    assert f"split {'s' * 40}... of the input: the names of shard files" in message
     (tmp_path / "in" / split).rename(tmp_path / "in" / split[excess:])
     convert(*map(str, job))
 
@@ -214,7 +216,7 @@ def test_the_longest_key(more: tuple[str, ...]) -> None:
 
 
 def test_pipelines(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"`name` nnnn.*: names of shard files"):
+    with pytest.raises(UsageError, match=r"`name` nnnn.*: the names of shard files"):
         (
             beam.Pipeline()
             | beam.Create([{"a": 1}])

@@ -116,7 +116,7 @@ def test_new_files_do_not_change_the_type_of_a_column(
     write(given, source, {"day=x": [3], "day=3": [4]})
     ran = recordmill("convert", *job, "--append")
     assert ran.status == 65
-    assert "its folder day=x is string, those of the dataset are int64" in ran.err
+    assert "its folder day=x is string, but in the dataset it is int64" in ran.err
     convert(*job, "--append", "--exclude", "day=x")
     assert sorted(ints(tmp_path / "out", "day")) == [1, 2, 3]
     shutil.move(given / "day=x", given / "day=1.5")

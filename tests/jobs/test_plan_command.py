@@ -262,8 +262,8 @@ def test_a_disk_that_is_too_small_is_told(
     planned = plan("csv", IRIS, tmp_path / "out")
     assert planned["verdict"] == "convert"
     [warning] = planned["understood"]["warnings"]
-    assert warning["message"].startswith(f"{tmp_path}: about ")
-    assert "needed, 10.0 kB are free; free some space" in warning["message"]
+    assert warning["message"].startswith(f"{tmp_path}: needs about ")
+    assert "but 10.0 kB are free; free some space" in warning["message"]
 
 
 def test_what_memory_holds_needs_no_disk(

@@ -597,7 +597,7 @@ def test_packages_are_imported_before_threads_start(
         places.append(threading.current_thread())
         return session(self)
 
-    monkeypatch.setattr(receivers._ReceiverThread, "session", told)
+    monkeypatch.setattr(receivers._ReceiverThread, "create_session", told)
     found = receivers.Receivers("rows", str(tmp_path), "http://127.0.0.1:1")
     assert places == [threading.current_thread()] * 4
     found.end(receivers.RunEnd("", "", 1.0, 2.0, {}, None, OSError("x")), 0.0)

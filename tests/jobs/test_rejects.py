@@ -307,8 +307,10 @@ def test_the_command_that_an_error_names(table: Path, tmp_path: Path) -> None:
     remote = ["memory://rejects-message/out", "--scratch", tmp_path / "scratch"]
     for arguments in (output, remote):
         ran = recordmill("convert", "csv", table, *arguments)
-        [line] = [line for line in ran.err.splitlines() if "All of them: " in line]
-        command = line.strip().removeprefix("All of them: recordmill ")
+        [line] = [
+            line for line in ran.err.splitlines() if "To list all of them: " in line
+        ]
+        command = line.strip().removeprefix("To list all of them: recordmill ")
         ran = recordmill(*command.partition(". ")[0].split(), "--json")
         assert json.loads(ran.out)["rows_rejected"] == 4
 

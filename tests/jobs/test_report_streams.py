@@ -379,7 +379,7 @@ def test_a_signal_during_the_report(
     streams, output = Streams(), tmp_path / "out"
     assert streams.run("convert", "csv", table, output) == 128 + signal.SIGTERM
     last = streams.text["err"].splitlines()[-1]
-    assert last == f"Interrupted by SIGTERM: the dataset is published in {output}"
+    assert last == f"Interrupted by SIGTERM: the dataset was published in {output}"
 
 
 def test_metrics_that_cannot_be_made(

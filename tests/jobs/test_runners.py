@@ -161,7 +161,7 @@ def test_same_dataset(
     convert(source, files, tmp_path / "with" / "out", "--shards", 2)
     assert loops.write.called
     assert loops.seal.called
-    assert loops.cells.called == (source == "csv")
+    assert loops.split_cells.called == (source == "csv")
     monkeypatch.setattr(native, "loops", numpy_loops)
     convert(source, files, tmp_path / "without" / "out", "--shards", 2)
     with_loops = dataset_of(tmp_path / "with" / "out")

@@ -246,7 +246,7 @@ Workspace.remove = wait
         process.send_signal(signal.SIGTERM)
         ran = ended(process)
     assert ran.status == 143
-    assert "Interrupted by SIGTERM: the dataset was published before. " in ran.err
+    assert "Interrupted by SIGTERM: the dataset was already published. " in ran.err
     assert "Run the same command again to clean up" in ran.err
     convert(*command_line(tmp_path)[1:])
     assert_whole(tmp_path / "iris")
@@ -283,7 +283,7 @@ def test_it_stops_while_it_converts(
     def stage(*_: Any) -> None:
         taken_over(store)
         assert not leases[0].is_held()  # as its next renewal finds out
-        waited.append(ended.wait(60))
+        waited.append(ended.wait(600))
         raise OSError("the process has ended")
 
     monkeypatch.setattr(pipeline, "stage", stage)

@@ -195,7 +195,7 @@ def test_options_that_exclude_each_other(tmp_path: Path) -> None:
         assert told in ran.err
     images = Path(__file__).parents[1] / "samples" / "images"
     ran = recordmill("convert", "images", images, tmp_path / "out", "--label", "x")
-    assert "names a column of a table, but images has none" in ran.err
+    assert "names a column of a table, but images has no columns" in ran.err
 
 
 def test_a_declared_schema_decides_on_the_column_of_splits(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_splits_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("bounds", "found"),
     [
-        ("2026-02-01", "but '15.01.2026'; expected times like 2026-01-31"),
-        ("7", "but '15.01.2026'; expected numbers like 20.5"),
+        ("2026-02-01", "found '15.01.2026'; expected times like 2026-01-31"),
+        ("7", "found '15.01.2026'; expected numbers like 20.5"),
     ],
 )
 def test_a_column_without_times_is_refused_before_the_run(
@@ -269,7 +269,7 @@ def test_a_column_without_times_is_refused_before_the_run(
         job[2] = tmp_path / "other"
         ran = recordmill("convert", *job, "--split-by-time", "id=a,2026-01-01,b")
         told = "'1'" if source == "csv" else "'1' (int64)"
-        assert f"but {told}; expected times like 2026-01-31" in ran.err
+        assert f"found {told}; expected times like 2026-01-31" in ran.err
         return
     days = ["2026-01-01", "2026-01-15", "2026-02-15"]
     file = write_table(tmp_path / "b", source, {"id": [1, 8, 9], "day": days})
@@ -284,7 +284,7 @@ def test_compact_dates_are_numbers(tmp_path: Path) -> None:
     job: list[Argument] = [file, tmp_path / "out", "--split-by-time"]
     ran = recordmill("convert", "csv", *job, "day=a,2026-02-01,b")
     assert ran.status == 2
-    assert "but '20260115'; expected times like 2026-01-31" in ran.err
+    assert "found '20260115'; expected times like 2026-01-31" in ran.err
     assert "use boundaries of the same form" in ran.err
     convert("csv", *job, "day=a,20260201,b")
     assert ints(tmp_path / "out", "id", "b") == [9]
@@ -360,7 +360,7 @@ def test_each_class_has_its_share(
     classes = Counter(
         {"07": "7", "8.0": "8", "NA": ""}.get(value, value) for value in values
     )
-    assert "train 168, test 42 rows, of each of" in ran.err
+    assert "train 168, test 42 rows, for each of" in ran.err
     counts = Counter(
         {"07": "7", "8.0": "8", "NA": ""}.get(value, value) for value in kinds
     )
@@ -429,7 +429,10 @@ def test_what_cannot_be_exact_is_told(tmp_path: Path) -> None:
         (["--split-exact"], "--split-exact: requires --split"),
         ([*EIGHT_TWO, "--split-exact", "--split-by", "species"], "groups of rows"),
         ([*EIGHT_TWO, "--stratify-by", "kind"], "no such column; the input has sepal"),
-        (["--split-column", "species", "--split-exact"], "nothing to --split-exact"),
+        (
+            ["--split-column", "species", "--split-exact"],
+            "--split-exact: requires --split",
+        ),
     ):
         ran = recordmill(*job, *options)
         assert ran.status == 2

@@ -208,7 +208,7 @@ def test_rows_and_appended_rows(tmp_path: Path) -> None:
     write_table(tmp_path / "in" / "b", "csv", columns)
     ran = recordmill("convert", "csv", *job)
     assert ran.status == 65
-    assert "2 records hold the same content" in ran.err
+    assert "2 records have the same content" in ran.err
     assert "train 2 = test 0" in ran.err
     convert("csv", *job[:-1], "report")
     rows = {
@@ -233,7 +233,7 @@ def test_contents_in_several_buckets(
     ran = recordmill("verify", tmp_path / "out", "--duplicates", "--json")
     (problem,) = json.loads(ran.out)["problems"]
     assert problem["kind"] == "duplicates"
-    assert problem["message"].startswith("100 records hold the same content")
+    assert problem["message"].startswith("100 records have the same content")
     assert problem["message"].count("train") == 10
 
 
@@ -256,7 +256,7 @@ def test_shards_order_and_compression_do_not_matter(
     assert ran.status == 0
     assert "schema: identical" in ran.out
     assert "rows: 150 in both\n" in ran.out
-    assert ran.out.endswith("the same rows\n")
+    assert ran.out.endswith("the rows are identical\n")
 
 
 def test_a_copy_is_the_same_by_its_checksums(tmp_path: Path, model: Path) -> None:
@@ -287,7 +287,7 @@ def test_rows_of_one_alone_are_named(tmp_path: Path, model: Path) -> None:
     told = recordmill("diff", model, tmp_path / "iris", "--rows", 1)
     assert f"only in {tmp_path / 'iris'}: record {index} of {found['file']}" in told.out
     assert told.out.count("  only in ") == 2
-    assert told.out.endswith("they differ\n")
+    assert told.out.endswith("the datasets differ\n")
 
 
 def test_rows_in_another_split(tmp_path: Path, model: Path) -> None:

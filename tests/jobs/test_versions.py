@@ -245,7 +245,9 @@ def test_a_run_that_slept_publishes_no_missing_shards(
     swap = LocalStore.swap
     depth = 0
 
-    def late(store: LocalStore, data: bytes, name: str, *, seen: bytes | None) -> bool:
+    def late(
+        store: LocalStore, data: bytes, name: str, *, expected_content: bytes | None
+    ) -> bool:
         nonlocal depth
         if name == "manifest.json":
             depth += 1
@@ -255,7 +257,7 @@ def test_a_run_that_slept_publishes_no_missing_shards(
                 lock.unlink()
             ran = recordmill("convert", "csv", IRIS, tmp_path / "iris", *AUTO, *other)
             assert "the power went" in ran.err
-        return swap(store, data, name, expected_content=seen)
+        return swap(store, data, name, expected_content=expected_content)
 
     other = ("--shards", 3)
     monkeypatch.setattr(LocalStore, "swap", late)

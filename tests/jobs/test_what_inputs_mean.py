@@ -96,7 +96,7 @@ def test_test_rows_do_not_leak_into_training(tmp_path: Path) -> None:
         "webdataset": {"train": [0], "val": [1]},
     }
     said = asked(
-        "are in no split (sample_submission.csv)", "csv", of_kaggle, tmp_path / "out"
+        "in no split (sample_submission.csv)", "csv", of_kaggle, tmp_path / "out"
     )
     (way_out,) = re.findall(r"with (--exclude \S+),", said)
     for source, ids in expected.items():
@@ -268,7 +268,7 @@ def test_addresses_of_a_bucket_in_cells(tmp_path: Path) -> None:
     assert labels == {"train": 0, "test": 1}
     # As a table it has no header, which a warning says, with the way out.
     ran = convert("csv", tmp_path / "import.csv", tmp_path / "warned")
-    assert "use --header none, and name the names" in ran.err
+    assert "use --header none, and name its columns" in ran.err
     options = ("--header", "none", "--columns", "use,image,label")
     convert("csv", tmp_path / "import.csv", tmp_path / "table", *options)
     rows = rows_of(tmp_path / "table")["train"]

@@ -60,7 +60,9 @@ def test_places_are_named_as_beam_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Lineage, "add_raw", lambda self, *segments: told.append("".join(segments))
     )
-    lineage.report_lineage(sources=["gs://bucket/sets/a/"], sink="s3://bucket")
+    lineage.report_lineage(
+        sources=["gs://bucket/sets/a/"], range_findings="s3://bucket"
+    )
     assert told == ["gcs:bucket.sets/a", "s3:bucket"]
 
 
@@ -78,7 +80,7 @@ def test_places_in_azure_are_named_as_beam_does(
     assert told == ["abs:account.container.sets/a"]
     ours = "abfss://container@account.dfs.core.windows.net/sets/a"
     lineage.report_lineage(sources=[ours])
-    lineage.report_lineage(sink="az://container/sets/a")
+    lineage.report_lineage(range_findings="az://container/sets/a")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    lineage.report_lineage(sink="az://container/sets/a/")
+    lineage.report_lineage(range_findings="az://container/sets/a/")
     assert told == told[:1] * 3

@@ -188,9 +188,8 @@ class CastBatch:
     """The valid rows of a cast batch, and the reasons of the invalid ones."""
 
     batch: pa.RecordBatch  # a column for every declared feature, named as the feature
-    row_indices: (
-        I64  # indices of the batch's rows among all rows that were cast, ascending
-    )
+    # indices of the batch's rows among all rows that were cast, ascending
+    row_indices: I64
     invalid_rows: list[tuple[int, str]]  # (row index, reason) of the others, ascending
 
 

@@ -137,8 +137,8 @@ class SidecarFiles:
         if path.startswith("/") or "://" in path:
             folder = self._root_name if self.path_prefix else "the table's folder"
             other_roots = "".join(
-                f", or a path below {side_files.root}"
-                for side_files in self.other_roots
+                f", or a path below {sidecar_files.root}"
+                for sidecar_files in self.other_roots
             )
             raise SidecarFileError(
                 f"{path!r} is absolute, expected a path relative to {folder}{other_roots}"

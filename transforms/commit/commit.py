@@ -261,8 +261,8 @@ def finish_commit(
       end_grace: also remove the files of the dataset that the commit replaced.
 
     Returns:
-      The bytes of the manifest whose commit is finished; None if there is no manifest or
-      if another run continues.
+      The bytes of the manifest whose commit is finished; None if there is no manifest
+        or if another run continues.
     """
     manifest_bytes = (
         store.read_if_exists(MANIFEST_NAME)

@@ -99,9 +99,8 @@ class ConvertedFile(NamedTuple):
     version: str | None  # modification time or etag, if known
     is_sidecar: bool  # a sidecar file instead of an input
     is_unreadable: bool = False  # the file was listed, but could not be read
-    content: str | None = (
-        None  # its content text (see transforms/file_content.py), if known
-    )
+    # its content text (see transforms/file_content.py), if known
+    content: str | None = None
 
 
 _CONVERTED_FILE_SCHEMA = pa.schema(
@@ -121,13 +120,13 @@ class ConvertedFiles(FileTable):
     """Files as they were when converted: `path` and the fields of `ConvertedFile`."""
 
     @classmethod
-    def from_inventory(cls, files: Inventory, *, are_side: bool) -> ConvertedFiles:
+    def from_inventory(cls, files: Inventory, *, are_sidecars: bool) -> ConvertedFiles:
         """Returns the files of an inventory, with unknown content."""
 
         def add_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns = {
                 **dict(zip(batch.schema.names, batch.columns, strict=True)),
-                "is_sidecar": pa.repeat(are_side, len(batch)),
+                "is_sidecar": pa.repeat(are_sidecars, len(batch)),
                 "is_unreadable": batch["problem"].is_valid(),
                 "content": pa.nulls(len(batch), pa.string()),
             }
@@ -157,13 +156,15 @@ class PartInputs:
 
 
 def converted_files_of(
-    files: Inventory, side_files: Inventory = NO_FILES
+    files: Inventory, sidecar_files: Inventory = NO_FILES
 ) -> ConvertedFiles:
     """Returns the files that a run listed: inputs, then the other sidecar files."""
     sides = ConvertedFiles.from_inventory(
-        side_files.without_paths(files.paths), are_side=True
+        sidecar_files.without_paths(files.paths), are_sidecars=True
     )
-    input_files = ConvertedFiles.from_inventory(files, are_side=False).unique_paths()
+    input_files = ConvertedFiles.from_inventory(
+        files, are_sidecars=False
+    ).unique_paths()
     return ConvertedFiles(pa.concat_tables([input_files.table, sides.table]))
 
 
@@ -569,7 +570,7 @@ def is_same_dataset(
     manifest: Manifest,
     job: JobSpec,
     files: Inventory,
-    side_files: Inventory,
+    sidecar_files: Inventory,
     reading: str,
     check: ContentComparison,
 ) -> bool:
@@ -578,7 +579,7 @@ def is_same_dataset(
     A dataset with appended parts is never the output of one run. `reading` is the text
     of `registry.describe_inputs` about the inputs.
     """
-    run_key = fingerprint_of(job, files, side_files, reading=reading)
+    run_key = fingerprint_of(job, files, sidecar_files, reading=reading)
     if is_of_run(store, manifest, run_key):
         return True
     if manifest.appended:
@@ -588,7 +589,7 @@ def is_same_dataset(
     except OutputError:
         return False
     files = files.unique_paths()
-    all_files = files + side_files.without_paths(files.paths)
+    all_files = files + sidecar_files.without_paths(files.paths)
     positions = part_inputs.files.find_paths(all_files.paths)
     same_names = len(all_files) == len(part_inputs.files) and not positions.null_count
     if not (part_inputs.by_content and same_names):
@@ -744,7 +745,7 @@ def _join_files(parts: Sequence[PartInputs]) -> ConvertedFiles:
 def new_files(
     converted_files: ConvertedFiles,
     files: Inventory,
-    side_files: Inventory,
+    sidecar_files: Inventory,
     uri: str,
     check: ContentComparison,
     *,
@@ -763,14 +764,14 @@ def new_files(
     Raises:
       InputError: a converted file is missing, left out, or has changed.
     """
-    is_side = converted_files.table["is_sidecar"].combine_chunks()
-    ones, sides = files.unique_paths(), side_files.unique_paths()
-    positions, of_side = (
+    is_sidecar = converted_files.table["is_sidecar"].combine_chunks()
+    ones, sides = files.unique_paths(), sidecar_files.unique_paths()
+    positions, of_sidecars = (
         ones.find_paths(converted_files.paths),
         sides.find_paths(converted_files.paths),
     )
-    of_side = pc.if_else(is_side, pc.add(of_side, len(ones)), None)
-    positions = pc.coalesce(positions, of_side)
+    of_sidecars = pc.if_else(is_sidecar, pc.add(of_sidecars, len(ones)), None)
+    positions = pc.coalesce(positions, of_sidecars)
     missing = converted_files.paths.filter(positions.is_null()).to_pylist()
     current_files = (ones + sides).take(positions.drop_null())
     file_pairs = FilePairs(converted_files.filter(positions.is_valid()), current_files)
@@ -788,8 +789,10 @@ def new_files(
                 uri, len(converted_files), lost_paths, excluded_paths, changed, files
             )
         )
-    new_inputs = files.without_paths(converted_files.paths.filter(pc.invert(is_side)))
-    new_sides = side_files.without_paths(converted_files.paths).without_paths(
+    new_inputs = files.without_paths(
+        converted_files.paths.filter(pc.invert(is_sidecar))
+    )
+    new_sides = sidecar_files.without_paths(converted_files.paths).without_paths(
         new_inputs.paths
     )
     return new_inputs, new_sides
@@ -834,7 +837,7 @@ def dataset_changes(
     manifest: Manifest,
     job: JobSpec,
     files: Inventory,
-    side_files: Inventory = NO_FILES,
+    sidecar_files: Inventory = NO_FILES,
     check: ContentComparison | None = None,
 ) -> list[str]:
     """Returns the differences between a dataset and a run, one line per kind of change.
@@ -853,7 +856,7 @@ def dataset_changes(
         changes.append(
             f"the format of the records: {last.format_version}, now {FORMAT_VERSION}"
         )
-    current_files = files + side_files.without_paths(files.paths)
+    current_files = files + sidecar_files.without_paths(files.paths)
     check = check or ContentComparison()
     file_changes = _file_changes(_join_files(parts), current_files, check)
     if file_changes:

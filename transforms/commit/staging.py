@@ -138,7 +138,7 @@ def _list_converted(
 
     Returns:
       The dataset's fingerprint, the bytes of inputs.jsonl.gz and of inventory.jsonl.gz,
-      and the files with their content texts, if known.
+        and the files with their content texts, if known.
     """
     files = ConvertedFiles(read_table(*context.workspace.store_and_name(INPUTS_NAME)))
     file_contents = _file_contents(context, files, ranges, shards)
@@ -523,7 +523,7 @@ def _stage_rejects(context: RunContext) -> None:
 
 
 def keep_inventory(
-    context: RunContext, files: Inventory, side_files: Inventory, listed_at: float
+    context: RunContext, files: Inventory, sidecar_files: Inventory, listed_at: float
 ) -> None:
     """Writes the inventory of inputs to the workspace, for the end of the run.
 
@@ -536,7 +536,7 @@ def keep_inventory(
     ):
         # On disk before any result of a task, because a later launch reuses results.
         context.workspace.write_file(_LISTED_AT, repr(listed_at).encode(), durable=True)
-    listed_files = converted_files_of(files, side_files)
+    listed_files = converted_files_of(files, sidecar_files)
     put_table(*context.workspace.store_and_name(INPUTS_NAME), listed_files.table)
 
 

@@ -21,9 +21,8 @@ from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import raw_feature
 from recordmill.transforms.storage import Store
 
-_EXAMPLES_PER_DECODE = (
-    8  # examples that are decoded together: each feature has a fixed cost
-)
+# examples that are decoded together: each feature has a fixed cost
+_EXAMPLES_PER_DECODE = 8
 _TRUTH_VALUES = {"true": True, "1": True, "false": False, "0": False}
 
 

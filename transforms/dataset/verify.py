@@ -313,9 +313,7 @@ def verify_dataset(
         )
         if verify_result.is_undamaged:
             break
-        verify_result = _without_passing(
-            verify_result, verify_store(store, manifest, full=False)
-        )
+        verify_result = _without_passing(verify_result, store, manifest)
         current = read_manifest(store)
         if current == manifest:
             break
@@ -336,18 +334,22 @@ def verify_dataset(
     return replace(verify_result, output=output)
 
 
-def _without_passing(result: VerifyResult, later: VerifyResult) -> VerifyResult:
-    """Returns a verification without files of a run that has ended since.
+def _without_passing(
+    result: VerifyResult, store: Store, manifest: Manifest
+) -> VerifyResult:
+    """Returns a verification without the files of a run that has ended since.
 
-    Until then, the files of its commit are strays, or are not in place.
+    Until it ends, the files of its commit are strays, or are not in place yet.
     """
-    left = {(problem.file, problem.kind) for problem in later.problems}
-    problems = tuple(
-        problem
-        for problem in result.problems
-        if problem.kind not in PASSING or (problem.file, problem.kind) in left
-    )
-    return replace(result, problems=problems)
+    files = store.list_level().files
+
+    def persists(problem: Problem) -> bool:
+        if problem.kind == "unfinished":
+            content = store.read_if_exists(problem.file)
+            return not matches_entry(content, manifest.files[problem.file])
+        return problem.kind not in PASSING or problem.file in files
+
+    return replace(result, problems=tuple(filter(persists, result.problems)))
 
 
 def verify_store(

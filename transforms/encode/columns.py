@@ -284,7 +284,7 @@ def flatten_lists(
 
     Returns:
       The offsets of each level (lists + 1), the outermost first; the innermost values;
-      and errors of the rows with a null instead of an inner list.
+        and errors of the rows with a null instead of an inner list.
     """
     levels: list[I64] = []
     errors: RowErrors = {}

@@ -29,9 +29,8 @@ class Resize:
     sides: Sides | None = None
     shorter: int = 0
     longer: int = 0
-    min_decoded_factor: int = (
-        2  # a JPEG is decoded at this multiple of the size, or larger
-    )
+    # a JPEG is decoded at this multiple of the size, or larger
+    min_decoded_factor: int = 2
 
     def size_of(self, width: int, height: int) -> tuple[int, int]:
         """Returns the width and height of an image of this size after scaling.

@@ -623,8 +623,8 @@ def split_cells(
 
     Returns:
       The number of rows; or -1 if there are more than `max_rows`, if a row has another
-      number of cells than there are columns, if text follows a closing quote, or if a
-      quote is never closed.
+        number of cells than there are columns, if text follows a closing quote, or if a
+        quote is never closed.
     """
     return -1  # Arrow splits the rows
 

@@ -50,12 +50,10 @@ def mix(
 
     Args:
       weights: datasets with their weights, any positive numbers. The datasets must have
-      the
-        same features.
+        the same features.
       seed: seed of the samples and of each dataset's order; a reader can override it.
       stopping_strategy: the end of an epoch. "first_exhausted": the epoch ends with the
-      last
-        row of the first exhausted dataset, so no row is repeated. The next epoch
+        last row of the first exhausted dataset, so no row is repeated. The next epoch
         continues with the following rows of the other datasets. "all_exhausted": the
         epoch ends with the last row of the last exhausted dataset; the other datasets
         start over meanwhile.

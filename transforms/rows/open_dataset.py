@@ -202,7 +202,7 @@ class RecordsByNumber:
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state for another process: all attributes except the open files."""
-        return {**self.__dict__, "_open": OrderedDict()}
+        return {**self.__dict__, "_open_shards": OrderedDict()}
 
     def __len__(self) -> int:
         return self._firsts[-1]
@@ -381,10 +381,9 @@ def open_dataset(
       fill: replacements for missing values, by feature, like {"age": -1}.
       storage: non-secret options of the dataset's storage.
       cache: a local folder that caches parts of remote shards, shared by all processes
-      and
-        datasets that name it. Local datasets need none.
+        and datasets that name it. Local datasets need none.
       cache_bytes: size limit of that folder; the least recently used parts are removed
-      first.
+        first.
 
     Raises:
       UsageError: a split, a feature in `fill` or the cache folder does not exist.
@@ -666,8 +665,7 @@ class Dataset(Sequence[Row]):
           num_workers: number of workers that share the rows.
           size: number of rows that each worker reads in turn.
           start: number of rows of the epoch that any number of workers consumed before;
-          not
-            supported for compressed shards.
+            not supported for compressed shards.
           read: number of rows of its share that this worker has consumed since.
 
         Raises:

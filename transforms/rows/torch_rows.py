@@ -84,16 +84,13 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
         self._num_ranks = num_ranks
         self._batch_size = batch_size
         self._epoch = 0
-        self._loaded_start: _PassStart | None = (
-            None  # from a state, until a pass takes it
-        )
+        # from a state, until a pass takes it
+        self._loaded_start: _PassStart | None = None
         self._taker_seed: Any = None  # the pass that took it; shared by all copies
-        self._pass_start: _PassStart | None = (
-            None  # start of this copy's pass, in its worker
-        )
-        self._num_rows_read = (
-            0  # rows that this copy has yielded since the loader's start
-        )
+        # start of this copy's pass, in its worker
+        self._pass_start: _PassStart | None = None
+        # rows that this copy has yielded since the loader's start
+        self._num_rows_read = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, before a loader begins it; each epoch has another order.
@@ -187,12 +184,11 @@ class TorchRows(IterableDataset):  # type: ignore[misc]  # torch is not installe
 
         Args:
           state: from `state`, for any number of workers; or from `state_dict`, for the
-          same
-            worker among the same number of workers.
+            same worker among the same number of workers.
 
         Raises:
           UsageError: the state belongs to another dataset, order or worker, or is
-          invalid.
+            invalid.
         """
         lacks = [name for name in self._state(0, 0) if name not in state]
         if lacks:

@@ -114,9 +114,8 @@ class RangeFindings:
     # number of input rows for which a function (`map`) returned no row and that are
     # not rejects
     num_dropped_rows: int = 0
-    num_added_rows: int = (
-        0  # number of rows after the first that a function made of an input row
-    )
+    # number of rows after the first that a function made of an input row
+    num_added_rows: int = 0
     num_sampled_out_rows: int = 0  # number of rows that sampling dropped
     num_copied_rows: int = 0  # number of copies that balancing created
 
@@ -261,7 +260,10 @@ class RowSource(ABC):
 
     @abstractmethod
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         """Reads a range in batches.
 
@@ -269,7 +271,7 @@ class RowSource(ABC):
           input_range: the range.
           expected: the type flags to assume for each column; a batch has the types that
             follow from them and from all batches so far.
-          sink: collects the findings about a batch before that batch is yielded.
+          range_findings: collects the findings about a batch before that batch is yielded.
         """
 
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
@@ -281,11 +283,11 @@ class RowSource(ABC):
         text_flags = (int(TypeFlag.TEXT),) * len(names)
         return self.read(input_range, text_flags, RangeFindings())
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
         """Returns the report on how the input was interpreted.
 
         Args:
-          range_findings: the findings about all rows; None before they were read.
+          input_findings: the findings about all rows; None before they were read.
         """
         return InputReport()
 
@@ -321,7 +323,7 @@ class RowSource(ABC):
         return False
 
     def list_references(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
         """Lists references to the rows of a range in the column REFERENCE.
 
@@ -330,12 +332,14 @@ class RowSource(ABC):
         """
         raise NotImplementedError
 
-    def read_listed_rows(self, rows: Rows, sink: RangeFindings) -> Iterator[Rows]:
+    def read_listed_rows(
+        self, rows: Rows, range_findings: RangeFindings
+    ) -> Iterator[Rows]:
         """Reads some rows of `list_references`, as `read` does; requires `lists_rows`."""
         raise NotImplementedError
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray], sink: RangeFindings
+        self, windows: Iterable[pa.BinaryArray], range_findings: RangeFindings
     ) -> Iterator[ReferencedRows]:
         """Reads the rows of each window of references, in order.
 
@@ -440,20 +444,20 @@ class Source(RowSource):
     def input_splits(self) -> tuple[str, ...]:
         return self.splits.names
 
-    def issue_problem(self, range_findings: InputFindings) -> str:
+    def issue_problem(self, input_findings: InputFindings) -> str:
         """Returns the reason why rows with these issues must not be published, or "".
 
         Called after all rows were read and before anything is published.
         """
         return ""
 
-    def type_notes(self, range_findings: InputFindings) -> list[str]:
+    def type_notes(self, input_findings: InputFindings) -> list[str]:
         """Returns notes on cells that may have changed the types of columns."""
         return []
 
-    def final_type_flags(self, range_findings: InputFindings) -> TypeFlags:
+    def final_type_flags(self, input_findings: InputFindings) -> TypeFlags:
         """Returns the type flags of all rows, after the flags of all ranges are known."""
-        return range_findings.type_flags
+        return input_findings.type_flags
 
     def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
         """Cuts the files into input ranges; only constants determine the cut.
@@ -495,13 +499,13 @@ class Source(RowSource):
         return self.apply_boundaries(ranges, list(mapper(self.scan_boundaries, ranges)))
 
     def read_for_statistics(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
         """Reads the columns of a range from which statistics are computed.
 
         Columns of text whose types are inferred are read as text.
         """
-        return self.read(input_range, (), sink)
+        return self.read(input_range, (), range_findings)
 
     def spill_inventory(self, store: Store, name: str) -> Self:
         """Writes a large list of files to a file in a store, for workers to read.
@@ -627,7 +631,10 @@ class PipelineRowsSource(Source):
         return []
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         return iter(())
 

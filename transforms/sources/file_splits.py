@@ -39,9 +39,8 @@ _WORDS = "|".join((*SPLIT_NAMES, *_PUBLISHED_NAMES))
 _WORD = re.compile(rf"(?<![^\W\d_])({_WORDS})(?![^\W\d_])", re.IGNORECASE)
 _SHARD = re.compile(r"(\w+)-\d{5,}-of-\d{5,}\b")
 _SPLIT_PREFIX = "split="  # prefix of the folder of a Hive partition
-MISSING_PARTITION = (
-    "__HIVE_DEFAULT_PARTITION__"  # the missing value in the name of such a folder
-)
+# the missing value in the name of such a folder
+MISSING_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 # Characters that a path must not have if a message shows it as the value of an option.
 _UNSAFE_CHARACTERS = re.compile(r"[\x00-\x1f\x7f`*?\[{]")
 

@@ -331,9 +331,8 @@ class ObjectsSource(Source):
 
     as_declared: bool = False  # True if a declared schema defines the features
     requested_columns: tuple[str, ...] = ()  # the columns of that schema
-    ignores_extra_columns: bool = (
-        False  # True if rows may have other columns (`extra_columns`)
-    )
+    # True if rows may have other columns (`extra_columns`)
+    ignores_extra_columns: bool = False
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
@@ -480,7 +479,7 @@ class ObjectsSource(Source):
     def columns(self) -> pa.Schema:
         return pa.schema([*self.types, *self.partitions.types])
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
         columns = ", ".join(f"{column.name} {column.type}" for column in self.columns())
         basis = (
             "the first"
@@ -493,15 +492,15 @@ class ObjectsSource(Source):
         facts = (
             ("columns", columns),
             ("types", basis),
-            *self._left_out_lines(range_findings),
+            *self._left_out_lines(input_findings),
         )
         facts = (*facts, *self.splits.report_lines, *self.partitions.report_lines)
         return InputReport(facts, (), self.skipped_files)
 
     def _left_out_lines(
-        self, range_findings: InputFindings | None
+        self, input_findings: InputFindings | None
     ) -> tuple[tuple[str, str], ...]:
-        issues = range_findings.issues if range_findings is not None else ()
+        issues = input_findings.issues if input_findings is not None else ()
         [extra_text] = [
             f"others in {format_count(issue.count, 'row')}, such as {issue.example}"
             for issue in issues
@@ -532,14 +531,16 @@ class ObjectsSource(Source):
             "to the start of the first file"
         )
 
-    def _count_extra_rows(self, rows: Iterable[Row], sink: RangeFindings) -> None:
+    def _count_extra_rows(
+        self, rows: Iterable[Row], range_findings: RangeFindings
+    ) -> None:
         """Counts the rows with keys that none of the first rows has."""
         if self.as_declared or not self.ignores_extra_columns:
             return
         known_keys = self._names.union(self.left_out_columns)
         if extra_keys := [names for row in rows if (names := row.keys() - known_keys)]:
             example = shorten(min(map(min, extra_keys)))
-            sink.add_batch_findings(
+            range_findings.add_batch_findings(
                 issues=[RowIssue(_EXTRA, "", len(extra_keys), example)]
             )
 
@@ -572,7 +573,10 @@ class ObjectsSource(Source):
         return "", ""
 
     def _count_odd_cells(
-        self, odd_cells: Sequence[OddCell], input_range: InputRange, sink: RangeFindings
+        self,
+        odd_cells: Sequence[OddCell],
+        input_range: InputRange,
+        range_findings: RangeFindings,
     ) -> None:
         """Counts values that do not fit their columns."""
 
@@ -582,7 +586,7 @@ class ObjectsSource(Source):
         places: RowPositions,
         input_range: InputRange,
         stream: InputStream,
-        sink: RangeFindings,
+        range_findings: RangeFindings,
         plain: tuple[pa.RecordBatch, I64] | None = None,
     ) -> tuple[Rows, I64]:
         """Creates rows from objects; rejects objects that do not fit the columns.
@@ -592,7 +596,7 @@ class ObjectsSource(Source):
           places: the positions of all rows.
           input_range: the range of the rows.
           stream: the bytes of that range.
-          sink: collects the rejects.
+          range_findings: collects the rejects.
           plain: the remaining rows as a batch, and the index of each.
 
         Returns:
@@ -606,7 +610,7 @@ class ObjectsSource(Source):
             for row_index, row in parsed.items()
             if not isinstance(row, str)
         }
-        self._count_extra_rows(row_by_index.values(), sink)
+        self._count_extra_rows(row_by_index.values(), range_findings)
         plain_only = plain if plain is not None and not row_by_index else None
         batch = plain_only[0] if plain_only else self._batch([*row_by_index.values()])
         if batch is None:  # check the rows one by one; usually few do not fit
@@ -624,7 +628,7 @@ class ObjectsSource(Source):
                 for row_index, (name, reason) in misfits.items()
                 if reason
             ]
-            self._count_odd_cells(odd_cells, input_range, sink)
+            self._count_odd_cells(odd_cells, input_range, range_findings)
             row_by_index = {
                 row_index: row
                 for row_index, row in row_by_index.items()
@@ -661,8 +665,12 @@ class ObjectsSource(Source):
                 "row" if isinstance(parsed.get(row_index), str) else "value"
             )
             start, raw = int(places.starts[row_index]), places.raw_row(row_index)
-            sink.rejects.append(Reject(path, start, reasons[row_index], raw, code))
-        sink.add_batch_findings(nulls=[column.null_count for column in batch.columns])
+            range_findings.rejects.append(
+                Reject(path, start, reasons[row_index], raw, code)
+            )
+        range_findings.add_batch_findings(
+            nulls=[column.null_count for column in batch.columns]
+        )
         starts = places.starts[row_indices]
         rows = Rows(
             batch=batch,
@@ -716,9 +724,8 @@ class SplitBlock(NamedTuple):
     """A block of lines, split into plain objects and odd lines."""
 
     batch: pa.RecordBatch | None  # the columns of the plain objects
-    plain_indices: (
-        I64  # the index of each plain object among all lines that are not blank
-    )
+    # the index of each plain object among all lines that are not blank
+    plain_indices: I64
     odd_lines: Mapping[int, bytes]  # the odd lines, by index
     positions: RowPositions  # of all lines that are not blank
 
@@ -734,9 +741,8 @@ _TYPE_LETTERS = {
 _DTYPE_NAMES = {pa.int64(): "int64", pa.float64(): "float64"}
 _ANY_TYPE, _ONLY_OBJECTS = "*", "o"
 _INTS_PER_CACHE_LINE = 16  # number of int32 in a cache line of the processor
-_MAX_CELLS_PER_BYTE = (
-    2  # per byte of a block; with more cells, most of them are missing
-)
+# per byte of a block; with more cells, most of them are missing
+_MAX_CELLS_PER_BYTE = 2
 
 
 @lru_cache(maxsize=8)
@@ -899,7 +905,10 @@ class JsonLinesSource(ObjectsSource):
         return super()._types_of(observed, uri)
 
     def _count_odd_cells(
-        self, odd_cells: Sequence[OddCell], input_range: InputRange, sink: RangeFindings
+        self,
+        odd_cells: Sequence[OddCell],
+        input_range: InputRange,
+        range_findings: RangeFindings,
     ) -> None:
         uri, storage, stat = input_range.uri, self.storage, input_range.stat
 
@@ -918,7 +927,7 @@ class JsonLinesSource(ObjectsSource):
             ):
                 continue
             example = ""
-            if name not in columns_with_examples(sink.issues):
+            if name not in columns_with_examples(range_findings.issues):
                 line = None if self.compression else partial(line_at, position)
                 location = format_row_location(input_range.path, position, line)
                 input_position = input_range.first_position + position
@@ -926,19 +935,19 @@ class JsonLinesSource(ObjectsSource):
                     input_position, f"{location}: {shorten(cell)}"
                 )
             fits = RowIssue(ODD_CELLS, name, 0, "", (cell_class,))
-            sink.add_batch_findings(
+            range_findings.add_batch_findings(
                 issues=[fits, RowIssue(ODD_CELLS, name, 1, example, ("text",))]
             )
 
-    def issue_problem(self, range_findings: InputFindings) -> str:
+    def issue_problem(self, input_findings: InputFindings) -> str:
         if self.odd_cells != "refuse" or self.as_declared or self.fixed_schema:
             return ""
         # The rows of these values were already rejected.
         cells = {
-            issue.column: range_findings.num_rows + issue.count
-            for issue in range_findings.issues
+            issue.column: input_findings.num_rows + issue.count
+            for issue in input_findings.issues
         }
-        return odd_problem(odd_columns(range_findings.issues, cells))
+        return odd_problem(odd_columns(input_findings.issues, cells))
 
     def _first_rows(
         self, file: InputFile, num_bytes: int, observed: Mapping[str, ObservedColumn]
@@ -965,9 +974,9 @@ class JsonLinesSource(ObjectsSource):
             f"no line of {format_count(len(files), 'input file')} is a JSON object: {problem}"
         )
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
         file = ("file", self.compression)
-        input_report = super().input_report(range_findings)
+        input_report = super().input_report(input_findings)
         return (
             replace(input_report, fields=(file, *input_report.fields))
             if self.compression
@@ -985,11 +994,14 @@ class JsonLinesSource(ObjectsSource):
         return growth + FEATURE_BYTES * len(self.columns())
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         part = input_range.start, input_range.stop
         stream = open_lines(input_range, part, self.compression, self.storage)
-        sink.add_batch_findings(nulls=(0,) * len(self.columns()))
+        range_findings.add_batch_findings(nulls=(0,) * len(self.columns()))
         for start, block in read_blocks(stream, BATCH_BYTES):
             lines = split_block(start, block, self.types, self.left_out_columns)
             parsed = {
@@ -997,9 +1009,9 @@ class JsonLinesSource(ObjectsSource):
             }
             plain = None if lines.batch is None else (lines.batch, lines.plain_indices)
             yield self._create_rows(
-                parsed, lines.positions, input_range, stream, sink, plain
+                parsed, lines.positions, input_range, stream, range_findings, plain
             )[0]
-        sink.checksums.append(
+        range_findings.checksums.append(
             FileChecksum(input_range.path, *part, stream.checksum_of_part())
         )
 

@@ -293,9 +293,8 @@ class SplitRole(_Role):
     split_rows: tuple[int, ...] = ()  # number of rows of each split; () if not known
     # True if the column does not become a feature; a declared schema decides that
     is_dropped: bool = True
-    has_given_names: bool = (
-        False  # True if the user gave the names; False if the column did
-    )
+    # True if the user gave the names; False if the column did
+    has_given_names: bool = False
 
     def reject_reason(self, text: str | None) -> str:
         if not text:
@@ -352,12 +351,12 @@ class LabelSplitRows(RowTransform):
         """Returns the name of the column that does not become a feature, or None."""
         return self.split.column if self.split and self.split.is_dropped else None
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
-        if range_findings is not None:
-            range_findings = range_findings._replace(
-                schema=self.inner_source.schema(range_findings.type_flags)
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
+        if input_findings is not None:
+            input_findings = input_findings._replace(
+                schema=self.inner_source.schema(input_findings.type_flags)
             )
-        input_report = self.inner_source.input_report(range_findings)
+        input_report = self.inner_source.input_report(input_findings)
         return input_report.merged_with(InputReport(self.report_lines, self.warnings))
 
     def input_splits(self) -> tuple[str, ...]:
@@ -418,19 +417,22 @@ class LabelSplitRows(RowTransform):
         return Schema(tuple(features))
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         if self.infers_types and not expected:
             expected = (int(TypeFlag.NOTHING),) * len(self._is_text_column)
         for rows in self.inner_source.read(
-            input_range, self._with_text_flags(expected), sink
+            input_range, self._with_text_flags(expected), range_findings
         ):
-            sink.type_flags = self._with_text_flags(sink.type_flags)
-            yield self._with_roles(rows, input_range, sink)
-        sink.type_flags = self._with_text_flags(sink.type_flags)
+            range_findings.type_flags = self._with_text_flags(range_findings.type_flags)
+            yield self._with_roles(rows, input_range, range_findings)
+        range_findings.type_flags = self._with_text_flags(range_findings.type_flags)
 
     def _with_roles(
-        self, rows: Rows, input_range: InputRange, sink: RangeFindings
+        self, rows: Rows, input_range: InputRange, range_findings: RangeFindings
     ) -> Rows:
         """Returns the rows with labels and splits; rejects rows that lack one of them."""
         batch, splits = rows.batch, None
@@ -445,4 +447,4 @@ class LabelSplitRows(RowTransform):
         if self._dropped_column is not None:
             batch = batch.drop_columns([self._dropped_column])
         rows = replace(rows, batch=batch, split_indices=splits)
-        return sink.reject_rows(rows, reasons, input_range, "label")
+        return range_findings.reject_rows(rows, reasons, input_range, "label")

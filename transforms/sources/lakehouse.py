@@ -63,7 +63,7 @@ def select_current_files(
 
     Returns:
       The remaining files, the input report, and by path the values of the columns that
-      Iceberg files may lack.
+        Iceberg files may lack.
 
     Raises:
       InputError: a table cannot be read as a list of files, or its files are inputs

@@ -252,7 +252,7 @@ class TextSource(Source):
             skipped_files=SkippedFiles.count_by_reason(skipped_files),
         )
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
         facts = (("file", self.compression),) if self.compression else ()
         facts = (
             *report_left_out_columns(self.left_out_columns),
@@ -277,11 +277,14 @@ class TextSource(Source):
         return unpacked * _RECORD_BYTES * sum(file.size for file in files)
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         part = input_range.start, input_range.stop
         stream = open_lines(input_range, part, self.compression, self.storage)
-        sink.add_batch_findings(nulls=(0,) * len(self.columns()))
+        range_findings.add_batch_findings(nulls=(0,) * len(self.columns()))
         for start, block in read_blocks(stream, BATCH_BYTES):
             lines, starts = split_lines(
                 block, start, keeps_blank=self.keeps_blank_lines
@@ -296,13 +299,13 @@ class TextSource(Source):
                 else starts - input_range.start,
                 raw_row=partial(_raw_line, lines, starts),
             )
-            rows = sink.reject_rows(
+            rows = range_findings.reject_rows(
                 rows, _utf8_reasons(text, lines), input_range, "row"
             )
-            sink.add_batch_findings(
+            range_findings.add_batch_findings(
                 nulls=[column.null_count for column in rows.batch.columns]
             )
             yield rows
-        sink.checksums.append(
+        range_findings.checksums.append(
             FileChecksum(input_range.path, *part, stream.checksum_of_part())
         )

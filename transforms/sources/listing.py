@@ -170,9 +170,8 @@ _LISTING_SCHEMA = pa.schema(
         "problem": pa.string(),
     }
 )
-_SURROGATES = (
-    "surrogatepass"  # Python represents bytes that are not UTF-8 as surrogates
-)
+# Python represents bytes that are not UTF-8 as surrogates
+_SURROGATES = "surrogatepass"
 
 
 def _list_local(
@@ -904,8 +903,8 @@ def list_inputs_and_named_files(
       open_archives: whether archives are listed as folders.
 
     Returns:
-      The names of the files outside the inputs, the input root, and all files, including
-      files that cannot be read.
+      The names of the files outside the inputs, the input root, and all files,
+        including files that cannot be read.
     """
     listed = partial(
         list_inputs, options=storage, keep_unreadable=True, open_archives=open_archives
@@ -964,7 +963,7 @@ def remove_documents(
 
     Returns:
       The tables, the lines of the input report, and by path the splits that README.md
-      assigns to tables.
+        assigns to tables.
 
     Raises:
       InputError: according to README.md, the tables belong to several datasets.
@@ -1104,7 +1103,7 @@ def exclude_files(
 
     Returns:
       The remaining files, the paths of the removed files, and the lines of the input
-      report, with a warning for each pattern that matches nothing.
+        report, with a warning for each pattern that matches nothing.
 
     Raises:
       InputError: no file remains.

@@ -556,14 +556,14 @@ class MappedRows(RowTransform):
             _read_first_rows(self.inner_source, self.trial_ranges, types)[0]
         )
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
         observed: TypeFlags = ()
-        if range_findings is not None:
-            observed = range_findings.type_flags
-            range_findings = range_findings._replace(
+        if input_findings is not None:
+            observed = input_findings.type_flags
+            input_findings = input_findings._replace(
                 schema=self.inner_source.schema(self._with_trial_types(observed))
             )
-        inner_report = self.inner_source.input_report(range_findings)
+        inner_report = self.inner_source.input_report(input_findings)
         tried = self._trial_for(observed)
         features = () if self.as_declared else self.schema(observed).features
         kept_names = [
@@ -641,23 +641,32 @@ class MappedRows(RowTransform):
         return bool(observed) and self.inner_source.needs_reencode(final, used, final)
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         function, types = self._function, self._with_trial_types(expected)
         # A copy, because its nulls count the missing values of the input columns.
-        inner_findings = replace(sink)
+        inner_findings = replace(range_findings)
         if not self.as_declared:
-            sink.add_batch_findings(nulls=(0,) * len(self._trial_for(types).columns))
+            range_findings.add_batch_findings(
+                nulls=(0,) * len(self._trial_for(types).columns)
+            )
         for rows in self.inner_source.read(input_range, types, inner_findings):
-            self._copy_findings(inner_findings, sink)
-            types = merge_type_flags(types, sink.type_flags)
+            self._copy_findings(inner_findings, range_findings)
+            types = merge_type_flags(types, range_findings.type_flags)
             if not rows.batch.num_rows:
                 continue
             tried = self._trial_for(types).columns
             mapped_batch = function(rows.batch)
-            sink.reject_rows(rows, dict(mapped_batch.invalid_rows), input_range, "map")
-            sink.num_dropped_rows += mapped_batch.num_dropped(rows.batch.num_rows)
-            sink.num_added_rows += mapped_batch.num_added
+            range_findings.reject_rows(
+                rows, dict(mapped_batch.invalid_rows), input_range, "map"
+            )
+            range_findings.num_dropped_rows += mapped_batch.num_dropped(
+                rows.batch.num_rows
+            )
+            range_findings.num_added_rows += mapped_batch.num_added
             if not mapped_batch.batch.num_columns:
                 continue
             batch = function.flatten_batch(
@@ -671,25 +680,25 @@ class MappedRows(RowTransform):
                 mapped.origins = copy_origins(
                     mapped.origins, _copy_numbers(mapped_batch.input_rows)
                 )
-            required = self.fixed_schema and self.schema(sink.type_flags)
+            required = self.fixed_schema and self.schema(range_findings.type_flags)
             missing = missing_required(batch, required)
-            mapped = sink.reject_rows(mapped, missing, input_range)
+            mapped = range_findings.reject_rows(mapped, missing, input_range)
             if not self.as_declared:
-                sink.add_batch_findings(
+                range_findings.add_batch_findings(
                     nulls=[column.null_count for column in mapped.batch.columns]
                 )
             yield mapped
-        self._copy_findings(inner_findings, sink)
+        self._copy_findings(inner_findings, range_findings)
 
     def _copy_findings(
-        self, inner_findings: RangeFindings, sink: RangeFindings
+        self, inner_findings: RangeFindings, range_findings: RangeFindings
     ) -> None:
-        """Copies issues and type flags of the inner source to `sink`.
+        """Copies issues and type flags of the inner source to `range_findings`.
 
         The lists of rejects and checksums are shared by both.
         """
-        sink.issues = inner_findings.issues
-        sink.type_flags = (
+        range_findings.issues = inner_findings.issues
+        range_findings.type_flags = (
             self._with_trial_types(inner_findings.type_flags)
             if inner_findings.type_flags
             else ()
@@ -716,10 +725,10 @@ def _read_first_rows(
     ranges = ranges[:_MAX_TRIAL_RANGES]
 
     def read(input_range: InputRange) -> tuple[pa.RecordBatch | None, TypeFlags]:
-        sink = RangeFindings()
-        row_batches = source.read(input_range, types, sink)
+        range_findings = RangeFindings()
+        row_batches = source.read(input_range, types, range_findings)
         batch = next((rows.batch for rows in row_batches if rows.batch.num_rows), None)
-        return batch, sink.type_flags if source.infers_types else ()
+        return batch, range_findings.type_flags if source.infers_types else ()
 
     batches, merged_types = [], types
     for batch, observed in read_sample_ranges(read, ranges):

@@ -128,12 +128,12 @@ class SampledRows(RowTransform):
     def source_before_sampling(self) -> tuple[RowSource, float]:
         return self.inner_source, self.share
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
-        if range_findings is not None:
-            range_findings = range_findings._replace(
-                schema=self.inner_source.schema(range_findings.type_flags)
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
+        if input_findings is not None:
+            input_findings = input_findings._replace(
+                schema=self.inner_source.schema(input_findings.type_flags)
             )
-        return self.inner_source.input_report(range_findings).merged_with(
+        return self.inner_source.input_report(input_findings).merged_with(
             InputReport(self.report_lines)
         )
 
@@ -162,19 +162,28 @@ class SampledRows(RowTransform):
         return self.inner_source.prefers_reference(files)
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         if (
             self.inner_source.lists_rows
         ):  # so that every exchange leaves the same files unread
-            for rows in self.list_references(input_range, sink):
-                yield from self.read_listed_rows(rows, sink)
+            for rows in self.list_references(input_range, range_findings):
+                yield from self.read_listed_rows(rows, range_findings)
             return
-        for rows in self.inner_source.read(input_range, expected, sink):
-            yield self._add_weights(self._sample_rows(input_range, rows, sink))
+        for rows in self.inner_source.read(input_range, expected, range_findings):
+            yield self._add_weights(
+                self._sample_rows(input_range, rows, range_findings)
+            )
 
-    def read_listed_rows(self, rows: Rows, sink: RangeFindings) -> Iterator[Rows]:
-        return map(self._add_weights, self.inner_source.read_listed_rows(rows, sink))
+    def read_listed_rows(
+        self, rows: Rows, range_findings: RangeFindings
+    ) -> Iterator[Rows]:
+        return map(
+            self._add_weights, self.inner_source.read_listed_rows(rows, range_findings)
+        )
 
     def _add_weights(self, rows: Rows) -> Rows:
         """Returns the rows with the weight of each, if there are weights."""
@@ -183,26 +192,26 @@ class SampledRows(RowTransform):
         return replace(rows, batch=self.balance.add_weights(rows.batch))
 
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
-        sink = RangeFindings()
+        range_findings = RangeFindings()
         for rows in self.inner_source.read_as_text(input_range):
-            yield self._sample_rows(input_range, rows, sink)
+            yield self._sample_rows(input_range, rows, range_findings)
 
     def list_references(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
-        for rows in self.inner_source.list_references(input_range, sink):
-            yield self._sample_rows(input_range, rows, sink)
+        for rows in self.inner_source.list_references(input_range, range_findings):
+            yield self._sample_rows(input_range, rows, range_findings)
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray], sink: RangeFindings
+        self, windows: Iterable[pa.BinaryArray], range_findings: RangeFindings
     ) -> Iterator[ReferencedRows]:
-        for referenced_rows in self.inner_source.read_windows(windows, sink):
+        for referenced_rows in self.inner_source.read_windows(windows, range_findings):
             if self.balance is not None:
                 referenced_rows.batch = self.balance.add_weights(referenced_rows.batch)
             yield referenced_rows
 
     def _sample_rows(
-        self, input_range: InputRange, rows: Rows, sink: RangeFindings
+        self, input_range: InputRange, rows: Rows, range_findings: RangeFindings
     ) -> Rows:
         """Returns the rows that are kept; counts the dropped rows."""
         keep = np.ones(len(rows.origins), np.bool_)
@@ -223,5 +232,5 @@ class SampledRows(RowTransform):
             ]
         if len(kept_indices) == len(keep):
             return rows
-        sink.num_sampled_out_rows += len(keep) - len(kept_indices)
+        range_findings.num_sampled_out_rows += len(keep) - len(kept_indices)
         return rows.take_rows(kept_indices)

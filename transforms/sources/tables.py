@@ -350,9 +350,8 @@ class ColumnarSource(Source):
     format_name: TableFormat = "parquet"
     as_declared: bool = False  # True if a declared schema defines the features
     requested_columns: tuple[str, ...] = ()  # the columns of that schema
-    ignores_extra_columns: bool = (
-        False  # True if files may have other columns (`extra_columns`)
-    )
+    # True if files may have other columns (`extra_columns`)
+    ignores_extra_columns: bool = False
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # of the groups of a range, in memory
     storage: StorageOptions = NO_OPTIONS
@@ -475,7 +474,7 @@ class ColumnarSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.empty_file_checksums
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
         facts = [
             (
                 "columns",
@@ -498,13 +497,13 @@ class ColumnarSource(Source):
             for problem in self.column_metadata.unused_metadata
         )
         warnings = [InputWarning("unused-metadata", message) for message in unused]
-        if range_findings is not None:
+        if input_findings is not None:
             facts += [
-                *decoding_report(range_findings.schema),
-                *report_unlabelled(range_findings.issues),
+                *decoding_report(input_findings.schema),
+                *report_unlabelled(input_findings.issues),
             ]
             images = [
-                issue for issue in range_findings.issues if issue.code == UNDECODABLE
+                issue for issue in input_findings.issues if issue.code == UNDECODABLE
             ]
             warnings += warn_undecodable(images)
         return InputReport(tuple(facts), tuple(warnings), self.skipped_files)
@@ -546,7 +545,10 @@ class ColumnarSource(Source):
         return max(self.record_bytes, sum(file.size for file in files))
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         uri, size = input_range.uri, size_of(input_range)
         groups, part = self._groups_and_bytes(input_range, size)
@@ -554,7 +556,7 @@ class ColumnarSource(Source):
         if part == (0, size) and size <= WHOLE_BYTES:
             window.part(0, size)  # buffers the file, because Arrow reads in any order
         columns, row = pa.schema(self.types), input_range.start
-        sink.checksums.append(
+        range_findings.checksums.append(
             FileChecksum(input_range.path, *part, window.checksum_of_part())
         )
         with reader_errors(uri, FILE_TYPES[self.format_name]):
@@ -573,7 +575,7 @@ class ColumnarSource(Source):
                     )
                 file_batch = self.partitions.add_columns(file_batch, input_range.path)
                 batch = flatten_batch(file_batch, columns, rename_column)
-            yield self._create_rows(batch, input_range, row, sink)
+            yield self._create_rows(batch, input_range, row, range_findings)
             row += file_batch.num_rows
 
     def _groups_and_bytes(
@@ -597,7 +599,7 @@ class ColumnarSource(Source):
         batch: pa.RecordBatch,
         input_range: InputRange,
         row: int,
-        sink: RangeFindings,
+        range_findings: RangeFindings,
     ) -> Rows:
         """Creates rows; rejects rows with a damaged image or a missing value."""
         images, uri = self.column_metadata.image_columns, input_range.uri
@@ -615,14 +617,14 @@ class ColumnarSource(Source):
             positions=numbers - input_range.start,
             raw_row=lambda index: (row + index, row_as_json(batch, index)),
         )
-        rows = sink.reject_rows(rows, problems, input_range)
+        rows = range_findings.reject_rows(rows, problems, input_range)
         kept_indices = [index for index in range(len(headers)) if index not in problems]
         names = [f"{uri}: row {row + index}" for index in kept_indices]
         observed, undecodable = observe_images(
             images, [headers[index] for index in kept_indices], names
         )
         nulls = [column.null_count for column in rows.batch.columns]
-        sink.add_batch_findings(
+        range_findings.add_batch_findings(
             observed=observed, nulls=nulls, issues=[*issues, *undecodable]
         )
         return rows

@@ -170,9 +170,8 @@ def read_as_dtype(cells: pa.StringArray, dtype: str) -> pa.Array | None:
 # the time. Short columns of one type are therefore concatenated and processed as one
 # column. The result for each column is the same.
 
-_MAX_JOINED_CELLS = (
-    1024  # maximum number of cells of a column that is joined with others
-)
+# maximum number of cells of a column that is joined with others
+_MAX_JOINED_CELLS = 1024
 _GROUP_BYTES = 8 << 20  # maximum size of columns that are joined
 
 
@@ -213,7 +212,7 @@ def convert_columns(
 
     Returns:
       The converted columns, and the observed type flags of each. If these require
-      another type, the column has the type for the expected and observed flags.
+        another type, the column has the type for the expected and observed flags.
     """
     arrays: list[pa.Array] = [None] * len(columns)
     observed = [int(TypeFlag.NOTHING)] * len(columns)
@@ -427,7 +426,7 @@ def count_classes(
 
     Returns:
       The issues, the type flags of all cells, and True if the column has too many cells
-      of text for them to be odd cells.
+        of text for them to be odd cells.
     """
     cell_flags = classify_cells(cells)
     masks: dict[str, Mask] = {

@@ -20,9 +20,8 @@ from recordmill.transforms.storage import LocalStore, Store
 MAX_AUTOMATIC_BYTES = (
     64 << 20
 )  # a local dataset up to this size is counted automatically
-_SLOW_PAYLOAD_FACTOR = (
-    32  # factor by which other payloads are slower to decode than examples
-)
+# factor by which other payloads are slower to decode than examples
+_SLOW_PAYLOAD_FACTOR = 32
 MAX_TEXT_FEATURES = 50
 MAX_UNNAMED = 100_000  # classes without names that are listed if no row has them
 MAX_TEXTS = 20  # distinct texts of a feature that is treated as a label

@@ -97,9 +97,8 @@ def _bins_of(numbers: F64, level: int) -> I64:
 
 SHOWN_BINS = 40  # maximum number of intervals in a histogram
 _TAIL = 0.005  # share of numbers on each side that is left out if it hides the others
-_CROWDED_SHARE = (
-    0.2  # leave the tails out if all others are in at most this share of the bins
-)
+# leave the tails out if all others are in at most this share of the bins
+_CROWDED_SHARE = 0.2
 
 Number = int | float
 
@@ -252,9 +251,8 @@ def _span(start: int, stop: int, width: int) -> int:
 
 MAX_COUNTED_VALUES = 10_000  # maximum number of distinct values that are counted
 MAX_COUNTED_BYTES = 1 << 20  # maximum size of these values together
-MAX_COUNTED_VALUE_BYTES = (
-    256  # maximum size of a counted value; longer values are counted together
-)
+# maximum size of a counted value; longer values are counted together
+MAX_COUNTED_VALUE_BYTES = 256
 _PENDING = 4  # counts are joined once there are this many times the maximum
 
 Value = str | bytes | bool
@@ -268,9 +266,8 @@ class CommonValues:
     values: tuple[tuple[Value, int], ...] = ()
     # number of all values, including values that are not counted separately
     total: int = 0
-    num_distinct: int = (
-        0  # number of distinct counted values; of all values if `complete`
-    )
+    # number of distinct counted values; of all values if `complete`
+    num_distinct: int = 0
     max_error: int = 0  # maximum error of a count, which is never too high
     num_long: int = 0  # values above MAX_BYTES, which are not counted separately
 
@@ -526,9 +523,8 @@ class ColumnStats:
     flags: TypeFlag = TypeFlag.NOTHING
     num_rows: int = 0  # cells, including missing ones
     num_nulls: int = 0  # missing cells
-    num_missing_words: int = (
-        0  # cells like NA, which are missing if the column becomes numbers
-    )
+    # cells like NA, which are missing if the column becomes numbers
+    num_missing_words: int = 0
     # lowest and highest number (without NaN), None if there is none; meaningless if the
     # column's final type is not a number
     numbers: tuple[Number, Number] | None = None

@@ -55,18 +55,16 @@ class RemoteFile:
     """
 
     missing_file_note = ""  # note for messages about files that were not found
-    puts_in_one_step = (
-        False  # whether a put is one step; else files get a temporary name first
-    )
+    # whether a put is one step; else files get a temporary name first
+    puts_in_one_step = False
     # Whether the store supports conditional puts: only if the name is free, or only over
     # one version. Such a store can also read one version only.
     supports_conditions = False
     # Most names below a folder that are listed at once, in pages; 0 if a listing takes a
     # request for each folder.
     flat_names = 0
-    has_imitations = (
-        False  # whether other servers use its protocol; some ignore conditions
-    )
+    # whether other servers use its protocol; some ignore conditions
+    has_imitations = False
     options: Mapping[str, Any] = {}  # of the file system; the user's options win
     attributes: Mapping[str, Any] = {}  # for settings without a constructor option
     put_options: Mapping[str, Any] = {}  # bounds the memory of uploads

@@ -121,9 +121,8 @@ class InputStream(io.RawIOBase):
         self.is_packed = bool(compression) or encoding != "utf-8"
         # Whether the part ends before the packed file does, possibly within a character.
         self.is_cut = self.is_packed and self.stop < size
-        self.keep_from_offset: int | None = (
-            None  # the first byte that may be read again
-        )
+        # the first byte that may be read again
+        self.keep_from_offset: int | None = None
         self.positions = _StreamPositions()
         self._compression, self._encoding = compression, encoding
         self._window_bytes = window_bytes

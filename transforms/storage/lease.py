@@ -271,9 +271,8 @@ class Lease:
         self._holder = holder
         self._renewed = since  # when the last successful renewal began, by _clock
         self._loss_reason = ""
-        self._end_reason = (
-            ""  # reason why this process must not swap in a manifest any more
-        )
+        # reason why this process must not swap in a manifest any more
+        self._end_reason = ""
         self.swap_lock = threading.Lock()  # held from the manifest's swap to the end
         self._pid = os.getpid()
         self._guard = threading.Lock()

@@ -25,9 +25,8 @@ from recordmill.transforms.temporary import TEMPORARY
 GUARDED_BYTES = 1 << 30  # beyond this unpacked size, the compression ratio is checked
 MOST_FILES = 64  # kept open; a process can open some 1,000
 IDLE_SECONDS = 3600.0  # an unused file is closed after this time: its job has ended
-MAX_COMPRESSION_RATIO = (
-    250  # highest accepted compression ratio; no real input has more
-)
+# highest accepted compression ratio; no real input has more
+MAX_COMPRESSION_RATIO = 250
 
 
 @dataclass(slots=True)

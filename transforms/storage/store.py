@@ -114,9 +114,10 @@ class Store(ABC):
           expected_content: the current content of the file; None if it must not exist.
 
         Returns:
-          True if the file's content is `data` now. If a response was lost, an earlier try
-          of this call may have put the file, so a file that equals `data` counts as put.
-          A caller that must be the only writer includes unique bytes in `data`.
+          True if the file's content is `data` now. If a response was lost, an earlier
+            try of this call may have put the file, so a file that equals `data` counts
+            as put. A caller that must be the only writer includes unique bytes in
+            `data`.
 
         Raises:
           BusyError: on local disk, another process is stopped during its swap.

@@ -26,14 +26,14 @@ from recordmill.transforms.temporary import (
 def put_table(store: Store, name: str, table: pa.Table, rows: int = BATCH_ROWS) -> None:
     """Puts a table as an Arrow file, in batches of `rows` rows."""
 
-    def write(sink: IO[bytes]) -> None:
-        with pa.ipc.new_file(sink, table.schema) as out:
+    def write(range_findings: IO[bytes]) -> None:
+        with pa.ipc.new_file(range_findings, table.schema) as out:
             for start in range(0, len(table), rows):
                 out.write_table(table.slice(start, rows).combine_chunks())
 
     if not is_long(table):
-        write(sink := io.BytesIO())
-        store.put_bytes(sink.getvalue(), name)
+        write(range_findings := io.BytesIO())
+        store.put_bytes(range_findings.getvalue(), name)
         return
     with TEMPORARY.open_file("the list of input files cannot be written") as file:
         write(file)

@@ -60,9 +60,8 @@ class PublicationSettings:
     # manifest; None if that is decided at publication
     replaced_manifest_digest: str | None = None
     grace: Grace = "next-run"  # how long the files of a replaced dataset stay
-    base_fingerprint: str = (
-        ""  # fingerprint of the dataset to which the part is appended, or ""
-    )
+    # fingerprint of the dataset to which the part is appended, or ""
+    base_fingerprint: str = ""
     # level of verification before publishing: "quick" (sizes) or "full" (every byte)
     verify: VerifyLevel = "quick"
     # reaction to equal content in several splits
@@ -72,9 +71,8 @@ class PublicationSettings:
     inputs: tuple[str, ...] = ()
     input_root: str = ""  # common parent folder of all inputs
     input_roots: tuple[str, ...] = ()  # roots that are reported to lineage
-    inventory_description: str = (
-        ""  # description of the inventory by `registry.describe_inputs`
-    )
+    # description of the inventory by `registry.describe_inputs`
+    inventory_description: str = ""
     description: Description = NO_DESCRIPTION  # of the whole dataset
 
 
@@ -97,12 +95,10 @@ class RunContext:
     # number of the part that the run writes (see recordmill.schemas.names); 0 for a
     # whole dataset
     part: int = 0
-    split_limits: SplitLimits | None = (
-        None  # the ends of the job's splits, if they are exact
-    )
-    balanced_classes: BalancedClasses | None = (
-        None  # the number of copies of rows of a split
-    )
+    # the ends of the job's splits, if they are exact
+    split_limits: SplitLimits | None = None
+    # the number of copies of rows of a split
+    balanced_classes: BalancedClasses | None = None
     publishing: PublicationSettings = PublicationSettings()  # for the last step
     # the processes that execute the tasks; None if the runner's workers execute them
     processes: TaskExecutor | None = None
@@ -166,12 +162,12 @@ class RunContext:
         schema = self.schema(observed, nulls)
         return InputFindings(schema, issues, observed, nulls, rows, is_all)
 
-    def require_acceptable_rows(self, range_findings: InputFindings) -> None:
+    def require_acceptable_rows(self, input_findings: InputFindings) -> None:
         """Raises SchemaError for unacceptable row issues, or for another schema."""
-        if problem := self.source.input_source.issue_problem(range_findings):
+        if problem := self.source.input_source.issue_problem(input_findings):
             raise SchemaError(problem)
-        notes = self.source.input_source.type_notes(range_findings)
-        require_schema(self.expected_schema, range_findings.schema, self.job, notes)
+        notes = self.source.input_source.type_notes(input_findings)
+        require_schema(self.expected_schema, input_findings.schema, self.job, notes)
 
     def warn_empty(self, records: Mapping[str, int]) -> list[InputWarning]:
         """Returns a warning about splits without records; a part may have such splits."""

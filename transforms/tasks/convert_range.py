@@ -96,38 +96,40 @@ class RangeReader:
         """
         source = self.context.source
         self.encoded_types = assumed_types
-        sink, observed = self.range_findings, self.range_findings.type_flags
+        range_findings, observed = self.range_findings, self.range_findings.type_flags
         if self.by_reference:
-            batches = list_rows(self.context, self.input_range, sink)
+            batches = list_rows(self.context, self.input_range, range_findings)
         elif (
             source.lists_rows and self.context.balanced_classes
         ):  # each copy may be a reject
-            references = list_rows(self.context, self.input_range, sink)
+            references = list_rows(self.context, self.input_range, range_findings)
             batches = chain.from_iterable(
-                source.read_listed_rows(r, sink) for r in references
+                source.read_listed_rows(r, range_findings) for r in references
             )
         else:
             batches = with_copies(
                 self.context,
                 self.input_range,
-                source.read(self.input_range, assumed_types, sink),
-                sink,
+                source.read(self.input_range, assumed_types, range_findings),
+                range_findings,
             )
         blocks: list[Block] = []
         held_bytes = 0
         for rows in batches:
             types_before = self.encoded_types
-            self.encoded_types = merge_type_flags(types_before, sink.type_flags)
+            self.encoded_types = merge_type_flags(
+                types_before, range_findings.type_flags
+            )
             # A wider type is no problem if nothing was encoded with the narrower type
             # yet: in the first batch, or in a column that was empty so far.
             if source.needs_reencode(observed, types_before, self.encoded_types):
                 return
-            observed = sink.type_flags
+            observed = range_findings.type_flags
             self.num_source_rows += rows.batch.num_rows
             if len(rows.positions):
                 done = int(rows.positions[-1]) + 1
                 self.live_counts.write_counts(
-                    Counts(done, self.rows_read, len(sink.rejects))
+                    Counts(done, self.rows_read, len(range_findings.rejects))
                 )
             if rows.batch.num_rows == 0:
                 continue
@@ -151,18 +153,18 @@ class RangeReader:
     @property
     def rows_read(self) -> int:
         """Returns the number of rows of the input that were read, rejects included."""
-        sink = self.range_findings
+        range_findings = self.range_findings
         unread = (
-            len(sink.rejects)
+            len(range_findings.rejects)
             - self.num_invalid_rows
-            + sink.num_dropped_rows
-            - sink.num_added_rows
+            + range_findings.num_dropped_rows
+            - range_findings.num_added_rows
         )
         return (
             self.num_source_rows
             + unread
-            + sink.num_sampled_out_rows
-            - sink.num_copied_rows
+            + range_findings.num_sampled_out_rows
+            - range_findings.num_copied_rows
         )
 
     @property
@@ -181,23 +183,23 @@ class RangeReader:
 
         `rejects_name` is the task for which rejects are saved, if it is not `name`.
         """
-        sink, workspace = self.range_findings, self.context.workspace
-        rejects = save_rejects(workspace, rejects_name or name, sink.rejects)
+        range_findings, workspace = self.range_findings, self.context.workspace
+        rejects = save_rejects(workspace, rejects_name or name, range_findings.rejects)
         return RangeResult(
             range=self.input_range,
             rows_read=self.rows_read,
-            rows_rejected=len(sink.rejects),
+            rows_rejected=len(range_findings.rejects),
             sorted_runs=tuple(runs),
-            observed_types=sink.type_flags,
-            issues=sink.issues,
+            observed_types=range_findings.type_flags,
+            issues=range_findings.issues,
             encoded_types=self.encoded_types,
-            null_counts=sink.null_counts,
+            null_counts=range_findings.null_counts,
             rejects=rejects,
             checksums=save_checksums(workspace, name, self.checksums),
-            rows_dropped=sink.num_dropped_rows,
-            rows_added=sink.num_added_rows,
-            rows_sampled_out=sink.num_sampled_out_rows,
-            rows_copied=sink.num_copied_rows,
+            rows_dropped=range_findings.num_dropped_rows,
+            rows_added=range_findings.num_added_rows,
+            rows_sampled_out=range_findings.num_sampled_out_rows,
+            rows_copied=range_findings.num_copied_rows,
         )
 
     def _encoded_blocks(
@@ -269,7 +271,7 @@ def with_copies(
     context: RunContext,
     input_range: InputRange,
     batches: Iterator[Rows],
-    sink: RangeFindings,
+    range_findings: RangeFindings,
 ) -> Iterator[Rows]:
     """Returns batches of rows, each row followed by its copies, which share its split.
 
@@ -290,7 +292,7 @@ def with_copies(
         copies = np.arange(len(repeated_rows.origins)) - np.repeat(
             times.cumsum() - times, times
         )
-        sink.num_copied_rows += len(copies) - len(times)
+        range_findings.num_copied_rows += len(copies) - len(times)
         repeated_rows.group_hashes = (
             repeated_rows.origins
             if repeated_rows.group_hashes is None
@@ -303,11 +305,11 @@ def with_copies(
 
 
 def list_rows(
-    context: RunContext, input_range: InputRange, sink: RangeFindings
+    context: RunContext, input_range: InputRange, range_findings: RangeFindings
 ) -> Iterator[Rows]:
     """Yields references to the rows of a range, and to their copies."""
-    references = context.source.list_references(input_range, sink)
-    return with_copies(context, input_range, references, sink)
+    references = context.source.list_references(input_range, range_findings)
+    return with_copies(context, input_range, references, range_findings)
 
 
 def _groups(context: RunContext, rows: Rows) -> U64:
@@ -651,9 +653,9 @@ def _require_same_rows(
     context: RunContext, reader: RangeReader, measured: RangeResult, types: TypeFlags
 ) -> None:
     """Checks that the second reading of a range agrees with the measured result."""
-    sink, source = reader.range_findings, context.source
+    range_findings, source = reader.range_findings, context.source
     if not reader.is_whole or source.needs_reencode(
-        sink.type_flags, reader.encoded_types, types
+        range_findings.type_flags, reader.encoded_types, types
     ):
         raise _changed_input_error(measured.range, "a column has other types")
     if reader.rows_read != measured.rows_read:
@@ -662,20 +664,20 @@ def _require_same_rows(
             measured.range, f"{actual_count}, before {measured.rows_read:,}"
         )
     # A plan computed from sizes does not include rejects: there may be more now.
-    if len(sink.rejects) != measured.rows_rejected and not can_plan_from_sizes(
-        context.job, source
-    ):
-        actual_count = format_count(len(sink.rejects), "reject")
+    if len(
+        range_findings.rejects
+    ) != measured.rows_rejected and not can_plan_from_sizes(context.job, source):
+        actual_count = format_count(len(range_findings.rejects), "reject")
         raise _changed_input_error(
             measured.range, f"{actual_count}, before {measured.rows_rejected:,}"
         )
-    if (sink.num_dropped_rows, sink.num_added_rows) != (
+    if (range_findings.num_dropped_rows, range_findings.num_added_rows) != (
         measured.rows_dropped,
         measured.rows_added,
     ):
         raise _changed_input_error(
             measured.range,
-            f"the function of `map` dropped {sink.num_dropped_rows:,} and added {sink.num_added_rows:,} "
+            f"the function of `map` dropped {range_findings.num_dropped_rows:,} and added {range_findings.num_added_rows:,} "
             f"rows, before {measured.rows_dropped:,} and {measured.rows_added:,}. It must "
             "return the same rows for the same input",
         )

@@ -183,8 +183,10 @@ class _Sample:
         self, input_range: InputRange
     ) -> tuple[list[Rows], RangeFindings]:
         """Reads the rows of a range, to infer the types of their columns."""
-        sink = RangeFindings()
-        return list(self._context.source.read(input_range, (), sink)), sink
+        range_findings = RangeFindings()
+        return list(
+            self._context.source.read(input_range, (), range_findings)
+        ), range_findings
 
     def _encode_range(
         self, types: TypeFlags, input_range: InputRange

@@ -18,7 +18,7 @@ FORMAT_VERSION = 1  # increment it when the same job would write other bytes
 def fingerprint_of(
     job: JobSpec,
     files: FileTable,
-    side_files: FileTable = NO_FILES,
+    sidecar_files: FileTable = NO_FILES,
     *,
     reading: str = "",
 ) -> str:
@@ -32,18 +32,22 @@ def fingerprint_of(
     """
     head = f"recordmill {FORMAT_VERSION}\n"
     head += json.dumps(fixed_fields(job), sort_keys=True)
-    return _digest(head + reading, files, side_files)
+    return _digest(head + reading, files, sidecar_files)
 
 
 def appended_fingerprint(
-    base: str, files: FileTable, side_files: FileTable = NO_FILES, *, reading: str = ""
+    base: str,
+    files: FileTable,
+    sidecar_files: FileTable = NO_FILES,
+    *,
+    reading: str = "",
 ) -> str:
     """Returns the hash of all that determines a dataset's bytes after an append.
 
     Like `fingerprint_of`, it is the fingerprint of a dataset or the key of a run. `base`
     is the fingerprint of the dataset before the append, which covers its job and files.
     """
-    return _digest(f"recordmill append {base}{reading}", files, side_files)
+    return _digest(f"recordmill append {base}{reading}", files, sidecar_files)
 
 
 def fixed_fields(job: JobSpec) -> dict[str, Any]:

@@ -164,9 +164,8 @@ class RunProgress:
     num_written_shards: int  # number of shards that were written
     plan_totals: PlannedTotals | None  # totals of the shard plan; None before it exists
     active_tasks: tuple[str, ...]  # names of the active tasks
-    num_repeated_ranges: (
-        int  # number of active tasks that read a range again, with wider types
-    )
+    # number of active tasks that read a range again, with wider types
+    num_repeated_ranges: int
     knows_rows: bool  # whether the row counts of finished tasks are known
     verified_bytes: int = 0  # bytes of shards that were verified before publication
 

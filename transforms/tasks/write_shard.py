@@ -167,7 +167,7 @@ def write_shard(
     earlier_result = finished_shard(context, task)
     if earlier_result is not None:
         return earlier_result
-    sink = RangeFindings()
+    range_findings = RangeFindings()
     run_folder = folder or context.workspace.sorted_run_folder
     windows = merge_shard_rows(
         run_folder,
@@ -178,12 +178,12 @@ def write_shard(
     if folder is not None:
         windows = _verified_windows(windows, f"{task_name(task)}, a window")
     elif context.exchange == "reference":
-        windows = _encode_references(context, windows, sink)
+        windows = _encode_references(context, windows, range_findings)
     else:
         windows = _verified_run_windows(
             context, runs, windows, f"{task_name(task)}, a window"
         )
-    return _store_shard(context, task, windows, sink)
+    return _store_shard(context, task, windows, range_findings)
 
 
 # All shards of a job have the same table.
@@ -214,22 +214,22 @@ def write_shard_from_pieces(
             f"{format_count(rows, 'row')} in one bundle, but exchange engine requires all "
             "rows of a shard. Use `exchange=scratch`"
         )
-    sink = RangeFindings()
+    range_findings = RangeFindings()
     piece_windows = pieces.windows(
         break_ties_by_content=context.job.source == PIPELINE_ROWS
     )
     if context.sends_references:
-        windows = _encode_references(context, piece_windows, sink)
+        windows = _encode_references(context, piece_windows, range_findings)
     else:
         windows = _verified_windows(piece_windows, f"{task_name(task)}, a window")
-    return _store_shard(context, task, windows, sink)
+    return _store_shard(context, task, windows, range_findings)
 
 
 def _store_shard(
     context: RunContext,
     task: ShardTask,
     windows: Iterable[pa.BinaryArray | RecordWindow],
-    sink: RangeFindings,
+    range_findings: RangeFindings,
 ) -> ShardResult:
     """Writes a shard into staging, and its checkpoint.
 
@@ -262,10 +262,10 @@ def _store_shard(
             bytes=written.bytes,
             example_bytes=written.example_bytes,
             crc32c=written.crc32c,
-            rejects=save_rejects(workspace, name, sink.rejects),
-            observed_types=sink.type_flags,
-            issues=sink.issues,
-            checksums=save_checksums(workspace, name, sink.checksums),
+            rejects=save_rejects(workspace, name, range_findings.rejects),
+            observed_types=range_findings.type_flags,
+            issues=range_findings.issues,
+            checksums=save_checksums(workspace, name, range_findings.checksums),
             index=index,
             sha256=written.sha256,
         )
@@ -319,11 +319,13 @@ def _index_path(path: Path) -> Path:
 
 
 def _encode_references(
-    context: RunContext, windows: Iterator[pa.BinaryArray], sink: RangeFindings
+    context: RunContext,
+    windows: Iterator[pa.BinaryArray],
+    range_findings: RangeFindings,
 ) -> Iterator[pa.BinaryArray | RecordWindow]:
     """Yields the encoded rows for windows of references to unread rows."""
     schema = context.schema()
-    for rows in context.source.read_windows(windows, sink):
+    for rows in context.source.read_windows(windows, range_findings):
         if not rows.batch.num_rows:
             continue
         window = frame_around(
@@ -345,7 +347,9 @@ def _encode_references(
         ):
             for row, reason in framed.invalid_rows:
                 path, position, raw = rows.raw_row(row)
-                sink.rejects.append(Reject(path, position, reason, raw, "value"))
+                range_findings.rejects.append(
+                    Reject(path, position, reason, raw, "value")
+                )
             yield binary_payloads(framed.rows)
 
 
@@ -368,7 +372,7 @@ def _verified_run_windows(
 
     Raises:
       DamagedScratchError: a run is damaged; its checkpoint was removed, to repeat its
-      task.
+        task.
     """
     try:
         yield from _verified_windows(windows, location)

@@ -94,11 +94,16 @@ class SvhnSource(Source):
         return Schema((image, FeatureSpec("label", Kind.INT64, class_names=names)))
 
     def read(
-        self, input_range: InputRange, expected: tuple[int, ...], sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: tuple[int, ...],
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         file = next(file for file, _ in self.digits if file.path == input_range.path)
         data, arrays = self._arrays(file)
-        sink.checksums.append(FileChecksum(file.path, 0, len(data), crc32c(data)))
+        range_findings.checksums.append(
+            FileChecksum(file.path, 0, len(data), crc32c(data))
+        )
         images, labels = np.moveaxis(arrays["X"], -1, 0), arrays["y"].reshape(-1)
         for start in range(0, len(labels), STEP):
             own = labels[start : start + STEP]
@@ -110,7 +115,7 @@ class SvhnSource(Source):
 
             pixels = [images[row].tobytes() for row in rows]
             digits = labels[rows].astype(np.int64) % 10
-            sink.rejects += [
+            range_findings.rejects += [
                 Reject(file.path, row, f"{labels[row]} is no digit", raw(row)[1])
                 for row in wrong
             ]

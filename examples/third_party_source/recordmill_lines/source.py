@@ -31,7 +31,10 @@ class LinesSource(Source):
         return pa.schema({"text": pa.string(), "length": pa.int64()})
 
     def read(
-        self, input_range: InputRange, expected: tuple[int, ...], sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: tuple[int, ...],
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         lines: list[tuple[int, bytes]] = []
         texts: list[str] = []
@@ -45,7 +48,9 @@ class LinesSource(Source):
                     lines.append((offset, raw))
                 except UnicodeDecodeError as error:
                     reason = f"not UTF-8 at byte {error.start} of the line"
-                    sink.rejects.append(Reject(input_range.path, offset, reason, raw))
+                    range_findings.rejects.append(
+                        Reject(input_range.path, offset, reason, raw)
+                    )
             offset += len(line)
         offsets = np.array([offset for offset, _ in lines], np.int64)
         lengths = [len(raw) for _, raw in lines]

@@ -272,7 +272,7 @@ def test_other_fixed_names_are_swapped_at_once(monkeypatch: pytest.MonkeyPatch) 
 
     def swap_with_others(file: RemoteFile, data: bytes, seen: bytes | None) -> bool:
         if file.path.rpartition("/")[2] in others:
-            all_are_there.wait(60)  # broken by the first one that waits alone
+            all_are_there.wait(600)  # broken by the first one that waits alone
         return swap(file, data, seen)
 
     monkeypatch.setattr(RemoteFile, "swap", swap_with_others)

@@ -13,7 +13,7 @@ WITH_EXAMPLES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for folder in ("schemas", "transforms", "beam_jobs")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if "\n    >>> " in path.read_text()
+    if "    >>> " in path.read_text()
 ]
 
 

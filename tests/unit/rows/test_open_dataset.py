@@ -379,7 +379,7 @@ def test_workers_get_it_by_pickle_or_fork(table: Path, method: str) -> None:
     answers = context.Queue()
     child = context.Process(target=lengths_of, args=(data, answers))
     child.start()
-    assert answers.get(timeout=60) == (ROWS, expected)
+    assert answers.get(timeout=600) == (ROWS, expected)
     child.join()
 
 

@@ -182,7 +182,7 @@ def test_messages_below_the_front_ends_name_options() -> None:
     """No --flag in schemas/ or transforms/: who reads a message may have typed none."""
     root = Path(__file__).parents[3]
     # Which spell them; a whole command; examples for the help.
-    exempt = {"options.py", "rejects.py", "registry.py"}
+    exempt = {"options.py", "format.py", "rejects.py", "registry.py"}
     flags = {option.command_flag for option in OPTIONS}
     flags |= {option.command_flag for own in FORMAT_OPTIONS.values() for option in own}
     found = [

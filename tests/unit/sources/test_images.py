@@ -312,5 +312,5 @@ def test_the_next_window_is_requested_while_the_caller_works(
         [references[:2], references[:0], references[2:]], RangeFindings()
     )
     assert next(found).batch.num_rows == 2
-    assert asked[f"{root}/b/3.jpg"].wait(60)
+    assert asked[f"{root}/b/3.jpg"].wait(600)
     assert [window.batch.num_rows for window in found] == [0, 1]

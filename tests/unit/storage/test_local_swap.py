@@ -68,7 +68,7 @@ def test_others_wait_for_a_paused_holder(
         store.swap(b"ours", "m", expected_content=b"old")
     assert store.read("m") == b"old"
     os.kill(child.pid, signal.SIGCONT)
-    child.join(60)
+    child.join(600)
     assert child.exitcode == 0
     assert not store.swap(b"ours", "m", expected_content=b"old")
     assert files(store) == {"m": b"theirs"}
@@ -77,7 +77,7 @@ def test_others_wait_for_a_paused_holder(
 def test_a_killed_holder_keeps_nobody_out(store: LocalStore) -> None:
     child = stopped_amid_a_swap(store)
     child.kill()
-    child.join(60)
+    child.join(600)
     assert len(files(store)) == 3  # the lock, and what was to be renamed
     assert store.list() == {"m": 3}
     assert store.swap(b"ours", "m", expected_content=b"old")
@@ -93,7 +93,7 @@ def test_a_paused_holder_whose_swap_was_cleaned_away_begins_anew(
     shutil.rmtree(Path(store.root, ".recordmill"))
     assert store.swap(b"ours", "m", expected_content=b"old")
     os.kill(child.pid, signal.SIGCONT)
-    child.join(60)
+    child.join(600)
     assert child.exitcode == 1  # its swap was refused
     assert files(store) == {"m": b"ours"}
 

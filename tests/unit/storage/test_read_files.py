@@ -120,7 +120,7 @@ def test_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             most.append(len(running))
             if len(running) == 5:
                 full.set()
-        full.wait(5)  # the first ones wait for each other
+        full.wait(600)  # the first ones wait for each other
         with lock:
             running.discard(uri)
         return uri.encode()
@@ -157,7 +157,7 @@ def test_few_files_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
         [(f"memory://a/{n}", FileStat(0, "")) for n in range(40)], NO_OPTIONS
     )
     next(found)
-    assert enough.wait(60)
+    assert enough.wait(600)
     assert len(asked) <= 8
     assert len(list(found)) == 39
 
@@ -165,7 +165,7 @@ def test_few_files_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def held_store(requests: int) -> Iterator[str]:
     """The address of a server of S3 that answers only to so many requests at once."""
-    together = threading.Barrier(requests, timeout=20)
+    together = threading.Barrier(requests, timeout=600)
 
     class Held(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -149,7 +149,7 @@ def test_a_writer_killed_in_its_put_leaves_nothing(
     flaky.proxy.bytes_per_second = 20 << 20
     work = (flaky.store.url, flaky.options, big_file(tmp_path))
     child = doomed.start("put_slowly", *work)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while flaky.proxy.sent < 10 << 20 and time.monotonic() < deadline:
         time.sleep(0.01)
     child.kill()
@@ -166,7 +166,7 @@ def test_a_local_writer_killed_in_its_put_leaves_nothing_visible(
     store.put_bytes(b"old", "shard")
     source = big_file(tmp_path)
     child = doomed.start("put_and_wait", store.root, source)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while BIG not in store.list_temp_files().values() and time.monotonic() < deadline:
         time.sleep(0.01)
     child.kill()

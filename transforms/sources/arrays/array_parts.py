@@ -63,9 +63,8 @@ class Field:
     axes: tuple[int, ...] = ()
     offset: int = 0  # byte offset of the field in a row of its array
     first_label: int = 0  # stored label of the first class
-    constant_value: int | None = (
-        None  # value of all rows if it is not stored, else None
-    )
+    # value of all rows if it is not stored, else None
+    constant_value: int | None = None
 
     @property
     def value_shape(self) -> tuple[int, ...]:
@@ -161,12 +160,10 @@ class ArrayGroup:
     arrays: tuple[RowArray, ...]
     split: str = ""  # split that the file names state, or ""
     first_position: int = 0  # position of the first row in the first file
-    positions_per_row: int = (
-        1  # number of positions of a row: 1, or the size of the row in bytes
-    )
-    tail_bytes: int = (
-        0  # number of bytes at the end of the file that are not a whole row
-    )
+    # number of positions of a row: 1, or the size of the row in bytes
+    positions_per_row: int = 1
+    # number of bytes at the end of the file that are not a whole row
+    tail_bytes: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -230,9 +227,8 @@ class ArrayInput(NamedTuple):
     ] = ()  # (reason, path) of each file without rows
     # checksums of the files without rows that the conversion depends on
     other_checksums: tuple[FileChecksum, ...] = ()
-    tail_reason: str = (
-        ""  # reason of the reject for an incomplete record at a file's end
-    )
+    # reason of the reject for an incomplete record at a file's end
+    tail_reason: str = ""
 
 
 NO_ARRAYS = ArrayInput()

@@ -500,10 +500,10 @@ class CifarSource(ArraysSource):
         return field.constant_value is None and not field.is_bytes
 
     def read_for_statistics(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
         """Reads the labels of a range, without converting the pixels."""
-        return self.list_references(input_range, sink)
+        return self.list_references(input_range, range_findings)
 
     def _origins(
         self, part: ArrayGroup, input_range: InputRange, positions: I64

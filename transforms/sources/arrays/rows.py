@@ -35,9 +35,8 @@ from recordmill.transforms.storage.input_stream import InputStream
 from recordmill.transforms.storage.reading import open_input, open_stream
 
 _STEP_BYTES = 4 << 20  # unpacked at once after the last row
-_MAX_COPIED_PLANES = (
-    4  # maximum number of planes of an image that are copied one by one
-)
+# maximum number of planes of an image that are copied one by one
+_MAX_COPIED_PLANES = 4
 _HALF_CHARACTERS = (0xD800, 0xDFFF)
 RejectReasons = dict[int, str]
 
@@ -202,8 +201,8 @@ def create_batch(
       is_wanted: Predicate that selects the fields.
 
     Returns:
-      The batch, and the reasons to reject rows, by row index. A reason names the file of
-      the field if it differs from the file in the origin of the row.
+      The batch, and the reasons to reject rows, by row index. A reason names the file
+        of the field if it differs from the file in the origin of the row.
     """
     classes = dict(class_names)
     columns: dict[str, pa.Array] = {}

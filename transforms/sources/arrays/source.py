@@ -176,7 +176,7 @@ class ArraysSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.array_input.other_checksums
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
         facts = (
             [("records", self.array_input.record_description)]
             if self.array_input.record_description
@@ -301,15 +301,18 @@ class ArraysSource(Source):
         return bounds_by_array
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
-        return self._read_fields(input_range, lambda _: True, sink)
+        return self._read_fields(input_range, lambda _: True, range_findings)
 
     def _read_fields(
         self,
         input_range: InputRange,
         is_wanted: Callable[[Field], bool],
-        sink: RangeFindings,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         """Reads the selected fields of a range, and rejects rows with invalid labels."""
         part = self._part_of(input_range)
@@ -347,7 +350,7 @@ class ArraysSource(Source):
                 positions=positions - input_range.start,
                 raw_row=partial(_raw_row, matrices, positions),
             )
-            return sink.reject_rows(rows, reasons, input_range)
+            return range_findings.reject_rows(rows, reasons, input_range)
 
         for matrices in zip(
             *(array_rows.read_matrices(step) for array_rows in arrays), strict=True
@@ -359,9 +362,9 @@ class ArraysSource(Source):
             reason = f"{format_count(part.tail_bytes, 'byte')} at the end of the file, "
             reason += self.array_input.tail_reason
             raw = arrays[0].read_tail(part.tail_bytes)
-            sink.rejects.append(Reject(part.file.path, position, reason, raw))
+            range_findings.rejects.append(Reject(part.file.path, position, reason, raw))
         for array_rows in arrays:
-            sink.checksums.extend(array_rows.read_checksums())
+            range_findings.checksums.extend(array_rows.read_checksums())
 
     def _origins(
         self, part: ArrayGroup, input_range: InputRange, positions: I64
@@ -405,14 +408,16 @@ class ArraysSource(Source):
         return True
 
     def list_references(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
         """Yields the rows of a range with a reference column: positions in the input.
 
         The range is read because batches include the labels. The row at position 258 has
         the reference 02 01 00 00 00 00 00 00.
         """
-        for rows in self._read_fields(input_range, self.is_listed_field, sink):
+        for rows in self._read_fields(
+            input_range, self.is_listed_field, range_findings
+        ):
             positions = (rows.positions + input_range.first_position).astype("<u8")
             offsets = np.arange(len(positions) + 1, dtype=np.int64) * 8
             references = binary_array(offsets, positions.view(np.uint8))
@@ -427,7 +432,7 @@ class ArraysSource(Source):
         return len(encode(batch, self.schema())[0].as_py()) + FRAME_BYTES
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray], sink: RangeFindings
+        self, windows: Iterable[pa.BinaryArray], range_findings: RangeFindings
     ) -> Iterator[ReferencedRows]:
         """Reads the rows of each window, and yields them in batches of WINDOW_BYTES.
 

@@ -39,9 +39,8 @@ from recordmill.transforms.sources.images.source import (
 from recordmill.transforms.storage.reading import read_file
 
 _MAX_INSPECTED_FILES = 20  # files that are tried to find the number of channels
-_MAX_SAMPLE_GROWTH = (
-    32  # bytes of stored samples per byte of an MP3 file; few files exceed it
-)
+# bytes of stored samples per byte of an MP3 file; few files exceed it
+_MAX_SAMPLE_GROWTH = 32
 _COUNTED_PROPERTIES = (
     "sample rates",
     "channels",
@@ -53,9 +52,8 @@ class AudioSource(FilesSource):
     """A source of audio files, with one record per file and one folder per class."""
 
     options: AudioOptions = DEFAULT_OPTIONS
-    num_channels: int = (
-        0  # channels of each file if samples are stored, after `prepare`
-    )
+    # channels of each file if samples are stored, after `prepare`
+    num_channels: int = 0
 
     content_error = AudioHeaderError
 
@@ -104,8 +102,8 @@ class AudioSource(FilesSource):
             1 if self.keeps_bytes else _MAX_SAMPLE_GROWTH
         )
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
-        if range_findings is None:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
+        if input_findings is None:
             input_report = super().input_report()
             if self.keeps_bytes or not input_report.fields:
                 return input_report
@@ -116,7 +114,7 @@ class AudioSource(FilesSource):
                 input_report, fields=(*input_report.fields, ("samples", samples))
             )
         counts = defaultdict[str, list[str]](list)
-        for issue in sorted(range_findings.issues, key=lambda issue: -issue.count):
+        for issue in sorted(input_findings.issues, key=lambda issue: -issue.count):
             counts[issue.code].append(f"{issue.column} ({issue.count:,})")
         facts = (
             (code, format_names(counts[code]))
@@ -142,12 +140,12 @@ class AudioSource(FilesSource):
         return PreparedFile(data, header, notes)
 
     def _build_batch(
-        self, taken_files: PreparedFiles, sink: RangeFindings
+        self, taken_files: PreparedFiles, range_findings: RangeFindings
     ) -> pa.RecordBatch:
         notes = zip(*taken_files.notes, strict=True)
         for code, values in zip(_COUNTED_PROPERTIES, notes, strict=False):
             counts = Counter(values).items()
-            sink.add_batch_findings(
+            range_findings.add_batch_findings(
                 issues=[RowIssue(code, value, n, "") for value, n in counts]
             )
         contents = taken_files.contents

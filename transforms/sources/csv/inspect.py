@@ -74,15 +74,13 @@ SAMPLED_ROWS = 100
 TYPED_BYTES = 1 << 16
 MIN_SAME_SHARE = 0.9  # minimum share of rows with the same number of cells as the first
 _MIN_SCORE_DIFFERENCE = 0.2  # minimum difference between two scores
-_MAX_LINES_BEFORE_HEADER = (
-    10  # maximum number of lines that look alike before the header
-)
+# maximum number of lines that look alike before the header
+_MAX_LINES_BEFORE_HEADER = 10
 _MAX_FOOTER_LINES = 3  # maximum number of last lines with another number of cells
 _SHOWN_COLUMNS = 10
 _SHOWN_CHARACTERS = 40  # maximum length of a column name in the report
-_MAX_WEIGHED_COLUMNS = (
-    200  # maximum number of columns that decide whether there is a header
-)
+# maximum number of columns that decide whether there is a header
+_MAX_WEIGHED_COLUMNS = 200
 
 _NUMBER = re.compile(
     r"[-+]?(?:[0-9][0-9.,']*|[.,][0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:inf|nan)",
@@ -715,9 +713,9 @@ def detect_rows(
     """Detects compression, encoding, dialect and columns of files that are not empty.
 
     Returns:
-      The rows of the files, the paths of uncompressed files that have only a header, and
-      the names of columns that are ignored: they are neither requested nor, without
-      requested columns, in the first file.
+      The rows of the files, the paths of uncompressed files that have only a header,
+        and the names of columns that are ignored: they are neither requested nor,
+        without requested columns, in the first file.
 
     Raises:
       InputError: they cannot be detected, or differ between files.

@@ -339,8 +339,8 @@ def find_row_start(
       dialect: Dialect of the file.
 
     Returns:
-      The byte offset, the end of the file if no further row starts, or None if the limit
-      is reached first.
+      The byte offset, the end of the file if no further row starts, or None if the
+        limit is reached first.
     """
     if offset == 0:
         return 0

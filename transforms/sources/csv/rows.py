@@ -233,7 +233,7 @@ def split_cells(
 
     Returns:
       All cells as text, with null for empty cells, and the reasons of rejected rows, by
-      ordinal.
+        ordinal.
     """
     body, null = _with_escaped_nulls(body, dialect)
     if _BLANK.fullmatch(body):
@@ -337,9 +337,8 @@ class RangeRows:
     storage: StorageOptions = NO_OPTIONS  # options of the storage of the files
     dialect: Dialect = RFC_4180  # dialect of all files
     packing: Packing = PLAIN  # packing of all files; offsets refer to the unpacked text
-    ignores_extra_columns: bool = (
-        False  # whether files may have more columns (`extra_columns`)
-    )
+    # whether files may have more columns (`extra_columns`)
+    ignores_extra_columns: bool = False
     partitions: Partitions = NO_PARTITIONS  # columns from folders, after `names`
 
     def complete_columns(
@@ -383,7 +382,9 @@ class RangeRows:
             window_bytes=window_bytes,
         )
 
-    def text_rows(self, input_range: InputRange, sink: RangeFindings) -> Iterator[Rows]:
+    def text_rows(
+        self, input_range: InputRange, range_findings: RangeFindings
+    ) -> Iterator[Rows]:
         """Yields all rows of a range, in order, as text columns.
 
         Raises:
@@ -391,10 +392,10 @@ class RangeRows:
           InputError: a file has other columns, or cannot be unpacked.
         """
         rows_of = self._rows_of_files if input_range.files else self._rows_of_file
-        return rows_of(input_range, sink)
+        return rows_of(input_range, range_findings)
 
     def _rows_of_file(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
         """Yields the rows of a block of a plain file, or of a whole compressed file."""
         path, start, stop = input_range.path, input_range.start, input_range.stop
@@ -408,7 +409,7 @@ class RangeRows:
             ahead = AHEAD_BYTES * (input_range.quote_states[1] != 0)
             stream.part(stream.keep_from_offset, stop + ahead)
         begin, names, header = self._find_first_row(input_range, stream.part)
-        sink.add_batch_findings(issues=header_comments(header, self.dialect))
+        range_findings.add_batch_findings(issues=header_comments(header, self.dialect))
         if begin is not None:
             if is_plain:
                 end, is_whole = self._find_last_row_end(input_range, stream.part)
@@ -417,8 +418,8 @@ class RangeRows:
             ):
                 broken = find_broken_rows(self.reader(input_range), body)
                 parsed_rows = parse_rows(body, names, path, broken)
-                sink.rejects += parsed_rows.rejects
-                sink.add_batch_findings(issues=parsed_rows.issues)
+                range_findings.rejects += parsed_rows.rejects
+                range_findings.add_batch_findings(issues=parsed_rows.issues)
                 # Positions rise, but short rows may share one. Example: 4 rows in 80
                 # bytes, in a range of 64 bytes. Offsets are 0 20 40 60. In a plain file,
                 # positions are 0 16 32 48, because the last row may end after the range.
@@ -448,7 +449,7 @@ class RangeRows:
                 rows_before += num_rows
         # The checksum covers the whole block, although its first bytes belong to a row of
         # the previous block. So the checksums of all blocks cover the file.
-        sink.checksums.append(
+        range_findings.checksums.append(
             FileChecksum(path, start, stop, stream.checksum_of_part())
         )
 
@@ -536,7 +537,7 @@ class RangeRows:
             yield bodies.pop()
 
     def _rows_of_files(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
         """Yields the rows of a range of several files; each batch has many files."""
         names: tuple[str, ...] = ()
@@ -552,7 +553,7 @@ class RangeRows:
                     f"{file_range.uri}: ends at byte {len(content)}, but had {size} bytes when "
                     "the run began; did it change in the meantime?"
                 )
-            sink.checksums.append(
+            range_findings.checksums.append(
                 FileChecksum(file_range.path, 0, size, crc32c(content))
             )
             # Most files repeat the header of the previous file. A header that ends with
@@ -562,12 +563,16 @@ class RangeRows:
                     file_range, create_memory_reader(content)
                 )
                 head = content[:end]
-            sink.add_batch_findings(issues=header_comments(head, self.dialect))
+            range_findings.add_batch_findings(
+                issues=header_comments(head, self.dialect)
+            )
             body = RowBlock(content[len(head) :], len(head), self.dialect)
             files.append(_File(file_range, names, content, body))
             num_bytes += size
             if num_bytes >= BATCH_BYTES or file_range is ranges[-1]:
-                yield _create_rows(files, self, input_range.first_position, sink)
+                yield _create_rows(
+                    files, self, input_range.first_position, range_findings
+                )
                 files, num_bytes = [], 0
 
     def _read_header(
@@ -645,7 +650,10 @@ class _File(NamedTuple):
 
 
 def _create_rows(
-    files: Sequence[_File], rows: RangeRows, first_position: int, sink: RangeFindings
+    files: Sequence[_File],
+    rows: RangeRows,
+    first_position: int,
+    range_findings: RangeFindings,
 ) -> Rows:
     """Splits small files together; the rows are the same as for each file alone."""
     parts, counts, kept_counts = _split_joined(files) or _split_alone(files)
@@ -660,8 +668,8 @@ def _create_rows(
     )
     # The position of a row is its offset in its file, after all files before it.
     offsets = ordinals * sizes[owners] // np.maximum(1, counts)[owners]
-    sink.rejects += chain.from_iterable(parsed.rejects for parsed in parts)
-    sink.add_batch_findings(
+    range_findings.rejects += chain.from_iterable(parsed.rejects for parsed in parts)
+    range_findings.add_batch_findings(
         issues=RowIssue.merge_issues(parsed.issues for parsed in parts)
     )
     batch = pa.concat_batches([parsed.batch.select(rows.names) for parsed in parts])

@@ -304,9 +304,8 @@ _FOLDER_FLAGS = {
     pa.float64(): TypeFlag.DECIMAL,
     pa.string(): TypeFlag.TEXT,
 }
-_MAX_NOTES = (
-    5  # maximum number of columns with odd cells in the message of a changed schema
-)
+# maximum number of columns with odd cells in the message of a changed schema
+_MAX_NOTES = 5
 FEATURE_BYTES = 24  # size of a feature's map entry without its name and value
 
 
@@ -342,9 +341,8 @@ class CsvSource(Source):
     requested_packing: RequestedPacking = DETECT_PACKING
     # columns of the schema, or () if the schema is not known
     requested_columns: tuple[str, ...] = ()
-    requires_exact: bool = (
-        False  # whether a decimal that loses digits as float32 ends the run
-    )
+    # whether a decimal that loses digits as float32 ends the run
+    requires_exact: bool = False
     odd_cells: OddCells = "refuse"  # treatment of the few cells of another type
     names_files: bool = False  # whether cells name sidecar files
     files_roots: tuple[str, ...] = ()  # see `Source`
@@ -353,12 +351,10 @@ class CsvSource(Source):
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES  # size of the blocks that ranges are cut from
     splits: FileSplits = NO_SPLITS
-    rows: RangeRows = (
-        _UNPREPARED_ROWS  # storage; after `prepare`, also columns and dialect
-    )
-    first_row_findings: inspect.FirstRowFindings = (
-        _NO_FINDINGS  # types and warnings of the first rows
-    )
+    # storage; after `prepare`, also columns and dialect
+    rows: RangeRows = _UNPREPARED_ROWS
+    # types and warnings of the first rows
+    first_row_findings: inspect.FirstRowFindings = _NO_FINDINGS
     skipped_files: tuple[SkippedFiles, ...] = ()  # files without rows
     left_out_columns: tuple[str, ...] = ()  # columns that become no feature
 
@@ -467,10 +463,10 @@ class CsvSource(Source):
             else (),
         )
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
         issues = (
-            range_findings.issues
-            if range_findings is not None
+            input_findings.issues
+            if input_findings is not None
             else self.first_row_findings.marked_issues
         )
         schema, warnings = self.fixed_schema, [*self.first_row_findings.warnings]
@@ -481,10 +477,10 @@ class CsvSource(Source):
             basis = f"so far, by the first {format_count(self.first_row_findings.num_rows, 'row')}"
             first = zip(self.names, self.first_row_findings.types, strict=False)
             types = {name: column_dtype(f) if f else "empty" for name, f in first}
-        if self.infers_types and range_findings is not None:
-            schema, odd = range_findings.schema, self._odd_columns(range_findings)
-            basis = f"so far, by {format_count(range_findings.num_rows, 'row')}"
-            basis = "of all rows" if range_findings.is_complete else basis
+        if self.infers_types and input_findings is not None:
+            schema, odd = input_findings.schema, self._odd_columns(input_findings)
+            basis = f"so far, by {format_count(input_findings.num_rows, 'row')}"
+            basis = "of all rows" if input_findings.is_complete else basis
             warnings += odd_warnings(odd)
             facts = (*report_missing_cells(issues, schema), *report_odd_cells(odd))
         warnings += long_warnings(issues, self.names)
@@ -512,40 +508,40 @@ class CsvSource(Source):
         )
         return replace(input_report, fields=facts, skipped_files=self.skipped_files)
 
-    def issue_problem(self, range_findings: InputFindings) -> str:
+    def issue_problem(self, input_findings: InputFindings) -> str:
         problem = ""
         if self.odd_cells == "refuse":
-            problem = odd_problem(self._odd_columns(range_findings))
+            problem = odd_problem(self._odd_columns(input_findings))
         if self.requires_exact:
-            problem = problem or exact_problem(range_findings.issues, self.names)
+            problem = problem or exact_problem(input_findings.issues, self.names)
         return problem
 
-    def type_notes(self, range_findings: InputFindings) -> list[str]:
+    def type_notes(self, input_findings: InputFindings) -> list[str]:
         return [
-            odd.description for odd in self._odd_columns(range_findings)[:_MAX_NOTES]
+            odd.description for odd in self._odd_columns(input_findings)[:_MAX_NOTES]
         ]
 
-    def final_type_flags(self, range_findings: InputFindings) -> TypeFlags:
+    def final_type_flags(self, input_findings: InputFindings) -> TypeFlags:
         if self.odd_cells != "reject":
-            return range_findings.type_flags
-        types = dict(zip(self.names, range_findings.type_flags, strict=True))
-        for odd in self._odd_columns(range_findings):
+            return input_findings.type_flags
+        types = dict(zip(self.names, input_findings.type_flags, strict=True))
+        for odd in self._odd_columns(input_findings):
             if odd.is_few:
                 types[odd.name] = odd.flags_without_odd_cells(types[odd.name])
         return tuple(types.values())
 
-    def _odd_columns(self, range_findings: InputFindings) -> list[OddColumn]:
+    def _odd_columns(self, input_findings: InputFindings) -> list[OddColumn]:
         # Null counts of columns that a function (`map`) creates do not apply.
-        is_own = len(range_findings.null_counts) == len(self.names)
+        is_own = len(input_findings.null_counts) == len(self.names)
         nulls = (
-            dict(zip(self.names, range_findings.null_counts, strict=True))
+            dict(zip(self.names, input_findings.null_counts, strict=True))
             if is_own
             else {}
         )
         cells = {
-            name: range_findings.num_rows - nulls.get(name, 0) for name in self.names
+            name: input_findings.num_rows - nulls.get(name, 0) for name in self.names
         }
-        return odd_columns(range_findings.issues, cells)
+        return odd_columns(input_findings.issues, cells)
 
     def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
         is_plain = self.rows.packing.is_plain  # others can only be read from the start
@@ -640,33 +636,36 @@ class CsvSource(Source):
         )
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         nothing = (int(TypeFlag.NOTHING),) * len(self.names)
         expected = self._fixed_types or self._with_text_folders(expected or nothing)
         if self.infers_types:
-            sink.add_batch_findings(observed=nothing, nulls=nothing)
+            range_findings.add_batch_findings(observed=nothing, nulls=nothing)
         files = {file.path: index for index, file in enumerate(input_range.files)}
-        first = len(sink.rejects)
-        for rows in self.rows.text_rows(input_range, sink):
+        first = len(range_findings.rejects)
+        for rows in self.rows.text_rows(input_range, range_findings):
             if not rows.batch.num_rows:
                 continue  # its rejects are sorted together with the next batch
             if not self.as_text:
                 rows, typed, observed = self._reject_misfits(
-                    rows, expected, input_range, sink
+                    rows, expected, input_range, range_findings
                 )
                 text = rows.batch
                 if self.infers_types:
                     nulls = [column.null_count for column in text.columns]
                     expected = merge_type_flags(expected, observed)
                     mixed, expected = self._count_odd_cells(
-                        rows, expected, input_range, sink
+                        rows, expected, input_range, range_findings
                     )
-                    sink.add_batch_findings(
+                    range_findings.add_batch_findings(
                         observed=merge_type_flags(observed, mixed), nulls=nulls
                     )
-                sink.rejects[first:] = sorted(
-                    sink.rejects[first:],
+                range_findings.rejects[first:] = sorted(
+                    range_findings.rejects[first:],
                     key=lambda reject: (files.get(reject.path, 0), reject.position),
                 )
                 rows.batch = typed
@@ -676,18 +675,22 @@ class CsvSource(Source):
                     self.rows.dialect.decimal,
                 )
                 issues = count_issues(text, typed, reported_flags, marked, decimal)
-                sink.add_batch_findings(issues=issues)
+                range_findings.add_batch_findings(issues=issues)
             yield rows
-            first = len(sink.rejects)  # the caller may have added its own
+            first = len(range_findings.rejects)  # the caller may have added its own
 
     def _reject_misfits(
-        self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RangeFindings
+        self,
+        rows: Rows,
+        types: TypeFlags,
+        input_range: InputRange,
+        range_findings: RangeFindings,
     ) -> tuple[Rows, pa.RecordBatch, TypeFlags]:
         """Rejects the rows that do not fit the columns whose type is decided.
 
         Returns:
           The other rows as text, the same rows with types, and the type flags of their
-          columns.
+            columns.
         """
         schema, dialect = self.fixed_schema, self.rows.dialect
         type_origin = "as all but a few cells of the column are"
@@ -709,20 +712,24 @@ class CsvSource(Source):
             reasons = reasons or missing_required(typed, schema)
             if not reasons:
                 return rows, typed, observed
-            rows = sink.reject_rows(rows, reasons, input_range)
+            rows = range_findings.reject_rows(rows, reasons, input_range)
 
     def _count_odd_cells(
-        self, rows: Rows, types: TypeFlags, input_range: InputRange, sink: RangeFindings
+        self,
+        rows: Rows,
+        types: TypeFlags,
+        input_range: InputRange,
+        range_findings: RangeFindings,
     ) -> tuple[TypeFlags, TypeFlags]:
         """Counts the cells of columns with mixed types by class.
 
         Returns:
-          The type flags of the mixed columns (0 for others), and the expected type flags
-          of all columns.
+          The type flags of the mixed columns (0 for others), and the expected type
+            flags of all columns.
         """
         decimal = self.rows.dialect.decimal
         mixed, expected = [0] * len(types), list(types)
-        named_columns = columns_with_examples(sink.issues)
+        named_columns = columns_with_examples(range_findings.issues)
         # Cached, because counting lines is slow and a row can have several odd cells.
         line_of_row = cache(partial(self._describe_location, rows, input_range))
         issues: list[RowIssue] = []
@@ -742,7 +749,7 @@ class CsvSource(Source):
                 mixed[at] = expected[at] = flags | column_flags
                 if is_text:
                     expected[at] = int(TypeFlag.TEXT)
-        sink.add_batch_findings(issues=issues)
+        range_findings.add_batch_findings(issues=issues)
         return tuple(mixed), tuple(expected)
 
     def _describe_location(self, rows: Rows, input_range: InputRange, row: int) -> str:
@@ -759,11 +766,11 @@ class CsvSource(Source):
         )
 
     def read_for_statistics(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
         """Reads a range with all cells as text and points in decimal numbers."""
         text = (int(TypeFlag.TEXT),) * len(self.names)
-        for rows in self.read(input_range, text, sink):
+        for rows in self.read(input_range, text, range_findings):
             if self.decimal_comma:
                 columns = [swap_in_numbers(column) for column in rows.batch.columns]
                 rows.batch = pa.RecordBatch.from_arrays(

@@ -40,9 +40,8 @@ class ImageRows(NamedTuple):
 
     counts: I64  # the number of rows of each image
     first_rows: I64  # the first row of each image, or -1
-    rows_by_image: (
-        I64  # the rows sorted by image: all rows of image 0, then of image 1, ...
-    )
+    # the rows sorted by image: all rows of image 0, then of image 1, ...
+    rows_by_image: I64
     starts: I64  # where each image's rows start in `ordered`, and the total number
     become_lists: bool  # whether a feature is the list of the cells of all rows
 

@@ -532,8 +532,8 @@ def _join_tables(
 
     Returns:
       The rows of each image; the other columns, with a cell for each row of all tables;
-      for each table the image indices of its rows and how its paths were matched; the
-      names of the tables, as text.
+        for each table the image indices of its rows and how its paths were matched; the
+        names of the tables, as text.
     """
     matched = [draft.match_rows(table, noun) for table in tables]
     names = format_names([table.file.path for table in tables], 3)

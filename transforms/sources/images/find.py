@@ -66,9 +66,8 @@ _THREADS = 16  # threads mostly wait for the store
 _MAX_PENDING_FILES = 4096
 _SHOWN_ENDINGS = 5
 _ENDING = r"[^/.]\.*(?P<ending>\.[^/.]+)$"  # as os.path.splitext: .jpg alone is a name
-_MAX_SIMILAR_CLASSES = (
-    8  # classes whose first images are compared; pairs have few folders
-)
+# classes whose first images are compared; pairs have few folders
+_MAX_SIMILAR_CLASSES = 8
 
 # Option -> (split, file) of each file that the option names. The split is that of all
 # images in the file, or "".

@@ -233,9 +233,8 @@ _OUTLINE = re.compile(
     rb"(\[(?:[-+\d.,eE \t\r\n]++|\[[-+\d.,eE \t\r\n]*+\])*+\]|"
     rb'\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})'
 )
-_OUTLINE_INDEX = (
-    "segmentation, cut"  # the key of an outline's index, which replaces the outline
-)
+# the key of an outline's index, which replaces the outline
+_OUTLINE_INDEX = "segmentation, cut"
 _EXPECTED_FIELDS = (
     "images with id and file_name, categories with id and name, and annotations. Correct "
     f"it, {WITHOUT_BOXES_HINT}"

@@ -347,9 +347,8 @@ LARGE_BYTES = (
     16 << 20
 )  # of a larger file, the first bytes are checked before the file is read
 HEAD_BYTES = 1 << 16  # the number of these first bytes; a reject keeps only them
-_MAX_PNG_GROWTH = (
-    16  # bytes of a PNG per byte of a WebP or JPEG; an upper bound for most files
-)
+# bytes of a PNG per byte of a WebP or JPEG; an upper bound for most files
+_MAX_PNG_GROWTH = 16
 
 
 ReadFile = tuple[FileChecksum, bytes]  # a file with its checksum
@@ -437,9 +436,9 @@ class FilesSource(Source):
 
     @abstractmethod
     def _build_batch(
-        self, taken_files: PreparedFiles, sink: RangeFindings
+        self, taken_files: PreparedFiles, range_findings: RangeFindings
     ) -> pa.RecordBatch:
-        """Returns the columns of files, and adds their issues to the sink."""
+        """Returns the columns of files, and adds their issues to the findings."""
 
     def prepare(self, files: Sequence[InputFile], append: Append | None = None) -> Self:
         listed = Inventory.from_files(files)
@@ -480,8 +479,8 @@ class FilesSource(Source):
         )
         return replace(self, annotations=new_annotations)
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
-        if range_findings is not None or self.inventory is not None:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
+        if input_findings is not None or self.inventory is not None:
             return EMPTY_REPORT
         return self.annotations.input_report(self.options.kind)
 
@@ -535,7 +534,7 @@ class FilesSource(Source):
         return True
 
     def list_references(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
         """Yields the references to the files in a slice of the inventory."""
         start, stop = input_range.start, input_range.stop
@@ -572,18 +571,23 @@ class FilesSource(Source):
         )
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
-        for rows in self.list_references(input_range, sink):
-            yield from self.read_listed_rows(rows, sink)
+        for rows in self.list_references(input_range, range_findings):
+            yield from self.read_listed_rows(rows, range_findings)
 
-    def read_listed_rows(self, rows: Rows, sink: RangeFindings) -> Iterator[Rows]:
+    def read_listed_rows(
+        self, rows: Rows, range_findings: RangeFindings
+    ) -> Iterator[Rows]:
         references = parse_references(rows.batch[REFERENCE])
         contents = self._iterate_contents(references)
         start = 0
         while start < len(references):
             referenced_rows, stop = self._read_files(
-                references[start:], contents, sink, READ_BYTES
+                references[start:], contents, range_findings, READ_BYTES
             )
             read = rows.take_rows(
                 referenced_rows.row_indices + start, referenced_rows.batch
@@ -594,7 +598,7 @@ class FilesSource(Source):
             start += stop
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray], sink: RangeFindings
+        self, windows: Iterable[pa.BinaryArray], range_findings: RangeFindings
     ) -> Iterator[ReferencedRows]:
         # A window of tiny files has 80,000 files; each takes a few Python objects.
         parts = (
@@ -607,7 +611,7 @@ class FilesSource(Source):
             self._iterate_contents(chain.from_iterable(windows_ahead))
         ) as contents:
             for window in reference_windows:
-                yield self._read_files(window, contents, sink)[0]
+                yield self._read_files(window, contents, range_findings)[0]
 
     def _list_files(self, reference: Reference) -> list[tuple[str, FileStat]]:
         """Returns (path, stat) of a file and of its partners, as listed."""
@@ -638,7 +642,10 @@ class FilesSource(Source):
                 yield head if is_odd else read_file(uri, self.storage, stat)
 
     def _take_files(
-        self, reference: Reference, contents: Iterator[bytes], sink: RangeFindings
+        self,
+        reference: Reference,
+        contents: Iterator[bytes],
+        range_findings: RangeFindings,
     ) -> list[ReadFile]:
         """Returns the file of a reference and its partners; adds their checksums.
 
@@ -655,14 +662,14 @@ class FilesSource(Source):
                     f"{stat.size} when the run began; did it change in the meantime?"
                 )
             files.append((checksum_of(path, content), content))
-            sink.checksums.append(files[-1][0])
+            range_findings.checksums.append(files[-1][0])
         return files
 
     def _read_files(
         self,
         references: Sequence[Reference],
         contents: Iterator[bytes],
-        sink: RangeFindings,
+        range_findings: RangeFindings,
         max_bytes: int | None = None,
     ) -> tuple[ReferencedRows, int]:
         """Returns the rows of files, and the number of references that were read.
@@ -670,7 +677,7 @@ class FilesSource(Source):
         Args:
           references: of the files.
           contents: the bytes of the files and their partners.
-          sink: for rejects, issues and checksums.
+          range_findings: for rejects, issues and checksums.
           max_bytes: reading ends with the file that reaches this number of bytes in
             memory. If None, all files are read, and rows refer to their bytes without a
             copy.
@@ -697,11 +704,13 @@ class FilesSource(Source):
                 raw = (reference.unread_bytes or "").encode("latin-1")
                 # If there are bytes, they are a row of a table that names no image.
                 code: RejectCode = "label" if raw else "row"
-                sink.rejects.append(
+                range_findings.rejects.append(
                     Reject(reference.path, reference.position, reason, raw, code)
                 )
                 continue
-            (read, content), *partners = self._take_files(reference, contents, sink)
+            (read, content), *partners = self._take_files(
+                reference, contents, range_findings
+            )
             crc = read.crc32c
             try:
                 if reference.problem:
@@ -717,7 +726,9 @@ class FilesSource(Source):
                     content = content[:HEAD_BYTES]
                 held_bytes += len(content)
                 code = "label" if reference.problem else "row"
-                sink.rejects.append(Reject(reference.path, 0, reason, content, code))
+                range_findings.rejects.append(
+                    Reject(reference.path, 0, reason, content, code)
+                )
                 continue
             if partner_contents := taken_file.partners:
                 values = [*values[: -len(partner_contents)], *partner_contents]
@@ -734,7 +745,8 @@ class FilesSource(Source):
         views = views_of(file_bytes) if by_view else pa.array(file_bytes, pa.binary())
         rows = ReferencedRows(
             self._build_batch(
-                PreparedFiles(views, headers, notes, paths, annotation_rows), sink
+                PreparedFiles(views, headers, notes, paths, annotation_rows),
+                range_findings,
             ),
             np.array(kept_indices, np.int64),
             raw_row=lambda row: (paths[row], 0, file_bytes[row]),
@@ -761,9 +773,8 @@ class ImagesSource(FilesSource):
     options: ImagesOptions = DEFAULTS
     # whether TFDS can decode all images; determined by file names until they are read
     decodable: bool = True
-    is_decodable_fixed: bool = (
-        False  # whether an existing dataset determines `decodable`
-    )
+    # whether an existing dataset determines `decodable`
+    is_decodable_fixed: bool = False
     rules: PixelRules = UNCHANGED_PIXELS  # the transformations of pixels
 
     content_error = ImageHeaderError
@@ -815,9 +826,9 @@ class ImagesSource(FilesSource):
             source, decodable=decodable, is_decodable_fixed=schema is not None
         )
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
-        if range_findings is not None:
-            return self._input_report_at_end(range_findings)
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
+        if input_findings is not None:
+            return self._input_report_at_end(input_findings)
         if self.inventory is not None:
             return EMPTY_REPORT
         input_report = super().input_report()
@@ -832,14 +843,14 @@ class ImagesSource(FilesSource):
         )
         return InputReport(facts, warnings, input_report.skipped_files)
 
-    def _input_report_at_end(self, range_findings: InputFindings) -> InputReport:
+    def _input_report_at_end(self, input_findings: InputFindings) -> InputReport:
         changed, undecodable, cropped = (
-            [issue for issue in range_findings.issues if issue.code == code]
+            [issue for issue in input_findings.issues if issue.code == code]
             for code in (summary.CHANGED, summary.UNDECODABLE, summary.CROPPED)
         )
         facts = [
             self._decoding_fact(
-                decodable=summary.has_decodable_images(range_findings.schema)
+                decodable=summary.has_decodable_images(input_findings.schema)
             )
         ]
         facts += summary.changes_report(changed)
@@ -901,7 +912,7 @@ class ImagesSource(FilesSource):
         return Schema(features)
 
     def _build_batch(
-        self, taken_files: PreparedFiles, sink: RangeFindings
+        self, taken_files: PreparedFiles, range_findings: RangeFindings
     ) -> pa.RecordBatch:
         issues = summary.image_issues(taken_files.notes, taken_files.paths)
         # Transformed images are JPEG or PNG.
@@ -909,7 +920,7 @@ class ImagesSource(FilesSource):
             issue.code == summary.UNDECODABLE for issue in issues
         )
         observed = (int(is_undecodable),) if taken_files.notes else ()
-        sink.add_batch_findings(observed=observed, issues=issues)
+        range_findings.add_batch_findings(observed=observed, issues=issues)
         headers = [image.header for image in taken_files.headers]
         contents = taken_files.contents
         if self.rules.encoding == "raw" and None in self.rules.shape:
@@ -927,7 +938,7 @@ class ImagesSource(FilesSource):
             **self._partner_columns(headers, taken_files.values),
         }
         if self.annotations.has_objects:
-            columns = self._with_objects(columns, taken_files.headers, sink)
+            columns = self._with_objects(columns, taken_files.headers, range_findings)
         return pa.RecordBatch.from_pydict(columns)
 
     def _partner_columns(
@@ -951,7 +962,7 @@ class ImagesSource(FilesSource):
         self,
         columns: dict[str, pa.Array],
         images: Sequence[_PreparedImage],
-        sink: RangeFindings,
+        range_findings: RangeFindings,
     ) -> dict[str, pa.Array]:
         """Returns columns with the objects moved to their positions in stored images."""
         for name in STATED_SIZES:
@@ -970,7 +981,7 @@ class ImagesSource(FilesSource):
         ]
         columns, dropped = move_objects(columns, placements)
         paths = columns["filename"]
-        sink.add_batch_findings(
+        range_findings.add_batch_findings(
             issues=[
                 RowIssue(summary.CROPPED, BOX, int(dropped[at]), paths[int(at)].as_py())
                 for at in np.flatnonzero(dropped)

@@ -311,15 +311,17 @@ def _import_columns(file: InputFile, storage: StorageOptions) -> str:
 
 def _read_table(source: Source, split: str, file: InputFile) -> LabelTable:
     ranges = source.with_boundaries(source.cut_ranges([file]))
-    sink = RangeFindings()
+    range_findings = RangeFindings()
     parts = [
-        rows for input_range in ranges for rows in source.read(input_range, (), sink)
+        rows
+        for input_range in ranges
+        for rows in source.read(input_range, (), range_findings)
     ]
     filled = [rows for rows in parts if rows.batch.num_rows]
-    if not filled and sink.rejects:
-        first = sink.rejects[0]
+    if not filled and range_findings.rejects:
+        first = range_findings.rejects[0]
         raise InputError(
-            f"{file.uri}: no row ({format_count(len(sink.rejects), 'row')}) can be read; the "
+            f"{file.uri}: no row ({format_count(len(range_findings.rejects), 'row')}) can be read; the "
             f"first, at byte {first.position:,}: {first.reason}. Fix it, or {_NO_LABELS_HINT}"
         )
     if not filled:
@@ -336,7 +338,10 @@ def _read_table(source: Source, split: str, file: InputFile) -> LabelTable:
         return (file.path, *filled[part].raw_row(row - (ends[part - 1] if part else 0)))
 
     table = pa.Table.from_batches([rows.batch for rows in filled], source.columns())
-    checksums_and_rejects = tuple(sink.checksums), tuple(sink.rejects)
+    checksums_and_rejects = (
+        tuple(range_findings.checksums),
+        tuple(range_findings.rejects),
+    )
     return LabelTable(file, split, table, raw, *checksums_and_rejects)
 
 

@@ -41,7 +41,7 @@ class TextFilesSource(FilesSource):
         return PreparedFile(data.removeprefix(_BOM))
 
     def _build_batch(
-        self, taken_files: PreparedFiles, sink: RangeFindings
+        self, taken_files: PreparedFiles, range_findings: RangeFindings
     ) -> pa.RecordBatch:
         # `_take` has checked that the contents are UTF-8.
         columns = {"text": taken_files.contents.cast(pa.string())}

@@ -77,9 +77,8 @@ def detect_compression(
 WHOLE_BYTES = 256 << 20  # maximum size of a file that is one range
 STEP_BYTES = 64 << 20  # approximate size of the ranges of a larger file
 _READ_BYTES = 1 << 20  # read at once to find records
-_FEW_RECORDS = (
-    4  # with at most so many records in _READ_BYTES, only record heads are read
-)
+# with at most so many records in _READ_BYTES, only record heads are read
+_FEW_RECORDS = 4
 
 
 def cut_files(

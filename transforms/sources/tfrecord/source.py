@@ -256,9 +256,8 @@ def _select_shards(
 
 _NO_BATCH = pa.record_batch([pa.array([], pa.binary())], [""])
 MAX_REFERENCED_FILES = 10_000  # every worker holds the list of all files
-REFERENCED_BYTES = (
-    1_000  # minimum record size; single reads of smaller records are slow
-)
+# minimum record size; single reads of smaller records are slow
+REFERENCED_BYTES = 1_000
 _MAX_COMPRESSION_RATIO = 8  # usual maximum ratio of unpacked to compressed size
 _SAMPLED_BYTES = 1 << 20
 
@@ -350,7 +349,7 @@ class TfrecordSource(Source):
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.prepared_input.checksums
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
         return self.prepared_input.input_report
 
     @cached_property
@@ -424,22 +423,25 @@ class TfrecordSource(Source):
         return size if self.prepared_input.all_plain else _MAX_COMPRESSION_RATIO * size
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         if self.records == "decode":
-            yield from self._read_decoded(input_range, sink)
+            yield from self._read_decoded(input_range, range_findings)
             return
-        for window, rows in self._read_windows(input_range, sink):
+        for window, rows in self._read_windows(input_range, range_findings):
             rows.batch = pa.record_batch([window.frames()], [FRAMED])
             yield rows
 
     def read_for_statistics(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
-        return self._read_decoded(input_range, sink)
+        return self._read_decoded(input_range, range_findings)
 
     def _read_windows(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[tuple[FrameWindow, Rows]]:
         """Yields windows, and their rows, whose batch the caller must set.
 
@@ -456,7 +458,7 @@ class TfrecordSource(Source):
                 span, rows = file.packed_bytes_read - consumed_before, len(positions)
                 positions = consumed_before + np.arange(rows) * span // max(1, rows)
                 positions = np.minimum(positions, max(0, file.packed_bytes_read - 1))
-            sink.rejects += [Reject(path, *lost) for lost in window.lost]
+            range_findings.rejects += [Reject(path, *lost) for lost in window.lost]
             yield (
                 window,
                 Rows(
@@ -468,16 +470,16 @@ class TfrecordSource(Source):
             )
             consumed_before = file.packed_bytes_read
         part = path, input_range.start, input_range.stop
-        sink.checksums.append(FileChecksum(*part, file.checksum_of_part()))
+        range_findings.checksums.append(FileChecksum(*part, file.checksum_of_part()))
 
     def _read_decoded(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
         known_input = self.prepared_input
         unknown: Unknown = "error" if self.declared is None else "ignore"
-        sink.add_batch_findings(nulls=(0,) * len(self._decoded_types))
-        num_rejects_before = len(sink.rejects)
-        for window, rows in self._read_windows(input_range, sink):
+        range_findings.add_batch_findings(nulls=(0,) * len(self._decoded_types))
+        num_rejects_before = len(range_findings.rejects)
+        for window, rows in self._read_windows(input_range, range_findings):
             decoded = decode_payload(
                 window.records(),
                 known_input.schema,
@@ -488,15 +490,18 @@ class TfrecordSource(Source):
             if self.is_appended:
                 reasons = missing_required(decoded.batch, known_input.schema) | reasons
             rows.batch = decoded.batch
-            rows = sink.reject_rows(rows, reasons, input_range)
-            sink.rejects[num_rejects_before:] = sorted(
-                sink.rejects[num_rejects_before:], key=lambda reject: reject.position
+            rows = range_findings.reject_rows(rows, reasons, input_range)
+            range_findings.rejects[num_rejects_before:] = sorted(
+                range_findings.rejects[num_rejects_before:],
+                key=lambda reject: reject.position,
             )
-            sink.add_batch_findings(
+            range_findings.add_batch_findings(
                 nulls=[column.null_count for column in rows.batch.columns]
             )
             yield rows
-            num_rejects_before = len(sink.rejects)  # the caller may have added its own
+            num_rejects_before = len(
+                range_findings.rejects
+            )  # the caller may have added its own
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         """Returns whether the page cache can hold the input and records are not tiny."""
@@ -509,19 +514,19 @@ class TfrecordSource(Source):
         )
 
     def list_references(
-        self, input_range: InputRange, sink: RangeFindings
+        self, input_range: InputRange, range_findings: RangeFindings
     ) -> Iterator[Rows]:
         """Yields references to the records of a range, and checks the records."""
         paths = [file.path for file in self.prepared_input.files]
         number = paths.index(input_range.path)
-        for window, rows in self._read_windows(input_range, sink):
+        for window, rows in self._read_windows(input_range, range_findings):
             references = create_references(number, window.offsets, window.lengths)
             rows.batch = pa.record_batch([references], [REFERENCE])
             rows.planned_bytes = window.lengths
             yield rows
 
     def read_windows(
-        self, windows: Iterable[pa.BinaryArray], sink: RangeFindings
+        self, windows: Iterable[pa.BinaryArray], range_findings: RangeFindings
     ) -> Iterator[ReferencedRows]:
         return (
             read_references(window, self.prepared_input.files) for window in windows

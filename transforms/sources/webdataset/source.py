@@ -537,8 +537,8 @@ class WebDatasetSource(ObjectsSource):
             )
         ]
 
-    def input_report(self, range_findings: InputFindings | None = None) -> InputReport:
-        if range_findings is None:
+    def input_report(self, input_findings: InputFindings | None = None) -> InputReport:
+        if input_findings is None:
             class_counts = [
                 f"{n} {format_count(len(c), 'class')}"
                 for n, c in sorted(self.classes.items())
@@ -546,11 +546,11 @@ class WebDatasetSource(ObjectsSource):
             names = (("labels files", ", ".join(class_counts)),) if class_counts else ()
             return super().input_report().merged_with(InputReport(names))
         facts = (
-            *decoding_report(range_findings.schema),
-            *self._left_out_lines(range_findings),
+            *decoding_report(input_findings.schema),
+            *self._left_out_lines(input_findings),
         )
-        facts += report_unlabelled(range_findings.issues)
-        return InputReport(facts, create_warnings(range_findings.issues))
+        facts += report_unlabelled(input_findings.issues)
+        return InputReport(facts, create_warnings(input_findings.issues))
 
     def cut_ranges(self, files: Sequence[InputFile]) -> list[InputRange]:
         parts = cut_shards(self._files_with_rows(files), self.range_bytes)
@@ -575,22 +575,29 @@ class WebDatasetSource(ObjectsSource):
         return 2 * growth + FEATURE_BYTES * len(self.columns())
 
     def read(
-        self, input_range: InputRange, expected: TypeFlags, sink: RangeFindings
+        self,
+        input_range: InputRange,
+        expected: TypeFlags,
+        range_findings: RangeFindings,
     ) -> Iterator[Rows]:
         path, start, stop = input_range.path, input_range.start, input_range.stop
         shard = open_shard(input_range, self.storage, (start, stop))
         shard_members = ShardMembers(shard)
         keys = set[int]()  # hashes of keys; some 100 bytes per sample of the shard
-        sink.add_batch_findings(
+        range_findings.add_batch_findings(
             observed=(0,) * len(image_columns(self.columns().names)),
             nulls=(0,) * len(self.columns()),
         )
         for samples in _batch_samples(shard_members.samples()):
-            yield self._rows_of_samples(samples, input_range, shard, keys, sink)
-        sink.checksums.append(FileChecksum(path, start, stop, shard.checksum_of_part()))
+            yield self._rows_of_samples(
+                samples, input_range, shard, keys, range_findings
+            )
+        range_findings.checksums.append(
+            FileChecksum(path, start, stop, shard.checksum_of_part())
+        )
         if shard_members.unmatched_names:
             name = shorten(shard_members.unmatched_names[0]).strip("'")
-            sink.add_batch_findings(
+            range_findings.add_batch_findings(
                 issues=[
                     RowIssue(
                         UNMATCHED_FILE,
@@ -607,18 +614,20 @@ class WebDatasetSource(ObjectsSource):
         input_range: InputRange,
         shard: InputStream,
         keys: set[int],
-        sink: RangeFindings,
+        range_findings: RangeFindings,
     ) -> Rows:
         """Converts samples to rows; samples that do not fit become rejects."""
         headers: list[dict[str, ImageHeader]] = [{} for _ in samples]
         parsed = dict(enumerate(map(self._parse_sample, samples, headers)))
         starts = np.array([sample.start for sample in samples], np.int64)
         places = RowPositions(starts, lambda index: samples[index].raw)
-        rows, kept_rows = self._create_rows(parsed, places, input_range, shard, sink)
+        rows, kept_rows = self._create_rows(
+            parsed, places, input_range, shard, range_findings
+        )
         label_reasons, label_issues = check_labels(
             rows.batch, self.classes, input_range.uri
         )
-        rows = sink.reject_rows(rows, label_reasons, input_range)
+        rows = range_findings.reject_rows(rows, label_reasons, input_range)
         kept_rows = kept_rows[np.delete(np.arange(len(kept_rows)), [*label_reasons])]
         names = [f"{input_range.path}: {samples[index].key}" for index in kept_rows]
         observed, issues = observe_images(
@@ -633,7 +642,7 @@ class WebDatasetSource(ObjectsSource):
                 [RowIssue(REPEATED_KEY, "", 1, name)] if hashed in keys else []
             )
             keys.add(hashed)
-        sink.add_batch_findings(
+        range_findings.add_batch_findings(
             observed=observed, issues=[*issues, *key_issues, *label_issues]
         )
         return rows
