@@ -15,4 +15,4 @@ for dataset in images digits iris; do
     say verify "$output/$dataset"
     say inspect "$output/$dataset" --examples 1
 done
-printf '\nThree datasets lie in %s/.\n' "$output"
+printf '\nThree datasets were written to %s/.\n' "$output"

@@ -34,7 +34,7 @@ Json = dict[str, Any]
 Answers = dict[str, dict[str, Json]]  # by dataset and reader
 
 NO_TFDS = "dataset_info.json"
-NO_NUMBERS = "compressed by gzip, so single records cannot be read"
+NO_NUMBERS = "compressed with gzip, so single records cannot be read"
 NO_INDEX = {
     "gzip": "readers cannot seek to a record",
     "array_record": "which contain an index",
