@@ -94,7 +94,7 @@ def _make_buffered_stream(stream: TextIO | None) -> TextIO | None:
         return stream
     stream.flush()
     file = cast("RawIOBase", getattr(stream.buffer, "raw", stream.buffer))
-    buffer = BufferedWriter(_BlockingFile(file))
+    buffer = BufferedWriter(_BlockingFile(file, stream))
     encoding, errors = stream.encoding, stream.errors
     return TextIOWrapper(buffer, encoding, errors, write_through=True)
 
@@ -105,8 +105,9 @@ class _BlockingFile(RawIOBase):
     A parent process, such as Node.js, can pass a non-blocking pipe.
     """
 
-    def __init__(self, file: RawIOBase) -> None:
+    def __init__(self, file: RawIOBase, owner: object = None) -> None:
         self._file = file
+        self._owner = owner  # kept alive: its finalizer closes the file
 
     def writable(self) -> bool:
         return True

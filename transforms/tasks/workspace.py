@@ -67,8 +67,9 @@ INPUTS_NAME = "inputs.arrow"  # the list of inputs, for the end of the run
 # Files in the scratch folder, if there is one.
 _IN_SCRATCH = ("runs", "facts", "inventory.arrow", INPUTS_NAME)
 _EXCHANGE_FILE = "facts/exchange"
-# Increment it when inputs are cut into other ranges, or workspaces contain other files.
-_LAYOUT = 2
+# Increment it when inputs are cut into other ranges, workspaces contain other files, or
+# checkpoints have other fields: a field with a default would lose its count.
+_LAYOUT = 3
 _LOG_NAME = "run.log"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

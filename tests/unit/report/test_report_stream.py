@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import json
 import os
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
-from recordmill.beam_jobs.report.streams import _BlockingFile
+from recordmill.beam_jobs.report.streams import _BlockingFile, replace_standard_streams
 from recordmill.transforms.report_stream import ReportStream, as_report
 
 if TYPE_CHECKING:
@@ -132,6 +133,18 @@ def test_a_pipe_that_does_not_block() -> None:
     os.close(read_end)
     assert sum(map(len, received)) == 1 << 20
     assert len(received) > 2
+
+
+def test_a_stream_that_nothing_else_refers_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that replaced `sys.stdout` before it calls the command."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, (tmp_path / name).open("w"))
+    replace_standard_streams()
+    gc.collect()
+    print("written")
+    assert (tmp_path / "stdout").read_text() == "written\n"
 
 
 def test_what_is_no_failure_of_a_stream_is_raised() -> None:
